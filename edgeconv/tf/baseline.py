@@ -14,6 +14,7 @@ from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.rewrite import last_line, load_saved_model
 from edgeconv.types import Opening, SourceKind, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT, quoted
@@ -91,8 +92,6 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
     `UsageError` for an unknown signature, and `OutputRefused`.
     """
     use_cpu_only()
-    import tensorflow as tf
-
     tf.config.threading.set_intra_op_parallelism_threads(job.threads)
     tf.config.threading.set_inter_op_parallelism_threads(job.threads)
     opened, load_us = _timed(partial(open_model, job))
@@ -231,8 +230,6 @@ def _count(arrays: Arrays) -> int:
 
 def _feeds(arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
     """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
-    import tensorflow as tf
-
     from edgeconv.data.strings import as_tensorflow_takes
 
     for start in range(0, _count(arrays), batch):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from edgeconv.errors import ConversionRefused
+from edgeconv.tf.lazy import tf
 from edgeconv.types.words import first_line
 
 _TOLERANCE = 1e-4
@@ -20,8 +21,6 @@ def refuse_another_function(path: str, first: Any, second: Any) -> None:
     Some names mean different functions in the two, such as the hard sigmoid. The models are of
     Keras 3 and of tf_keras, in either order, with numeric inputs.
     """
-    import tensorflow as tf
-
     random = np.random.default_rng(7)
     inputs = [_random_input(tensor, random) for tensor in first.inputs]
     values = inputs[0] if len(inputs) == 1 else inputs

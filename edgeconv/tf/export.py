@@ -19,6 +19,7 @@ from edgeconv.tf.keras_io import (
     served_shape,
     structured,
 )
+from edgeconv.tf.lazy import keras, tf
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.words import SERVING_DEFAULT
 
@@ -92,8 +93,6 @@ def export_to(model: Any, directory: str, name: str, record: bytes) -> None:
     `name`.keras and, last, training.json go into its assets.extra. An object store cannot rename
     directories: one is complete once it has the record. Raises `OutputRefused`.
     """
-    import tensorflow as tf
-
     extra = f"{directory}/assets.extra"
     with scratch_directory() as scratch:
         try:
@@ -112,8 +111,6 @@ def export_to(model: Any, directory: str, name: str, record: bytes) -> None:
 
 def next_remote_version(parent: str) -> str:
     """The directory after the highest number in a remote `parent`. Raises `OutputRefused`."""
-    import tensorflow as tf
-
     try:
         tf.io.gfile.makedirs(parent)
         names = [name.rstrip("/") for name in tf.io.gfile.listdir(parent)]
@@ -123,8 +120,6 @@ def next_remote_version(parent: str) -> str:
 
 
 def _copy_tree(source: Path, target: str) -> None:
-    import tensorflow as tf
-
     for path in sorted(source.rglob("*")):
         copy = f"{target}/{path.relative_to(source).as_posix()}"
         if path.is_dir():
@@ -136,8 +131,6 @@ def _copy_tree(source: Path, target: str) -> None:
 
 def _save(model: Any, directory: Path) -> None:
     """Write the SavedModel and the Keras file of a model into a directory."""
-    import tensorflow as tf
-
     saved_model = str(directory / _SAVED_MODEL)
     try:
         with _outside_of_the_cluster():
@@ -182,7 +175,6 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
     those of `fixed`. Raises `InputRefused` where these do not fit the model, and ValueError or
     TypeError for what Keras cannot export.
     """
-    import keras
 
     def spec(name: str, tensor: Any) -> Any:
         shape = tuple(fixed.of(name, served_shape(model, tensor)))
@@ -209,8 +201,6 @@ def export_inference(model: Any, directory: str, fixed: FixedShapes = FixedShape
     It is in inference mode, without training functions or optimizer. Inputs and outputs have the
     names of the model's, and the shapes of `fixed`, otherwise an open batch.
     """
-    import tensorflow as tf
-
     module = tf.Module()
     module.variables_of_model = model.variables
     tf.saved_model.save(module, directory, signatures={SERVING_DEFAULT: inference(model, fixed)})
@@ -221,7 +211,6 @@ def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
 
     Raises `InputRefused` where the shapes of `fixed` do not fit the model.
     """
-    import tensorflow as tf
 
     def spec(name: str, tensor: Any) -> Any:
         shape = fixed.of(name, served_shape(model, tensor))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +36,6 @@ class Frozen:
 
 def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
     """The signature `function` with inputs of `specs`, and its calls inlined."""
-    import tensorflow as tf
     from tensorflow.python.framework import convert_to_constants
 
     traced = tf.function(lambda **inputs: function(**inputs)).get_concrete_function(**specs)
@@ -118,7 +118,6 @@ def _fix_shape(node: Any, batch: int) -> None:
 
 def as_function(frozen: Frozen) -> Callable[..., Any]:
     """The graph as a function of its inputs by keyword, which returns its outputs by name."""
-    import tensorflow as tf
 
     def imported() -> None:
         tf.graph_util.import_graph_def(frozen.graph_def, name="")

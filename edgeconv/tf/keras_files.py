@@ -15,6 +15,7 @@ from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_keras, inference
 from edgeconv.tf.keras_io import inputs_of, refuse_names
+from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import LadderStep, Opening, SourceKind
 from edgeconv.types.words import SERVING_DEFAULT, first_line
@@ -65,8 +66,6 @@ def load(
         return _load_legacy(path, objects), (LadderStep(attempt="tf_keras"),)
     if kind == "keras":
         refuse_other_library(path, "keras", objects, names)
-    import keras
-
     try:
         model = keras.models.load_model(path, custom_objects=objects, compile=False, safe_mode=True)
     except _LOAD_ERRORS as error:
@@ -116,8 +115,6 @@ def _computes_differently_in_keras_3(path: str) -> bool:
 
 def _load_legacy(path: str, objects: dict[str, Any]) -> Any:
     refuse_other_library(path, "tf_keras", objects, _names(path) if objects else ())
-    import tf_keras
-
     try:
         return tf_keras.models.load_model(
             path, custom_objects=objects, compile=False, safe_mode=True
@@ -194,8 +191,6 @@ def export(
     if loaders[-1].attempt == "keras":
         _export(model, path, target, fixed)
         return loaders
-    import tensorflow as tf
-
     # The whole model, not only its variables: it may have lookup tables as well.
     tf.saved_model.save(model, target, signatures={SERVING_DEFAULT: inference(model, fixed)})
     return loaders

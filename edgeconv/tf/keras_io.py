@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.lazy import keras, tf_keras
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
@@ -20,20 +21,13 @@ _SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 def keras_of(model: Any) -> Any:
     """The package of a model: `tf_keras`, or `keras` 3."""
-    import tf_keras
-
     if isinstance(model, tf_keras.Model):
         return tf_keras
-    import keras
-
     return keras
 
 
 def graph_of(operation: Any) -> Any | None:
     """The object with the functional graph of a model; None for a layer or a model without one."""
-    import keras
-    import tf_keras
-
     if isinstance(operation, keras.Model):
         graph = getattr(operation, "_functional", operation)
         return graph if hasattr(graph, "_nodes_by_depth") else None
@@ -55,8 +49,6 @@ def structured(model: Any, values: Sequence[Any]) -> Any:
     structure = getattr(graph_of(model), "_inputs_struct", None)
     if structure is None:
         return values[0] if len(values) == 1 else list(values)
-    import keras
-
     return keras.tree.pack_sequence_as(structure, list(values))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,8 +28,6 @@ class KnownValue:
 
     def tensor(self) -> Any:
         """The value as a constant of the new graph, created once."""
-        import tensorflow as tf
-
         if self._tensor is None:
             self._tensor = tf.constant(self.array)
         return self._tensor
@@ -95,8 +94,6 @@ def _shape(value: Any) -> tuple[int, ...] | None:
 def _of_shape(node: Any, shape: tuple[int, ...]) -> KnownValue:
     import math
 
-    import tensorflow as tf
-
     values = {"Rank": len(shape), "Shape": shape, "Size": math.prod(shape)}
     attribute = node.attr["out_type"].type if "out_type" in node.attr else 0
     kind = tf.as_dtype(attribute or tf.int32.as_datatype_enum)
@@ -131,8 +128,6 @@ def _runner(
     operator: str, attrs: _Attributes, signature: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> Callable[..., list[Any]]:
     """A function that computes an operator; each turn of a loop uses the same one."""
-    import tensorflow as tf
-
     with tf.Graph().as_default() as graph:
         inputs = [
             tf.compat.v1.placeholder(tf.as_dtype(np.dtype(dtype)), shape)

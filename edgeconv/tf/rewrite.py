@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf.frozen import as_function, fix_list_batch, freeze
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.unroll import unrolled
 from edgeconv.types.words import first_line
 
@@ -37,8 +38,6 @@ def rewrite(
     Raises `InputRefused` for a model that does not load, a shape that does not fit it, or a loop
     that cannot be unrolled.
     """
-    import tensorflow as tf
-
     loaded = load_saved_model(directory)
     module = tf.Module()
     module.model = loaded  # keeps the variables that the signatures read
@@ -85,8 +84,6 @@ def freeze_variables(directory: str, keys: Sequence[str], target: str) -> None:
 
 def load_saved_model(directory: str) -> Any:
     """The object that TensorFlow loads. Raises `InputRefused` where it does not load."""
-    import tensorflow as tf
-
     # What the loader raises for a damaged SavedModel, or one of another version.
     failures = (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError)
     try:
@@ -121,8 +118,6 @@ def _sizes(name: str, spec: Any) -> list[int | None]:
 def _rewritten(
     signature: Any, specs: dict[str, Any], change: Change, *, in_float32: bool
 ) -> Callable[..., Any]:
-    import tensorflow as tf
-
     if change == "traced":
         return lambda **inputs: signature(**inputs)
     frozen = freeze(signature, specs)
@@ -147,7 +142,6 @@ def _widen(frozen: Frozen) -> None:
     TFLite's kernels know no other floats. A model that was trained in mixed precision casts to
     float16 before each layer and back after it; its variables are float32.
     """
-    import tensorflow as tf
     from tensorflow.python.framework import tensor_util
 
     single = tf.float32.as_datatype_enum

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.tf.known import KnownValue, as_tensor, known_array, not_unrolled
+from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +22,6 @@ def _reserved(node: Any, _shape: Any, count: Any) -> list[Any]:
 
 
 def _from_tensor(_node: Any, tensor: Any, _shape: Any) -> list[Any]:
-    import tensorflow as tf
-
     return list(tf.unstack(as_tensor(tensor)))
 
 
@@ -41,8 +40,6 @@ def _resized(node: Any, items: list[Any], count: Any) -> list[Any]:
 
 
 def _stack(node: Any, items: list[Any], shape: Any) -> Any:
-    import tensorflow as tf
-
     if not items:
         return _zeros(node, [0], shape)
     return tf.stack([as_tensor(_filled(node, item, shape)) for item in items])
@@ -57,8 +54,6 @@ def _scattered(node: Any, tensor: Any, indices: Any, _shape: Any, count: Any) ->
 
 
 def _scattered_into(node: Any, items: list[Any], tensor: Any, indices: Any) -> list[Any]:
-    import tensorflow as tf
-
     positions = [int(index) for index in known_array(node, indices)]
     items = [*items, *[None] * (max(positions, default=-1) + 1 - len(items))]
     rows = tf.unstack(as_tensor(tensor), num=len(positions))
@@ -68,15 +63,11 @@ def _scattered_into(node: Any, items: list[Any], tensor: Any, indices: Any) -> l
 
 
 def _split(node: Any, tensor: Any, _shape: Any, lengths: Any) -> list[Any]:
-    import tensorflow as tf
-
     sizes = [int(length) for length in known_array(node, lengths)]
     return list(tf.split(as_tensor(tensor), sizes))
 
 
 def _concatenated(node: Any, items: list[Any], shape: Any, _leading: Any) -> list[Any]:
-    import tensorflow as tf
-
     parts = [as_tensor(_filled(node, item, shape)) for item in items]
     lengths = [part.shape[0] for part in parts]
     if not parts or None in lengths:
@@ -89,8 +80,6 @@ def _filled(node: Any, item: Any, shape: Any) -> Any:
 
 
 def _zeros(node: Any, outer: list[int], shape: Any) -> Any:
-    import tensorflow as tf
-
     sizes = [int(size) for size in np.atleast_1d(known_array(node, shape))]
     if -1 in sizes:
         raise not_unrolled(node, "takes a tensor list")

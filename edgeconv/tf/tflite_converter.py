@@ -9,6 +9,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.tf import lean
+from edgeconv.tf.lazy import tf
 from edgeconv.types import FOUR_BIT, Recipe
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ def quantize_with_tflite(job: EngineJob) -> EngineResult:
     for a model it does not convert.
     """
     refuse_recipe(job.recipe)
-    import tensorflow as tf
-
     converter = tf.lite.TFLiteConverter.from_saved_model(
         job.saved_model, signature_keys=[part.signature for part in job.parts]
     )

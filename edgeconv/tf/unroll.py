@@ -20,6 +20,7 @@ from edgeconv.tf.known import (
     not_unrolled,
     path_of,
 )
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.tensor_lists import LISTS
 
 if TYPE_CHECKING:
@@ -117,8 +118,6 @@ class _PartialEvaluation:
 
 def _library(functions: Iterable[Any]) -> Any:
     """A graph with nothing but functions, in which each finds the others."""
-    import tensorflow as tf
-
     definition = tf.compat.v1.GraphDef()
     definition.library.function.extend(functions)
     with tf.Graph().as_default() as graph:
@@ -146,8 +145,6 @@ def _operation(node: Any, inputs: list[Any]) -> list[Any]:
 
 
 def _copied(node: Any, inputs: Sequence[Any]) -> list[Any]:
-    import tensorflow as tf
-
     graph = tf.compat.v1.get_default_graph()
     tensors = [as_tensor(value) for value in inputs]
     return list(graph._create_op_internal(node.op, tensors, attrs=attributes(node)).outputs)
@@ -155,8 +152,6 @@ def _copied(node: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def _slices(tensor: Any, axis: int, sizes: Sequence[int]) -> list[Any]:
     """`tensor` cut along `axis`; SLICE has integer kernels in cases where SPLIT has none."""
-    import tensorflow as tf
-
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     rank = tensor.shape.rank
     axis %= rank
@@ -188,8 +183,6 @@ def _split_by_sizes(node: Any, value: Any, sizes: Any, axis: Any) -> list[Any]:
 
 def _reversed(node: Any, value: Any, axes: Any) -> list[Any]:
     """`value` reversed by GATHER, which has integer kernels; REVERSE_V2 has none."""
-    import tensorflow as tf
-
     tensor = as_tensor(value)
     if any(_size(tensor, int(axis)) is None for axis in known_array(node, axes)):
         return _copied(node, [value, axes])

@@ -9,6 +9,7 @@ import numpy as np
 
 from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.tf.keras_io import graph_of, structured
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.graph import LayerUse, walk
 from edgeconv.types.words import quoted
 
@@ -99,8 +100,6 @@ def _batches(flat: Flat, arrays: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def _outputs(model: Any, batch: list[Any]) -> list[Any]:
-    import tensorflow as tf
-
     outputs = model(structured(model, batch), training=False)
     return [output.numpy() for output in tf.nest.flatten(outputs)]
 
@@ -130,13 +129,9 @@ def _differing(reference: Any, flat: Flat, batch: list[Any], error: float) -> Ve
 
 def _first_differing(reference: Any, flat: Flat, batch: list[Any]) -> LayerStep | None:
     """The first step, in order, whose results differ; None where only the outputs do."""
-    import tf_keras
-
     measured: list[list[Any]] = []
 
     def run(use: LayerUse) -> Any:
-        import tensorflow as tf
-
         takes = inspect.signature(use.operation.call).parameters
         training = {"training": False} if "training" in takes else {}
         results = tf.nest.flatten(use.operation(*use.args, **use.kwargs, **training))

@@ -12,6 +12,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, unknown_name
+from edgeconv.tf.lazy import tf_keras
 from edgeconv.tf.qat.convolutions import Core, convolution_of, factors_of, folded
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import (
@@ -77,8 +78,6 @@ def refuse_float_layers(treated: Iterable[TreatedLayer], recipe: Recipe) -> None
 
 
 def _refuse_form(model: Any) -> None:
-    import tf_keras
-
     if not isinstance(model, tf_keras.Model) or not model._is_graph_network:
         raise InputRefused(
             f"quantization-aware training needs a functional tf_keras model, not {type(model)}",

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from edgeconv.tf.environment import model_optimization
+from edgeconv.tf.lazy import tf, tf_keras
 
 # The dimension of a kernel with a scale per channel: the last, the last two of a depthwise kernel,
 # or none, with one scale for the whole tensor.
@@ -51,7 +52,6 @@ class Classes(NamedTuple):
 def classes() -> Classes:
     """The classes. Raises `ToolFailed` where tfmot is not installed."""
     tfmot = model_optimization()
-    import tf_keras
     from tensorflow_model_optimization.python.core.quantization.keras import (
         quantize_layer,
         quantize_wrapper,
@@ -70,8 +70,6 @@ def classes() -> Classes:
 
 
 def _range_quantizer(moving_average: Any) -> Any:
-    import tensorflow as tf
-
     class RangeQuantizer(moving_average):  # type: ignore[misc]
         """Fake quantization of a layer's output, its range a moving average.
 
@@ -101,8 +99,6 @@ def _range_quantizer(moving_average: Any) -> Any:
 
 
 def _kernel_quantizer(last_value: Any) -> Any:
-    import tensorflow as tf
-
     class KernelQuantizer(last_value):  # type: ignore[misc]
         """Fake quantization of a kernel: symmetric, -127 to 127, over the range of its values.
 
@@ -149,8 +145,6 @@ def _kernel_quantizer(last_value: Any) -> Any:
 
 
 def _range_weight(layer: Any, name: str, end: str, shape: list[int]) -> Any:
-    import tensorflow as tf
-
     return layer.add_weight(
         f"{name}_{end}",
         shape=shape,
@@ -171,8 +165,6 @@ def _channels_last_shape(shape: tuple[int, ...], scales: Scales) -> tuple[int, .
 
 
 def _structure(kernel: Any, kept: Kept) -> dict[str, Any]:
-    import tensorflow as tf
-
     structure: dict[str, Any] = {}
     if "clusters" in kept:
         values, assignment = np.unique(kernel, return_inverse=True)

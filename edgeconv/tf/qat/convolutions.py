@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.tf.lazy import tf_keras
 from edgeconv.tf.qat.kinds import activation_of, class_name
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def convolution_of(layer: Any, rank: int) -> Convolution:
 
 
 def _new(kind: str, config: dict[str, Any]) -> Any:
-    import tf_keras
-
     return getattr(tf_keras.layers, kind)(**config)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.tf.lazy import keras, tf_keras
 from edgeconv.tf.qat.activations import fusable
 from edgeconv.tf.qat.factory import NoCounterpart
 from edgeconv.tf.qat.kinds import class_name
@@ -74,8 +75,6 @@ def counterpart(operation: Any, name: str, *, frozen: bool) -> Counterpart:
 
 def _is_users_own(operation: Any) -> bool:
     """Whether a layer is of a class that the user derived from one of tf_keras."""
-    import tf_keras
-
     package = type(operation).__module__.split(".")[0]
     return isinstance(operation, tf_keras.layers.Layer) and package not in _LIBRARIES
 
@@ -104,8 +103,6 @@ def _finish(config: dict[str, Any], operation: Any, frozen: bool) -> None:
 
 
 def _tf_keras_class(operation: Any) -> Any:
-    import tf_keras
-
     if class_name(operation) == "Lambda":
         raise NoCounterpart(_CODE)
     kind = getattr(tf_keras.layers, class_name(operation), None)
@@ -116,8 +113,6 @@ def _tf_keras_class(operation: Any) -> Any:
 
 def _split(operation: Any, activation: Any) -> tuple[str, str, Any]:
     """The activation within the layer, and the function or layer to follow it."""
-    import keras
-
     if isinstance(activation, str):
         fused = fusable(activation)
         return (fused, "linear", None) if fused else ("linear", activation, None)
@@ -174,9 +169,6 @@ def _nested(operation: Any, key: str) -> Any:
 
 def _inner(layer: Any) -> dict[str, Any]:
     """The configuration, for tf_keras, of a layer within a layer."""
-    import keras
-    import tf_keras
-
     if isinstance(layer, (keras.Model, tf_keras.Model)):
         raise NoCounterpart("it contains a whole model")
     inner = counterpart(layer, layer.name, frozen=False)

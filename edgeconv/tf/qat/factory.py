@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
+from edgeconv.tf.lazy import tf_keras
+
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.-]")
 
 
@@ -66,8 +68,6 @@ class LayerFactory:
 
     def layer(self, kind: str, inputs: Any, *after: str, **config: Any) -> Any:
         """The output of a new layer of class `kind` for the tensors `inputs`."""
-        import tf_keras
-
         return getattr(tf_keras.layers, kind)(name=self.name(*after), **config)(inputs)
 
 
@@ -79,6 +79,4 @@ def valid_name(name: str) -> str:
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a symbolic tensor of tf_keras."""
-    import tf_keras
-
     return isinstance(value, tf_keras.__internal__.KerasTensor)

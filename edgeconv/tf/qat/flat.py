@@ -14,6 +14,7 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf.keras_io import graph_of, inputs_of, output_names, served_shape
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat import counterparts, operations
 from edgeconv.tf.qat.activations import activated
 from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, Unmatched, valid_name
@@ -54,8 +55,6 @@ def flattened(model: Any) -> Flat:
     Raises `InputRefused` for a model without a graph, and for layers without a counterpart in
     tf_keras, with the names of all.
     """
-    import tf_keras
-
     graph = graph_of(model)
     if graph is None:
         raise InputRefused(
@@ -129,8 +128,6 @@ class _Builder:
         return list(results)
 
     def _results(self, use: LayerUse) -> tuple[Any, ...]:
-        import tensorflow as tf
-
         if use.always_trains:
             raise NoCounterpart("it is called with training=True, so it also trains when it serves")
         if operations.is_operation(use.operation):
@@ -197,8 +194,6 @@ class _Builder:
 
 def _input(tensor: Any, name: str, shape: tuple[int | None, ...]) -> Any:
     """An input of tf_keras with this shape, and the type of a tensor of any Keras."""
-    import tf_keras
-
     batch, *sample_shape = shape or (None,)
     dtype = getattr(tensor.dtype, "name", tensor.dtype)
     kept = counterparts.float32_if_float(str(dtype))

@@ -8,6 +8,7 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf.keras_io import arranged
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.training.spec import LabeledSamples
 
 if TYPE_CHECKING:
@@ -75,9 +76,6 @@ def labels_goal(model: Any, inputs: Inputs, labels: Any) -> Goal:
 
 
 def _classes(*, is_binary: bool, from_logits: bool) -> Goal:
-    import tensorflow as tf
-    import tf_keras
-
     def loss(labels: Any, outputs: Any) -> Any:
         if is_binary:
             losses = tf_keras.losses.binary_crossentropy
@@ -100,8 +98,6 @@ def model_goal(model: Any, inputs: Inputs) -> Goal:
     The metric is the share of the variance that is explained: 1 for the same outputs, 0 for their
     mean. Raises `InputRefused` where the model's outputs are the same for every sample.
     """
-    import tensorflow as tf
-
     outputs = _outputs(model, inputs)
     sizes = [output[0].size for output in outputs]
     variances = [float(output.var()) for output in outputs]
@@ -130,8 +126,6 @@ def model_goal(model: Any, inputs: Inputs) -> Goal:
 
 def _outputs(model: Any, inputs: Inputs) -> list[Any]:
     """The model's outputs for all samples, an array each."""
-    import tensorflow as tf
-
     count = len(next(iter(inputs.values())))
     call = tf.function(lambda values: tf.nest.flatten(model(values, training=False)))
     batches = []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf.keras_io import graph_of, inputs_of
+from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,8 +45,6 @@ def walk(
     walked where they are used; a node is visited before those that take its results. Raises
     `InputRefused` for a nested model that is called with more than its inputs.
     """
-    import tensorflow as tf
-
     values = {id(tensor): value for tensor, value in zip(graph.inputs, inputs, strict=True)}
 
     def filled(argument: Any) -> Any:
@@ -83,8 +82,6 @@ def walk(
 
 
 def _parts(node: Any) -> tuple[Any, Any, dict[str, Any], tuple[Any, ...]]:
-    import tensorflow as tf
-
     if hasattr(node, "arguments"):
         return node.operation, node.arguments.args, _chosen_kwargs(node), tuple(node.outputs)
     return node.layer, node.call_args, node.call_kwargs, tuple(tf.nest.flatten(node.outputs))
@@ -96,8 +93,6 @@ def _chosen_kwargs(node: Any) -> dict[str, Any]:
     Keras stores others as well: defaults of `training`, and the masks that come with tensors. A
     training=True does not count: a model that serves overrules it.
     """
-    import tensorflow as tf
-
     kwargs = dict(node.arguments.kwargs)
     if "training" in kwargs:
         default = inspect.signature(node.operation.call).parameters.get("training")
@@ -118,8 +113,6 @@ def _same(tensor: Any, other: Any) -> bool:
 
     In a loaded model, a stored mask is another tensor than the one that the loading computed.
     """
-    import tensorflow as tf
-
     if tensor is other:
         return True
     if not (hasattr(tensor, "_keras_history") and hasattr(other, "_keras_history")):
@@ -137,8 +130,6 @@ def _same(tensor: Any, other: Any) -> bool:
 
 def _flat_inputs(graph: Any, values: Any) -> list[Any]:
     """The values that a nested model is called with, in the order of its inputs."""
-    import tensorflow as tf
-
     structure = getattr(graph, "_inputs_struct", getattr(graph, "_nested_inputs", None))
     if isinstance(values, dict) and not isinstance(structure, dict):
         return [values[name] for name in inputs_of(graph)]

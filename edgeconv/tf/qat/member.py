@@ -12,6 +12,7 @@ import msgspec
 from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tf.keras_io import arranged
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import set_names
 from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
@@ -235,8 +236,6 @@ class _QatTraining:
         return annotated(self._model, self._job.settings)
 
     def _optimizer(self, _model: Any, steps: int, _replicas: int) -> Any:
-        import tf_keras
-
         rate = self._job.settings.learning_rate
         return tf_keras.optimizers.Adam(tf_keras.optimizers.schedules.CosineDecay(rate, steps))
 
@@ -283,8 +282,6 @@ def _goal(job: QatJob, model: Any) -> tuple[Goal, LabeledSamples, LabeledSamples
 
 def _write_outputs(model: Any, job: QatJob) -> tuple[str, ...]:
     """Write the trained model's outputs for the held-back samples; their names."""
-    import tensorflow as tf
-
     from edgeconv.data.handover import read_samples, write_arrays
     from edgeconv.tf.qat.plain import plain_copy
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.errors import InputRefused
 from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects, register
+from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat.agreement import computes_in_other_floats, max_error
 from edgeconv.tf.qat.flat import flattened
 from edgeconv.types import Opening
@@ -63,8 +64,6 @@ def open_for_qat(
 
 def opened(model: Any, arrays: dict[str, Any]) -> QatModel:
     """The same for a model in memory and samples by input, (n, *sample_shape)."""
-    import keras
-
     flat = flattened(model)
     error = max_error(model, flat, arrays)
     notes = flat.notes
@@ -89,9 +88,6 @@ def refuse_without_layers(path: str, kind: SourceKind) -> None:
 
 
 def _from_saved_model(path: Path, opening: Opening) -> Any:
-    import tensorflow as tf
-    import tf_keras
-
     _refuse_code(path / _METADATA)
     objects = custom_objects(opening, ())
     try:

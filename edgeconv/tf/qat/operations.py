@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat import arithmetic, shaping
 from edgeconv.tf.qat.activations import activated, gelu_by_tanh, leaky
 from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, Unmatched, is_tensor
@@ -33,8 +34,6 @@ def is_operation(operation: Any) -> bool:
 
 def layers_for(factory: LayerFactory, use: LayerUse) -> Any:
     """The outputs of new layers for an operation. Raises `NoCounterpart`."""
-    import tensorflow as tf
-
     symbol = operation_name(use.operation)
     leaves = tf.nest.flatten((use.args, use.kwargs))
     has_unmatched = any(isinstance(leaf, Unmatched) for leaf in leaves)

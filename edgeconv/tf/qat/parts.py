@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, Kept, classes
 from edgeconv.tf.qat.convolutions import channelwise
 from edgeconv.tf.qat.factory import valid_name
@@ -43,8 +44,6 @@ class EmulatedLayers:
 
     def ranged(self, tensors: Any, *, before_softmax: bool = False) -> Any:
         """Tensors, each with its range emulated, except integers."""
-        import tensorflow as tf
-
         return tf.nest.map_structure(lambda tensor: self._ranged(tensor, before_softmax), tensors)
 
     def _ranged(self, tensor: Any, before_softmax: bool) -> Any:
@@ -61,15 +60,11 @@ class EmulatedLayers:
 
     def have_ranges(self, tensors: Any) -> bool:
         """Whether there are float tensors, and all have a range."""
-        import tensorflow as tf
-
         floats = list(filter(_is_float_tensor, tf.nest.flatten(tensors)))
         return bool(floats) and all(id(tensor) in self._with_range for tensor in floats)
 
     def mark(self, tensors: Any) -> Any:
         """Note that tensors have the range of their inputs, or a fixed one."""
-        import tensorflow as tf
-
         for tensor in tf.nest.flatten(tensors):
             self._with_range[id(tensor)] = tensor
         return tensors
@@ -106,8 +101,6 @@ class EmulatedLayers:
 
     def affine(self, use: LayerUse, tensor: Any) -> Any:
         """A tensor times a factor plus an offset per channel; None where they vary otherwise."""
-        import tf_keras
-
         layer = use.operation
         if len(tensor.shape) not in _AFFINE_RANKS or tensor.shape[-1] is None:
             return None
@@ -140,8 +133,6 @@ class EmulatedLayers:
 
     def activated(self, tensor: Any, activation: str, name: str) -> Any:
         """A tensor after an activation, with its range."""
-        import tf_keras
-
         to_softmax = activation == "softmax"
         if activation not in _FUSED:
             tensor = self.ranged(tensor, before_softmax=to_softmax)
@@ -151,8 +142,6 @@ class EmulatedLayers:
 
     def hard(self, tensor: Any, hard: Hard) -> Any:
         """A hard sigmoid or hard swish of a tensor, in the converter's form."""
-        import tensorflow as tf
-
         x, name = self.ranged(tensor), hard.uses[0].operation.name
         clipped = self._function(tf.nn.relu6, name, self._function(tf.math.add, name, x, 3.0))
         if not hard.swish:
@@ -162,9 +151,6 @@ class EmulatedLayers:
 
     def relu(self, use: LayerUse, tensor: Any) -> Any:
         """A ReLU of a tensor; a bound that no operator contains becomes another one."""
-        import tensorflow as tf
-        import tf_keras
-
         layer = use.operation
         if layer.max_value is None or is_rectifier(layer):
             return self.copied(use._replace(args=(tensor,)))
@@ -178,9 +164,6 @@ class EmulatedLayers:
 
     def lifted(self, tensor: Any, convolution: Convolution) -> Any:
         """A sequence as an image of one row, where the convolution takes one."""
-        import tensorflow as tf
-        import tf_keras
-
         if not convolution.lifted:
             return tensor
         name = convolution.cores[0].layer.name
@@ -192,8 +175,6 @@ class EmulatedLayers:
 
     def lowered(self, tensor: Any, name: str) -> Any:
         """The image of one row as a sequence."""
-        import tensorflow as tf
-
         return self.mark(self._function(tf.squeeze, name, tensor, [1]))
 
     def _free_name(self, name: str) -> str:
@@ -207,8 +188,6 @@ class EmulatedLayers:
 
 def new_inputs(model: Any) -> list[Any]:
     """Inputs like those of a model."""
-    import tf_keras
-
     return [
         tf_keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=valid_name(name))
         for name, tensor in zip(model.input_names, model.inputs, strict=True)
@@ -217,8 +196,6 @@ def new_inputs(model: Any) -> list[Any]:
 
 def new_model(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
     """A model with the name, and the names of inputs and outputs, of another."""
-    import tf_keras
-
     created = tf_keras.Model(inputs, outputs, name=model.name)
     set_names(created, model.input_names, model.output_names)
     return created
@@ -226,8 +203,6 @@ def new_model(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
 
 def copy_of(layer: Any, name: str) -> Any:
     """A new layer with another's settings, whose weights all train."""
-    import tf_keras
-
     if class_name(layer) == "Lambda":
         return tf_keras.layers.Lambda(layer.function, arguments=layer.arguments, name=name)
     copy = type(layer).from_config({**layer.get_config(), "name": name})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, Scales, classes
 from edgeconv.tf.qat.convolutions import Core, channelwise, factors_of, folded
 from edgeconv.tf.qat.graph import walk
@@ -141,9 +142,6 @@ class _PlainCopy:
         self, name: str, tensor: Any, factor: NDArray[Any], offset: NDArray[Any]
     ) -> list[Any]:
         """The layers that multiply each channel by a factor and add an offset, as one operator."""
-        import tensorflow as tf
-        import tf_keras
-
         rank, channels = len(tensor.shape), tensor.shape[-1]
         inner = tf_keras.layers.DepthwiseConv2D(1, name=f"{name}_depthwise")
         core = Core(inner, [factor.reshape(1, 1, channels, 1), offset])
@@ -170,8 +168,6 @@ def _dilated(layer: Any, inputs: Any) -> Any:
     tf_keras uses several, which the converter does not fuse across ranges. TensorFlow has no
     gradient of this one on a CPU, which is not needed here.
     """
-    import tensorflow as tf
-
     padding, dilations = layer.padding.upper(), [1, *layer.dilation_rate, 1]
     if class_name(layer) == "Conv2D":
         output = tf.nn.conv2d(inputs, layer.kernel, layer.strides, padding, dilations=dilations)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat.configs import classes
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.parts import PREFIX
@@ -24,8 +25,6 @@ def warm_up(model: Any, batches: Iterable[Sequence[Any]]) -> int:
     strategy every worker has to call it with the same batches, outside of `strategy.run`. Raises
     `InputRefused` for values that are not finite.
     """
-    import tensorflow as tf
-
     kinds, tracker, count = classes(), _RangeTracker(), 0
 
     def apply(use: LayerUse) -> Any:
@@ -51,8 +50,6 @@ class _RangeTracker:
 
     def add(self, layer: Any, values: Any) -> None:
         """Widen the range of a layer to its values."""
-        import tensorflow as tf
-
         values = layer.quantizer.counted(values)
         low, high = float(tf.reduce_min(values)), float(tf.reduce_max(values))
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.convolutions import times_channels
 from edgeconv.tf.qat.flat import set_names
 from edgeconv.tf.qat.graph import walk
@@ -49,8 +50,6 @@ def float_copy(model: Any, *, for_clusters: bool = False) -> Any:
     `for_clusters` changes the signs of channels, in kernel and batch normalization, until no factor
     is negative: folding such a factor doubles the number of distinct weights.
     """
-    import tf_keras
-
     copy = tf_keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     set_names(copy, model.input_names, model.output_names)
@@ -101,8 +100,6 @@ class Pruning:
 
     def at_step(self, step: int, model: Any) -> None:
         """See `KernelConstraint`."""
-        import tensorflow as tf
-
         ramping = step <= self._ramp_steps and (step % self._every == 0)
         anew = ramping or step == self._ramp_steps or not self._masks
         for name, kernel in kernels_of(model).items():
@@ -140,8 +137,6 @@ class Clustering:
             self.at_step(0, model)
 
     def _assign(self, name: str, kernel: NDArray[Any]) -> None:
-        import tensorflow as tf
-
         flat = kernel.reshape(-1)
         values, assigned = np.unique(flat, return_inverse=True)
         zeros = flat == 0 if self._keep_zeros else np.zeros(flat.shape, bool)
@@ -155,8 +150,6 @@ class Clustering:
 
     def at_step(self, step: int, model: Any) -> None:  # noqa: ARG002
         """See `KernelConstraint`."""
-        import tensorflow as tf
-
         for name, kernel in kernels_of(model).items():
             assigned, count = self._assigned[name]
             means = tf.math.unsorted_segment_mean(tf.reshape(kernel, [-1]), assigned, count)

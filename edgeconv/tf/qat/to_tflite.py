@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.store import publish_bytes, scratch_directory
 from edgeconv.tf import lean
 from edgeconv.tf.export import export_inference
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat.plain import plain_copy
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.words import SERVING_DEFAULT
@@ -25,8 +26,6 @@ def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> 
     verification compares with the recipe. Call it outside of any strategy's scope. Raises an
     `InputRefused` for what the converter does not take.
     """
-    import tensorflow as tf
-
     copy = plain_copy(model)
     with scratch_directory() as scratch:
         directory = str(scratch)

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat.graph import LayerUse, walk
 from edgeconv.tf.qat.kinds import activation_of, class_name, is_rectifier
 
@@ -31,8 +32,6 @@ class Uses:
         self._leaving = {id(tensor) for tensor in outputs}
 
     def _note(self, use: LayerUse) -> Any:
-        import tensorflow as tf
-
         self.calls[use.operation.name] += 1
         self._first_taken[id(use.outputs[0])] = use.args[0] if use.args else None
         for tensor in tf.nest.flatten((use.args, use.kwargs)):

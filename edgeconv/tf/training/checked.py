@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.errors import InputRefused
 from edgeconv.models import Data
 from edgeconv.tf.keras_io import arranged, inputs_of, refuse_names
+from edgeconv.tf.lazy import keras, tf, tf_keras
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,9 +94,6 @@ def _refuse_array(where: str, array: Any) -> None:
 
 def refuse_model(name: str, model: Any, data: Data) -> None:
     """Raise `InputRefused` where what `build()` returns is not a model for these samples."""
-    import keras
-    import tf_keras
-
     if not isinstance(model, (tf_keras.Model, keras.Model)):
         raise InputRefused(
             f"{name}: build() returns {type(model).__name__}", hint="let it return a Keras model"
@@ -137,7 +135,6 @@ def try_measure(measure: PerSample, samples: LabeledSamples, model: Any) -> None
     Raises what the measure does, for a label that is not a class of the model, or a wrong shape.
     """
     import numpy as np
-    import tensorflow as tf
 
     flat = samples.labels.reshape(len(samples), -1)
     rows = np.array([flat.min(axis=1).argmin(), flat.max(axis=1).argmax()])

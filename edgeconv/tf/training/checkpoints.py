@@ -13,6 +13,7 @@ import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.store import scratch_directory
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.loops import MetricSums
 from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import Epoch
@@ -60,8 +61,6 @@ class Checkpoints:
     """The checkpoints of a training in `directory`, which may be remote."""
 
     def __init__(self, directory: str, model: Any, optimizer: Any, *, is_chief: bool) -> None:
-        import tensorflow as tf
-
         self._directory, self._is_chief = directory, is_chief
         self._state = _state()
         self._tracked = tf.train.Checkpoint(model=model, optimizer=optimizer, progress=self._state)
@@ -87,8 +86,6 @@ class Checkpoints:
 
     def restore_best(self, epoch: int) -> None:
         """Give the model the weights of this epoch. Raises `InputRefused` if they are gone."""
-        import tensorflow as tf
-
         try:
             self._weights.read(self._best(epoch)).assert_existing_objects_matched()
         except (AssertionError, tf.errors.OpError) as error:
@@ -99,8 +96,6 @@ class Checkpoints:
 
     def mark(self) -> None:
         """Leave a file in the directory for all who share it. Raises `OutputRefused`."""
-        import tensorflow as tf
-
         try:
             tf.io.gfile.makedirs(self._directory)
             with tf.io.gfile.GFile(f"{self._directory}/{_MARK}", "w") as file:
@@ -110,8 +105,6 @@ class Checkpoints:
 
     def is_marked(self) -> bool:
         """Whether the file of `mark` is there."""
-        import tensorflow as tf
-
         return bool(tf.io.gfile.exists(f"{self._directory}/{_MARK}"))
 
     def restore(self, identity: dict[str, str]) -> Progress | None:
@@ -119,8 +112,6 @@ class Checkpoints:
 
         Raises `InputRefused` for one of another model or other data, or that does not load.
         """
-        import tensorflow as tf
-
         last = tf.train.latest_checkpoint(self._directory)
         if last is None:
             state = tf.train.get_checkpoint_state(self._directory)
@@ -146,8 +137,6 @@ class Checkpoints:
         return f"{self._directory}/{_BEST}{epoch}"
 
     def _forget_best_but(self, epoch: int) -> None:
-        import tensorflow as tf
-
         for path in tf.io.gfile.glob(f"{self._directory}/{_BEST}*"):
             if path.rpartition("/")[2].startswith(f"{_BEST}{epoch}."):
                 continue
@@ -156,8 +145,6 @@ class Checkpoints:
             (tf.io.gfile.rmtree if is_directory else tf.io.gfile.remove)(path)
 
     def _write(self, kept: Any, as_chief: Callable[[], object]) -> None:
-        import tensorflow as tf
-
         if not self._is_chief:
             with scratch_directory() as scratch:
                 kept.write(f"{scratch}/thrown-away")
@@ -178,8 +165,6 @@ class Checkpoints:
 
 def forget_checkpoints(directory: str) -> None:
     """Remove the checkpoints of a finished training."""
-    import tensorflow as tf
-
     # The state goes first: one that names files that are gone could not be resumed.
     state = f"{directory}/checkpoint"
     if tf.io.gfile.exists(state):
@@ -189,7 +174,6 @@ def forget_checkpoints(directory: str) -> None:
 
 def _state() -> Any:
     """A trackable that holds a `Progress`, which is written together with the weights."""
-    import tensorflow as tf
 
     class State(tf.train.experimental.PythonState):  # type: ignore[misc]
         """Stored as JSON."""
@@ -207,8 +191,6 @@ def _state() -> Any:
 
 @contextlib.contextmanager
 def _resuming(last: str) -> Iterator[None]:
-    import tensorflow as tf
-
     # TensorFlow's reader raises IndexError for a file that is too short.
     failures = (ValueError, AssertionError, IndexError, msgspec.DecodeError, tf.errors.OpError)
     try:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.keras_io import keras_of
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
 from edgeconv.tf.training.evaluation import Evaluation
 from edgeconv.tf.training.feeding import Order
@@ -67,7 +68,6 @@ class TrainingContext:
 
     def sum_over_members(self, number: int) -> int:
         """The sum of what every replica brings; each waits for all."""
-        import tensorflow as tf
 
         def summed() -> Any:
             own = self.strategy.run(lambda: tf.constant(number, tf.int64))
@@ -113,8 +113,6 @@ def _share_learning_rate(optimizer: Any) -> None:
 
     tf_keras names no aggregation for it, without which CentralStorageStrategy refuses to assign.
     """
-    import tensorflow as tf
-
     rate = getattr(optimizer, "_current_learning_rate", None)
     if rate is not None and getattr(rate, "_aggregation", None) == tf.VariableAggregation.NONE:
         rate._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -181,8 +179,6 @@ class _EpochRunner:
 
     def _refuse_unshared_weights(self) -> None:
         """Raise `InputRefused` where members of a cluster could not read the best weights."""
-        import tensorflow as tf
-
         if isinstance(self._context.strategy, tf.distribute.MultiWorkerMirroredStrategy):
             if self._context.is_chief:
                 self._checkpoints.mark()
@@ -250,8 +246,6 @@ class _EpochRunner:
         if spec.validation is None:
             return {}
         if self._context.coordinates:
-            import tensorflow as tf
-
             plain, here = spec.plain(self.model), tf.distribute.get_strategy()
             return Evaluation(spec, spec.validation, plain, here).metrics()
         if self._validation is None:
@@ -260,8 +254,6 @@ class _EpochRunner:
         return self._validation.metrics()
 
     def _refuse_divergence(self, epoch: int, step: int, sums: MetricSums) -> None:
-        import tensorflow as tf
-
         loss = sums.loss / (sums.weight or 1.0)
         finite = (tf.reduce_all(tf.math.is_finite(v)) for v in self.model.trainable_variables)
         if math.isfinite(loss) and all(map(bool, finite)):

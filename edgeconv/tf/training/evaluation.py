@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.keras_io import arranged
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.feeding import Feeder, in_order
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ class Evaluation:
     """The metrics of one model on one set of samples; TensorFlow traces it once."""
 
     def __init__(self, spec: TrainSpec, samples: LabeledSamples, model: Any, strategy: Any) -> None:
-        import tensorflow as tf
-
         def sums(inputs: Any, labels: Any, weights: Any) -> Any:
             outputs = model(arranged(model, inputs), training=False)
             return weighted_sums(spec, labels, outputs, weights)
@@ -44,8 +43,6 @@ class Evaluation:
 
 def weighted_sums(spec: TrainSpec, labels: Any, outputs: Any, weights: Any) -> Any:
     """The sums of loss, metric and weights over a batch, a tensor of (3,)."""
-    import tensorflow as tf
-
     loss = tf.reduce_sum(spec.loss(labels, outputs) * weights)
     metric = tf.reduce_sum(spec.metric(labels, outputs) * weights)
     return tf.stack([loss, metric, tf.reduce_sum(weights)])

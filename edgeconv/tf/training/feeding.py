@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.keras_io import fed
+from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,8 +89,6 @@ class Feeder:
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, Any], Any]:
-        import tensorflow as tf
-
         with tf.device("CPU:0"):
             inputs = {name: tf.constant(a) for name, a in self._samples.inputs.items()}
             return inputs, tf.constant(self._samples.labels)
@@ -107,7 +106,6 @@ class Feeder:
         share of a replica in the batch. The inputs are by name, or as `fit` of `fit_model` takes
         them.
         """
-        import tensorflow as tf
 
         def pipeline(context: Any) -> Any:
             inputs, labels = self._tensors
@@ -138,8 +136,6 @@ def untuned(dataset: Any) -> Any:
 
     The tuning thread sleeps for up to a minute, and the end of a training waits for it.
     """
-    import tensorflow as tf
-
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.autotune.enabled = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import OutputRefused
+from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +24,6 @@ class TensorBoardLog:
         """Write the metrics of an epoch, counted from 1. Raises `OutputRefused`."""
         if self._directory is None:
             return
-        import tensorflow as tf
-
         scalars = {**epoch.metrics, "samples_per_second": epoch.samples_per_second}
         try:
             self._write("train", number, scalars)
@@ -36,7 +35,6 @@ class TensorBoardLog:
             ) from error
 
     def _write(self, run: str, number: int, scalars: Mapping[str, float]) -> None:
-        import tensorflow as tf
         from tensorflow.core.framework.summary_pb2 import SummaryMetadata
 
         if not scalars:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.tf.keras_io import arranged, fed, keras_of
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.evaluation import weighted_sums
 from edgeconv.tf.training.feeding import Feeder, untuned
 
@@ -78,8 +79,6 @@ class EpochLoop:
         The loss of each sample is divided by the global batch. So the sum of the replicas'
         gradients, which the optimizer makes, is the gradient of the mean. Returns weighted sums.
         """
-        import tensorflow as tf
-
         spec, model, optimizer = self._spec, self._model, self._optimizer
 
         def step(inputs: Any, labels: Any, weights: Any) -> Any:
@@ -123,8 +122,6 @@ class CustomLoop(EpochLoop):
     _traced: Any = None
 
     def _traced_step(self) -> Any:
-        import tensorflow as tf
-
         if self._trains_other_variables():
             step = self._step(self._strategy.num_replicas_in_sync)
 
@@ -137,8 +134,6 @@ class CustomLoop(EpochLoop):
 
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
         """See `EpochLoop`."""
-        import tensorflow as tf
-
         step, total = self._traced_step(), tf.zeros(3, tf.float64)
         batches = self._feeder.distributed(self._strategy, *self._order.epoch(epoch, first))
         for steps, values in enumerate(batches, start=1):
@@ -209,14 +204,10 @@ class CoordinatorLoop(EpochLoop):
 
     @cached_property
     def _coordinator(self) -> Any:
-        import tensorflow as tf
-
         return tf.distribute.coordinator.ClusterCoordinator(self._strategy)
 
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
         """See `EpochLoop`."""
-        import tensorflow as tf
-
         step = self._step(1)
 
         def on_worker(*values: Any) -> Any:
@@ -257,8 +248,6 @@ class CoordinatedFitLoop(EpochLoop):
         on_steps(self._order.steps, MetricSums(loss * weight, metric * weight, weight))
 
     def _worker_dataset(self, _context: Any) -> Any:
-        import tensorflow as tf
-
         train, batch = self._spec.train, self._order.batch
         inputs = {name: tf.constant(array) for name, array in train.inputs.items()}
         labels = tf.constant(train.labels)

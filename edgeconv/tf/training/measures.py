@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from edgeconv.errors import InputRefused
+from edgeconv.tf.lazy import tf, tf_keras
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,15 +26,11 @@ def per_sample_loss(loss: str | PerSample) -> PerSample:
 
     Raises `InputRefused` for an unknown name, and for a class or object of Keras.
     """
-    import tf_keras
-
     return _per_sample("LOSS", loss, tf_keras.losses.get)
 
 
 def per_sample_metric(metric: str | PerSample) -> PerSample:
     """A metric by its name in Keras, or the function itself. Raises as `per_sample_loss`."""
-    import tf_keras
-
     measure = _accuracy if metric == "accuracy" else metric
     return _per_sample("METRIC", measure, tf_keras.metrics.get)
 
@@ -46,8 +43,6 @@ def name_of(metric: str | PerSample) -> str:
 
 def _accuracy(labels: Any, outputs: Any) -> Any:
     """Whether each sample's class is correct; one output is a probability of the second class."""
-    import tensorflow as tf
-
     if outputs.shape[-1] == 1:
         return tf.equal(tf.cast(labels, tf.bool), outputs > 0.5)
     if labels.shape.rank == outputs.shape.rank:
@@ -59,8 +54,6 @@ def _per_sample(what: str, named: str | PerSample, known: Callable[[str], Any]) 
     measure = _function(what, named, known)
 
     def measured(labels: Any, outputs: Any) -> Any:
-        import tensorflow as tf
-
         if labels.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
             labels = labels[..., tf.newaxis]
         values = tf.cast(measure(labels, outputs), tf.float32)

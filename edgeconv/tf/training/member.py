@@ -22,6 +22,7 @@ from edgeconv.tf.export import (
     keras_path,
     next_remote_version,
 )
+from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.checkpoints import forget_checkpoints
 from edgeconv.tf.training.epochs import TrainingContext, in_words, run_epochs
 from edgeconv.tf.training.evaluation import Evaluation
@@ -128,8 +129,6 @@ def serve_member(_job: TrainJob) -> MemberResult:
 
     Runs in a child, with TF_CONFIG in its environment.
     """
-    import tensorflow as tf
-
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
         server = tf.distribute.Server(
@@ -165,8 +164,6 @@ def _finish(
     job: TrainJob, plain: Any, spec: TrainSpec, data: Data, record: TrainingRecord
 ) -> TrainingRecord:
     """Evaluate and export what was trained; its record."""
-    import tensorflow as tf
-
     here = tf.distribute.get_strategy()
     tested = Evaluation(spec, LabeledSamples(data.x_test, data.y_test), plain, here).metrics()
     report_progress(f"test: {in_words(tested)}; saving")

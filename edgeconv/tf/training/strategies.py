@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import ClusterLost, InputRefused, UsageError
 from edgeconv.tf.environment import use_cpu_only
+from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.types import LOCAL_STRATEGIES
 from edgeconv.types.words import first_line
 
@@ -27,9 +28,6 @@ def begin(distribution: Distribution, seed: int) -> Any:
     """
     if distribution.devices and all(name.startswith("CPU:") for name in distribution.devices):
         use_cpu_only()
-    import tensorflow as tf
-    import tf_keras
-
     # It warns of what is intended here, such as calling the model on the coordinator.
     tf.get_logger().setLevel("ERROR")
     strategy = open_strategy(distribution)
@@ -46,8 +44,6 @@ def open_strategy(distribution: Distribution) -> Any:
     TF_CONFIG describes a cluster. Raises `UsageError` for devices or options that do not exist,
     `InputRefused` where there is no TPU, and `ClusterLost` where the cluster does not start.
     """
-    import tensorflow as tf
-
     devices = _devices(distribution)
     try:
         return _OPENERS[distribution.strategy](distribution, devices)
@@ -61,8 +57,6 @@ def open_strategy(distribution: Distribution) -> Any:
 
 def is_lost_member(error: Any) -> bool:
     """Whether an error of TensorFlow means that another member of the cluster is gone."""
-    import tensorflow as tf
-
     gone = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
     return isinstance(error, gone) or "ollective ops is aborted" in str(error)
 
@@ -70,8 +64,6 @@ def is_lost_member(error: Any) -> bool:
 @contextlib.contextmanager
 def raising_lost_members() -> Iterator[None]:
     """A context that raises `ClusterLost` for TensorFlow's errors about a lost member."""
-    import tensorflow as tf
-
     try:
         yield
     except tf.errors.OpError as error:
@@ -84,14 +76,10 @@ def raising_lost_members() -> Iterator[None]:
 
 
 def _none(_distribution: Distribution, devices: Sequence[str]) -> Any:
-    import tensorflow as tf
-
     return tf.distribute.OneDeviceStrategy(devices[0]) if devices else tf.distribute.get_strategy()
 
 
 def _mirrored(distribution: Distribution, devices: Sequence[str]) -> Any:
-    import tensorflow as tf
-
     operations = {
         "auto": lambda: None,
         "nccl": tf.distribute.NcclAllReduce,
@@ -103,30 +91,22 @@ def _mirrored(distribution: Distribution, devices: Sequence[str]) -> Any:
 
 
 def _central_storage(_distribution: Distribution, devices: Sequence[str]) -> Any:
-    import tensorflow as tf
-
     # With one device it would keep the variables there, with several on the CPU.
     return tf.distribute.experimental.CentralStorageStrategy(list(devices), "CPU:0")
 
 
 def _multiworker(distribution: Distribution, _devices: Sequence[str]) -> Any:
-    import tensorflow as tf
-
     how = tf.distribute.experimental.CommunicationImplementation[distribution.communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=how)
     return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def _parameter_server(_distribution: Distribution, _devices: Sequence[str]) -> Any:
-    import tensorflow as tf
-
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     return tf.distribute.ParameterServerStrategy(resolver)
 
 
 def _tpu(distribution: Distribution, _devices: Sequence[str]) -> Any:
-    import tensorflow as tf
-
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(distribution.tpu)
         _reach(resolver.master(), distribution.connect_timeout_s)
@@ -161,8 +141,6 @@ _OPENERS = {
 
 def _devices(distribution: Distribution) -> tuple[str, ...]:
     """The devices to use, created and limited as configured; () leaves them to the strategy."""
-    import tensorflow as tf
-
     gpus = tf.config.list_physical_devices("GPU")
     _set_up_gpus(distribution, gpus)
     if distribution.strategy not in LOCAL_STRATEGIES:
@@ -214,8 +192,6 @@ def _refuse_nccl(option: str, chosen: str, devices: Sequence[str]) -> None:
 
 
 def _set_up_gpus(distribution: Distribution, gpus: Sequence[Any]) -> None:
-    import tensorflow as tf
-
     limit = distribution.gpu_memory_limit_mib
     if not gpus and (limit or distribution.gpu_memory_growth):
         option = "--gpu-memory-limit-mib" if limit else "--gpu-memory-growth"

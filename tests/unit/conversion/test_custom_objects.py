@@ -251,7 +251,7 @@ def test_a_module_that_was_not_allowed_to_run_is_refused(here, module):
 
 def test_a_model_that_has_no_layers_takes_no_custom_objects(here, module):
     opening = Opening(custom_objects=("my_layers",))
-    with pytest.raises(UsageError, match="has no Keras layers to be made again"):
+    with pytest.raises(UsageError, match="has no Keras layers, only their graph"):
         identify(write_plain(here / "model"), opening, allow_code=True)
 
 
