@@ -30,7 +30,7 @@ def images_of(path: Path, input_name: str, shape: tuple[int, ...], classes: int)
 
 
 def read_npz(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """The named arrays of an .npz, each read once.
+    """The named arrays of an .npz, of any shape and dtype, each read once.
 
     Raises `FileNotFoundError` where there is no file, and `ValueError` where it is not an
     .npz, lacks one of the arrays or has one of Python objects, which are not read.

@@ -150,7 +150,7 @@ class _ConfigWalk:
             called = settings if name == "function" else name
             registered = node.get("registered_name")
             why = self._refusal(called, module, registered)
-            # An optimizer or a loss of Keras's is no finding.
+            # An optimizer or a loss of Keras itself is not a finding.
             is_plain = module is None or (isinstance(module, str) and _KERAS.fullmatch(module))
             if why and (is_read or not is_plain):
                 is_named = isinstance(registered, str) and ">" in registered

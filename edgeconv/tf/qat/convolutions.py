@@ -135,7 +135,7 @@ def times_channels(kernel: NDArray[Any], factor: NDArray[Any], kind: str) -> NDA
 
 
 def folded(core: Core, factor: NDArray[Any], offset: NDArray[Any]) -> Core:
-    """A new core that computes the output of `core` times `factor` plus `offset`."""
+    """A new core with the output of `core` times `factor` plus `offset`, both (channels,)."""
     kind = class_name(core.layer)
     kernel, *bias = core.weights
     layer = type(core.layer).from_config({**core.layer.get_config(), "use_bias": True})

@@ -40,7 +40,7 @@ _COMMUTING = frozenset(
 )
 
 
-class LayerPair(NamedTuple):
+class KernelPair(NamedTuple):
     """A layer with a kernel, the batch normalization right after it, if any, and the next layer."""
 
     first: Any
@@ -62,7 +62,7 @@ def equalize(model: Any) -> tuple[tuple[str, str], ...]:
     return tuple((pair.first.name, pair.second.name) for pair in chosen)
 
 
-def _pairs(model: Any) -> list[LayerPair]:
+def _pairs(model: Any) -> list[KernelPair]:
     all_uses: list[LayerUse] = []
 
     def note(use: LayerUse) -> Any:
@@ -74,7 +74,7 @@ def _pairs(model: Any) -> list[LayerPair]:
     return [pair for use in all_uses if (pair := _pair(uses, use)) is not None]
 
 
-def _pair(uses: Uses, use: LayerUse) -> LayerPair | None:
+def _pair(uses: Uses, use: LayerUse) -> KernelPair | None:
     first = use.operation
     if not _has_kernel(uses, first) or activation_of(first) not in ("linear", "relu"):
         return None
@@ -88,7 +88,7 @@ def _pair(uses: Uses, use: LayerUse) -> LayerPair | None:
         after = uses.follower(after)
     if after is None or not _has_kernel(uses, after.operation):
         return None
-    return LayerPair(first, norm, after.operation)
+    return KernelPair(first, norm, after.operation)
 
 
 def _has_kernel(uses: Uses, layer: Any) -> bool:
@@ -110,7 +110,7 @@ def _commutes(layer: Any) -> bool:
     return class_name(layer) in _COMMUTING
 
 
-def _factors(pair: LayerPair) -> Array:
+def _factors(pair: KernelPair) -> Array:
     """The divisor of each channel between the two layers, float64 (channels,); 1 for unused ones.
 
     With it both kernels have the same range in each channel. The geometric mean is 1: only the
@@ -131,7 +131,7 @@ def _spread(factors: Array) -> float:
     return float(factors.max() / factors.min())
 
 
-def _output_ranges(pair: LayerPair) -> Array:
+def _output_ranges(pair: KernelPair) -> Array:
     kernel = pair.first.get_weights()[0].astype(np.float64)
     if class_name(pair.first) == "DepthwiseConv2D":
         kernel = kernel.reshape(*kernel.shape[:2], -1)
@@ -148,7 +148,7 @@ def _by_channel(layer: Any, channels: int) -> Array:
     return kernel.reshape(-1, channels, kernel.shape[-1])
 
 
-def _scale(pair: LayerPair, factors: Array) -> None:
+def _scale(pair: KernelPair, factors: Array) -> None:
     """Divide the outputs of the first layer by the factors, and multiply the second's weights."""
     if pair.norm is None:
         kernel, *bias = pair.first.get_weights()

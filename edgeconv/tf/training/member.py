@@ -68,8 +68,8 @@ def train_member(job: TrainJob) -> MemberResult:
 
     Runs in a child, with TF_CONFIG in its environment if it is in a cluster. Raises `UsageError`
     for an unusable name or number, `InputRefused` for a module, data or checkpoint that cannot be
-    used, `OutputRefused` where something cannot be written, and `ToolFailed` where the loss is no
-    longer a number or another member is lost.
+    used, `OutputRefused` where something cannot be written, and `ToolFailed` where the loss is not
+    a number or another member is lost.
     """
     started_s = time.perf_counter()
     training = job.training

@@ -25,7 +25,7 @@ class LabeledSamples:
         return len(self.labels)
 
     def take(self, rows: NDArray[Any]) -> LabeledSamples:
-        """The samples of `rows`, a mask or indices."""
+        """The samples of `rows`, bool (n,) or indices (m,)."""
         inputs = {name: array[rows] for name, array in self.inputs.items()}
         return LabeledSamples(inputs, self.labels[rows])
 
