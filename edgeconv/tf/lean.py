@@ -9,6 +9,7 @@ with those of the public converter.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -26,7 +27,7 @@ from edgeconv.errors import (
     UnsupportedOperators,
 )
 from edgeconv.processes.failures import is_called_back
-from edgeconv.tf.builtins import has_builtin
+from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.words import first_line
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
@@ -36,6 +37,33 @@ _ALTERNATIVES = {
     "StringLookup with a vocabulary; else ",
     "Table": "TFLite has tables from strings to int64 and back only: look up the int64 index of "
     "a string, and gather other values by it; else ",
+}
+# Names of the converter that differ from the schema's by more than versions and underscores.
+_OTHER_NAMES = {
+    "avgpool": "averagepool2d",
+    "avgpool3d": "averagepool2d",
+    "biasadd": "add",
+    "concat": "concatenation",
+    "conv2dbackpropinput": "transposeconv",
+    "conv3dbackpropinput": "conv3dtranspose",
+    "depthwiseconv2dnative": "depthwiseconv2d",
+    "einsum": "batchmatmul",
+    "fusedbatchnorm": "mul",
+    "inv": "div",
+    "lrn": "localresponsenormalization",
+    "matmul": "fullyconnected",
+    "maxpool": "maxpool2d",
+    "maxpool3d": "maxpool2d",
+    "partitionedcall": "call",
+    "prod": "reduceprod",
+    "max": "reducemax",
+    "min": "reducemin",
+    "all": "reduceall",
+    "any": "reduceany",
+    "realdiv": "div",
+    "reciprocal": "div",
+    "sigmoid": "logistic",
+    "statefulpartitionedcall": "call",
 }
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
 # What TensorFlow says of a checkpoint of which something is missing.
@@ -205,3 +233,17 @@ def _location(message: str) -> str:
         return ""
     layers = [part for part in match[2].split("/") if "PartitionedCall" not in part]
     return f" ({match[1]} at {'/'.join(layers)})" if layers else f" ({match[1]})"
+
+
+def has_builtin(operator: str) -> bool:
+    """Whether TFLite has an operator of TensorFlow, such as "Conv2D", for some shapes and types."""
+    bare = re.sub(r"V\d+$", "", operator.removeprefix("Stateless")).replace("_", "").lower()
+    return operator in LISTS or _OTHER_NAMES.get(bare, bare) in _schema_names()
+
+
+@functools.cache
+def _schema_names() -> frozenset[str]:
+    from ai_edge_litert.schema_py_generated import BuiltinOperator
+
+    names = (name for name in vars(BuiltinOperator) if name.isupper() or "_" in name)
+    return frozenset(name.replace("_", "").lower() for name in names)

@@ -13,8 +13,7 @@ from edgeconv import bench, convert
 from edgeconv.errors import ConversionRefused, InputRefused, UnsupportedOperators
 from edgeconv.tf import keras_files
 from edgeconv.tf.both_keras import refuse_another_function
-from edgeconv.tf.builtins import has_builtin
-from edgeconv.tf.lean import refusal
+from edgeconv.tf.lean import has_builtin, refusal
 from edgeconv.types import Opening
 
 pytestmark = [

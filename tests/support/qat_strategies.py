@@ -149,7 +149,7 @@ class Bench:
         return float(np.mean(np.argmax(model(self.images), axis=1) == self.labels))
 
     def converted(self, model: Any, path: Path, batch: int | None = None, **io: IoType) -> None:
-        from edgeconv.tf.qat.to_tflite import qat_to_tflite
+        from edgeconv.tf.qat.plain import qat_to_tflite
 
         qat_to_tflite(model, msgspec.structs.replace(RECIPE, **io), batch, path)
 

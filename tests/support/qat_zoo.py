@@ -245,8 +245,8 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
 def result(tf: Any, case: Case, path: Path) -> Result:
     """Annotate, find the ranges, convert, and compare."""
     from edgeconv.tf.qat.annotate import annotated, refuse_float_layers
+    from edgeconv.tf.qat.plain import qat_to_tflite
     from edgeconv.tf.qat.ranges import warm_up
-    from edgeconv.tf.qat.to_tflite import qat_to_tflite
 
     samples = _samples(case.model)
     _liven(case.model)

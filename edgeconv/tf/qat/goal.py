@@ -95,8 +95,9 @@ def _classes(*, is_binary: bool, from_logits: bool) -> Goal:
 def model_goal(model: Any, inputs: Inputs) -> Goal:
     """The outputs of the float model, by squared error over the variance of each output.
 
-    `inputs` are by name, (n, *input_shape). The metric is the share of the variance that is explained: 1 for the same outputs, 0 for their
-    mean. Raises `InputRefused` where the model's outputs are the same for every sample.
+    `inputs` are by name, (n, *input_shape). The metric is the share of the variance that is
+    explained: 1 for the same outputs, 0 for their mean. Raises `InputRefused` where the model's
+    outputs are the same for every sample.
     """
     outputs = _outputs(model, inputs)
     sizes = [output[0].size for output in outputs]

@@ -114,7 +114,7 @@ class _QatTraining:
 
     def result(self, trained: Trained, started_s: float) -> QatResult:
         """What the chief does after the training: convert, and run the held-back samples."""
-        from edgeconv.tf.qat.to_tflite import qat_to_tflite
+        from edgeconv.tf.qat.plain import qat_to_tflite
 
         job = self._job
         report_progress("converting the trained model with TFLiteConverter")

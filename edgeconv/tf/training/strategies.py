@@ -46,7 +46,7 @@ def open_strategy(distribution: Distribution) -> Any:
     """
     devices = _devices(distribution)
     try:
-        return _OPENERS[distribution.strategy](distribution, devices)
+        return _create(distribution, devices)
     except tf.errors.OpError as error:
         raise ClusterLost(
             f"the strategy {distribution.strategy} did not start: {_reason(error)}",
@@ -75,38 +75,34 @@ def raising_lost_members() -> Iterator[None]:
         ) from error
 
 
-def _none(_distribution: Distribution, devices: Sequence[str]) -> Any:
-    return tf.distribute.OneDeviceStrategy(devices[0]) if devices else tf.distribute.get_strategy()
+def _create(distribution: Distribution, devices: Sequence[str]) -> Any:
+    name, own = distribution.strategy, list(devices)
+    if name == "none":
+        return tf.distribute.OneDeviceStrategy(own[0]) if own else tf.distribute.get_strategy()
+    if name == "mirrored":
+        operations = {
+            "auto": lambda: None,
+            "nccl": tf.distribute.NcclAllReduce,
+            "hierarchical-copy": tf.distribute.HierarchicalCopyAllReduce,
+            "reduction-to-one": tf.distribute.ReductionToOneDevice,
+        }
+        chosen = operations[distribution.cross_device_ops]()
+        return tf.distribute.MirroredStrategy(own, cross_device_ops=chosen)
+    if name == "central-storage":
+        # With one device it would keep the variables there, with several on the CPU.
+        return tf.distribute.experimental.CentralStorageStrategy(own, "CPU:0")
+    if name == "multiworker":
+        experimental, communication = tf.distribute.experimental, distribution.communication
+        how = experimental.CommunicationImplementation[communication.upper()]
+        options = experimental.CommunicationOptions(implementation=how)
+        return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    if name == "parameter-server":
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        return tf.distribute.ParameterServerStrategy(resolver)
+    return _tpu(distribution)
 
 
-def _mirrored(distribution: Distribution, devices: Sequence[str]) -> Any:
-    operations = {
-        "auto": lambda: None,
-        "nccl": tf.distribute.NcclAllReduce,
-        "hierarchical-copy": tf.distribute.HierarchicalCopyAllReduce,
-        "reduction-to-one": tf.distribute.ReductionToOneDevice,
-    }
-    chosen = operations[distribution.cross_device_ops]()
-    return tf.distribute.MirroredStrategy(list(devices), cross_device_ops=chosen)
-
-
-def _central_storage(_distribution: Distribution, devices: Sequence[str]) -> Any:
-    # With one device it would keep the variables there, with several on the CPU.
-    return tf.distribute.experimental.CentralStorageStrategy(list(devices), "CPU:0")
-
-
-def _multiworker(distribution: Distribution, _devices: Sequence[str]) -> Any:
-    how = tf.distribute.experimental.CommunicationImplementation[distribution.communication.upper()]
-    options = tf.distribute.experimental.CommunicationOptions(implementation=how)
-    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-
-
-def _parameter_server(_distribution: Distribution, _devices: Sequence[str]) -> Any:
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    return tf.distribute.ParameterServerStrategy(resolver)
-
-
-def _tpu(distribution: Distribution, _devices: Sequence[str]) -> Any:
+def _tpu(distribution: Distribution) -> Any:
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(distribution.tpu)
         _reach(resolver.master(), distribution.connect_timeout_s)
@@ -127,16 +123,6 @@ def _reach(address: str, timeout_s: float) -> None:
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host:
         socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
-
-
-_OPENERS = {
-    "none": _none,
-    "mirrored": _mirrored,
-    "central-storage": _central_storage,
-    "multiworker": _multiworker,
-    "parameter-server": _parameter_server,
-    "tpu": _tpu,
-}
 
 
 def _devices(distribution: Distribution) -> tuple[str, ...]:
