@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from edgeconv.source.scanning.findings import Findings
     from edgeconv.source.scanning.nodes_pb2 import AttrEntry, NameAttrList, NodeDef
+    from edgeconv.types.scanning import FindingKind
 
 # Constants of these types hold handles and programs of another process.
 _HANDLES = {20: "a resource", 21: "a variant"}
@@ -69,24 +70,15 @@ class NodeCheck:
 
     def finish(self, functions: set[str]) -> None:
         """Add a finding for each operator or function that the graph does not have."""
-        for name, where in self.unknown.items():
-            if name not in functions:
-                self._findings.add(
-                    "operator",
-                    where,
-                    f"operator {name}",
-                    "is not an operator of TensorFlow",
-                )
-        for name, where in self.called.items():
-            if name not in functions:
-                self._findings.add(
-                    "function",
-                    where,
-                    f"function {name}",
-                    "is not in the graph: an operator of this name would run",
-                )
-        self.unknown.clear()
-        self.called.clear()
+        checks: tuple[tuple[FindingKind, dict[str, str], str], ...] = (
+            ("operator", self.unknown, "is not an operator of TensorFlow"),
+            ("function", self.called, "is not in the graph: an operator of this name would run"),
+        )
+        for kind, names, why in checks:
+            for name, where in names.items():
+                if name not in functions:
+                    self._findings.add(kind, where, f"{kind} {name}", why)
+            names.clear()
 
     def _check_attributes(self, where: str, node: NodeDef) -> None:
         for attr in node.attr:

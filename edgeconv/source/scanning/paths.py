@@ -104,14 +104,11 @@ class PathCheck:
                 self._into_callers(body, origin.name, need, user)
             elif not self._is_fine(body, origin, need):
                 source = f"constant {origin.text!r}" if origin.kind == "constant" else origin.op
-                self._findings.add(
-                    "checkpoint" if need == "saver" else "asset",
-                    user.where,
-                    f"operator {user.op} on a path from {source} ({origin.name})",
-                    "reads or writes a checkpoint that the loader did not name"
-                    if need == "saver"
-                    else "reads a file that is not an asset of the model",
-                )
+                what = f"operator {user.op} on a path from {source} ({origin.name})"
+                why = "reads or writes a checkpoint that the loader did not name"
+                if need == "asset":
+                    why = "reads a file that is not an asset of the model"
+                self._add(need, user.where, what, why)
 
     def _is_fine(self, body: Body, origin: Origin, need: Need) -> bool:
         if need == "asset":
@@ -162,12 +159,8 @@ class PathCheck:
             if is_call and len(node.calls) == 1 and index < len(inputs):
                 self._follow(caller, inputs[index], need, user)
             else:
-                self._findings.add(
-                    "checkpoint" if need == "saver" else "asset",
-                    user.where,
-                    f"operator {user.op} in a function that {node.op} calls ({node.name})",
-                    "gets a path that cannot be followed",
-                )
+                what = f"operator {user.op} in a function that {node.op} calls ({node.name})"
+                self._add(need, user.where, what, "gets a path that cannot be followed")
 
     def _inputs_of(self, node: GraphNode) -> list[str]:
         """The tensors that a call takes."""
@@ -185,12 +178,8 @@ class PathCheck:
         number = bound[from_end] if from_end >= 0 else -1
         is_asset = 0 <= number < len(objects) and objects[number].HasField("asset")
         if need == "saver" or not is_asset:
-            self._findings.add(
-                "checkpoint" if need == "saver" else "asset",
-                user.where,
-                f"operator {user.op} in function {body.name}, which is one of the model's own",
-                "takes a path from whoever calls the function",
-            )
+            what = f"operator {user.op} in function {body.name}, which is one of the model's own"
+            self._add(need, user.where, what, "takes a path from whoever calls the function")
 
     def _check_runs(self, users: Iterable[tuple[Body, GraphNode]]) -> None:
         """Only the loader may run the saver, and restoring must not write."""
@@ -219,8 +208,10 @@ class PathCheck:
         return running
 
     def _add_run(self, where: str, what: str) -> None:
-        why = "reads or writes checkpoints when the model starts or runs"
-        self._findings.add("checkpoint", where, what, why)
+        self._add("saver", where, what, "reads or writes checkpoints when the model starts or runs")
+
+    def _add(self, need: Need, where: str, what: str, why: str) -> None:
+        self._findings.add("checkpoint" if need == "saver" else "asset", where, what, why)
 
     def _reaching(self, pairs: Iterable[tuple[Body, GraphNode]]) -> tuple[set[str], set[str]]:
         """What runs one of these nodes: nodes of the graph itself, and functions."""

@@ -38,8 +38,7 @@ def scan(
 
 def scan_identified(model: SourceModel, known: frozenset[str], *, reads_layers: bool) -> Scan:
     """`scan` of an identified model."""
-    path = Path(model.path)
-    return _scan(model, _findings(path, model.kind, known, reads_layers=reads_layers))
+    return _scan(model, _findings(Path(model.path), model.kind, known, reads_layers=reads_layers))
 
 
 def _scan(model: SourceModel, findings: tuple[ScanFinding, ...]) -> Scan:
@@ -49,26 +48,20 @@ def _scan(model: SourceModel, findings: tuple[ScanFinding, ...]) -> Scan:
 def _findings(
     path: Path, kind: SourceKind, known: frozenset[str], *, reads_layers: bool
 ) -> tuple[ScanFinding, ...]:
+    findings = Findings()
     try:
-        return _looked_at(path, kind, known, reads_layers=reads_layers)
+        if kind in ("keras", "hdf5"):
+            from edgeconv.source.scanning.keras_files import scan_keras
+
+            return scan_keras(path, is_archive=kind == "keras", known=known)
+        if kind == "saved_model":
+            from edgeconv.source.scanning.saved_model import scan_saved_model
+
+            scan_saved_model(path, findings, known, reads_layers=reads_layers)
+        else:
+            from edgeconv.source.scanning.tflite import scan_tflite
+
+            scan_tflite(path, findings)
     except OSError as error:
         raise unreadable(path, error) from error
-
-
-def _looked_at(
-    path: Path, kind: SourceKind, known: frozenset[str], *, reads_layers: bool
-) -> tuple[ScanFinding, ...]:
-    if kind in ("keras", "hdf5"):
-        from edgeconv.source.scanning.keras_files import scan_keras
-
-        return scan_keras(path, is_archive=kind == "keras", known=known)
-    findings = Findings()
-    if kind == "saved_model":
-        from edgeconv.source.scanning.saved_model import scan_saved_model
-
-        scan_saved_model(path, findings, known, reads_layers=reads_layers)
-    else:
-        from edgeconv.source.scanning.tflite import scan_tflite
-
-        scan_tflite(path, findings)
     return findings.all()
