@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from edgeconv.errors import InputRefused
 from edgeconv.source.kinds import find_model, unreadable
-from edgeconv.source.opening import refuse_unknown_classes, resolved
+from edgeconv.source.opening import refuse_unknown_classes, resolve_opening
 from edgeconv.store.hashes import sha256_once, sha256_tree
 from edgeconv.types import Artifact, Inspection, Opening, Recipe, SourceModel, Verification
 
@@ -32,7 +32,7 @@ def identify(
     this kind of model, or code that is not allowed.
     """
     location = find_model(path)
-    opening = resolved(opening, location, allow_code=allow_code)
+    opening = resolve_opening(opening, location, allow_code=allow_code)
     try:
         if location.kind == "saved_model":
             # Hostile links may lead to everything on this machine.

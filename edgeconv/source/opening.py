@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _KERAS_METADATA = "keras_metadata.pb"
 
 
-def resolved(opening: Opening, location: LocatedModel, *, allow_code: bool) -> Opening:
+def resolve_opening(opening: Opening, location: LocatedModel, *, allow_code: bool) -> Opening:
     """The opening with the hash of the user's modules, which are not imported.
 
     Raises `UsageError` for settings that do not fit this kind of model, or code that is not

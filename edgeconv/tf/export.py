@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.errors import OutputRefused
 from edgeconv.store import locked, scratch_directory
 from edgeconv.tf.keras_io import (
-    arranged,
+    arrange_inputs,
     inputs_of,
     keras_of,
     output_names,
+    pack_inputs,
     served_shape,
-    structured,
 )
 from edgeconv.tf.lazy import keras, tf
 from edgeconv.tf.shapes import FixedShapes
@@ -191,7 +191,7 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
     specs = [spec(name, tensor) for name, tensor in inputs_of(model).items()]
     archive = keras.export.ExportArchive()
     archive.track(model)
-    archive.add_endpoint("serve", serve, input_signature=[structured(model, specs)])
+    archive.add_endpoint("serve", serve, input_signature=[pack_inputs(model, specs)])
     archive.write_out(directory, verbose=False)
 
 
@@ -219,7 +219,7 @@ def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
     specs = {name: spec(name, tensor) for name, tensor in inputs_of(model).items()}
 
     def serve(**inputs: Any) -> dict[str, Any]:
-        outputs = model(arranged(model, inputs), training=False)
+        outputs = model(arrange_inputs(model, inputs), training=False)
         return dict(zip(output_names(model), tf.nest.flatten(outputs), strict=True))
 
     return tf.function(serve).get_concrete_function(**specs)

@@ -44,7 +44,7 @@ def inputs_of(model: Any) -> dict[str, Any]:
     return dict(zip(model.input_names or (), tensors, strict=True))
 
 
-def structured(model: Any, values: Sequence[Any]) -> Any:
+def pack_inputs(model: Any, values: Sequence[Any]) -> Any:
     """Values in the order of a model's inputs, in the structure that it is called with."""
     structure = getattr(graph_of(model), "_inputs_struct", None)
     if structure is None:
@@ -52,14 +52,14 @@ def structured(model: Any, values: Sequence[Any]) -> Any:
     return keras.tree.pack_sequence_as(structure, list(values))
 
 
-def arranged(model: Any, inputs: Mapping[str, Any]) -> Any:
+def arrange_inputs(model: Any, inputs: Mapping[str, Any]) -> Any:
     """Inputs by name in the structure that a model is called with."""
-    return structured(model, [inputs[name] for name in inputs_of(model)])
+    return pack_inputs(model, [inputs[name] for name in inputs_of(model)])
 
 
-def fed(model: Any, inputs: Mapping[str, Any]) -> Any:
+def fit_inputs(model: Any, inputs: Mapping[str, Any]) -> Any:
     """The same as an element of a dataset for `fit`, which would make one tensor of a list."""
-    values = arranged(model, inputs)
+    values = arrange_inputs(model, inputs)
     return tuple(values) if isinstance(values, list) else values
 
 

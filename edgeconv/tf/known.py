@@ -60,7 +60,7 @@ def path_of(node: Any) -> str:
     return repr("/".join(p for p in node.name.split("/") if "PartitionedCall" not in p))
 
 
-def folded(node: Any, inputs: Sequence[Any]) -> list[KnownValue] | None:
+def fold_node(node: Any, inputs: Sequence[Any]) -> list[KnownValue] | None:
     """The outputs of an operator that can be computed now; None for others.
 
     Of a tensor that is not known, only the shape can be computed.

@@ -9,7 +9,7 @@ import numpy as np
 from edgeconv.errors import InputRefused
 from edgeconv.tf.frozen import as_function, fix_list_batch, freeze
 from edgeconv.tf.lazy import tf
-from edgeconv.tf.unroll import unrolled
+from edgeconv.tf.unroll import unroll
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _rewritten(
         fix_list_batch(frozen, batch)
     if in_float32:
         _widen(frozen)
-    call = unrolled(frozen) if change == "unrolled" else as_function(frozen)
+    call = unroll(frozen) if change == "unrolled" else as_function(frozen)
     if not in_float32:
         return call
 

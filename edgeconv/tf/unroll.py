@@ -15,7 +15,7 @@ from edgeconv.tf.known import (
     KnownValue,
     as_tensor,
     attributes,
-    folded,
+    fold_node,
     known_array,
     not_unrolled,
     path_of,
@@ -36,7 +36,7 @@ _OLD_LOOPS = frozenset({"Enter", "Exit", "Merge", "NextIteration", "RefEnter", "
 _MOST_TURNS = 4096
 
 
-def unrolled(frozen: Frozen) -> Callable[..., Any]:
+def unroll(frozen: Frozen) -> Callable[..., Any]:
     """`frozen` without its loops, as a function of its inputs by keyword.
 
     When traced, it raises `InputRefused` for a loop whose number of turns depends on the inputs.
@@ -133,7 +133,7 @@ def _operation(node: Any, inputs: list[Any]) -> list[Any]:
         return [KnownValue(tensor_util.MakeNdarray(node.attr["value"].tensor))]
     if node.op in ("Identity", "StopGradient", "PreventGradient"):
         return inputs[:1]
-    computed = folded(node, inputs)
+    computed = fold_node(node, inputs)
     if computed is not None:
         return list(computed)
     if node.op.startswith("TensorList") or any(isinstance(value, list) for value in inputs):

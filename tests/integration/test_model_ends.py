@@ -14,7 +14,7 @@ from edge_models import Lite, only
 from edgeconv import convert, embed, source
 from edgeconv.errors import InputRefused
 from edgeconv.tf import keras_files
-from edgeconv.tf.keras_io import arranged, inputs_of, output_names, served_shape
+from edgeconv.tf.keras_io import arrange_inputs, inputs_of, output_names, served_shape
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning"),
@@ -69,7 +69,7 @@ def test_a_sequential_has_the_names_of_its_layers_and_an_open_batch(of, suffix, 
     ((name, tensor),) = inputs_of(model).items()
     assert served_shape(model, tensor) == (None, 4)
     rows = np.ones((2, 4), np.float32)
-    np.testing.assert_allclose(model(arranged(model, {name: rows})), model(rows))
+    np.testing.assert_allclose(model(arrange_inputs(model, {name: rows})), model(rows))
 
 
 @LIBRARIES

@@ -18,8 +18,8 @@ from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_inference
 from edgeconv.tf.keras_files import export, load
 from edgeconv.tf.qat import counterparts, flat
-from edgeconv.tf.qat.flat import flattened, set_names
-from edgeconv.tf.qat.opened import QatModel, open_for_qat, opened
+from edgeconv.tf.qat.flat import flatten, set_names
+from edgeconv.tf.qat.opened import QatModel, open_for_qat, open_in_memory
 
 use_cpu_only()
 import keras  # noqa: E402
@@ -67,7 +67,7 @@ def samples_for(model: Any, count: int = 6) -> dict[str, Any]:
 
 
 def opened_with_noise(model: Any) -> QatModel:
-    return opened(shaken(model), samples_for(model))
+    return open_in_memory(shaken(model), samples_for(model))
 
 
 def sequential(*layers: Any, shape: tuple[int | None, ...], dtype: str = "float32") -> Any:
@@ -194,7 +194,7 @@ def test_what_a_normalisation_has_learnt_is_among_its_settings():
     layer = k3.Normalization(axis=(1, -1))
     layer.adapt(np.random.default_rng(0).normal(3, 2, (50, *IMAGE)))
     model = sequential(layer, shape=IMAGE)
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     again = tf_keras.Model.from_config(answer.model.get_config())
     assert answer.max_abs_error <= 1e-6
     assert again.get_weights() == []
@@ -287,7 +287,7 @@ def test_an_operation_that_no_layer_computes_is_named(name):
     x, z = two()
     model = keras.Model([x, z], operation(x, z))
     with pytest.raises(InputRefused, match="No counterpart for") as refused:
-        flattened(model)
+        flatten(model)
     assert why in refused.value.message
 
 
@@ -312,7 +312,7 @@ def test_all_layers_without_a_counterpart_are_named_at_once():
     y = k3.Reshape((4, 1))(y)
     y = k3.LSTM(3, recurrent_activation="hard_sigmoid", name="lstm")(y)
     with pytest.raises(InputRefused, match="No counterpart for 7 of its layers") as refused:
-        flattened(keras.Model(x, y))
+        flatten(keras.Model(x, y))
     named = ("own activation (Dense", "(operation Sort", "doubled (Doubled", "rms (RMSNorm")
     assert all(name in refused.value.message for name in named)
     rest = ("code (Lambda", "celu (Dense: tf_keras has no activation 'celu'", "lstm (LSTM")
@@ -323,7 +323,7 @@ def test_all_layers_without_a_counterpart_are_named_at_once():
 def test_a_setting_that_tf_keras_does_not_have_is_named():
     model = sequential(k3.Resizing(8, 8, antialias=True, name="small"), shape=IMAGE)
     with pytest.raises(InputRefused, match=r"small \(Resizing: .* antialias \(antialias=True\)"):
-        flattened(model)
+        flatten(model)
 
 
 class Coded(keras.Model):
@@ -341,12 +341,12 @@ def test_a_model_that_is_code_is_refused_alone_and_within_another():
     coded = Coded()
     coded(np.zeros((1, 8), np.float32))
     with pytest.raises(InputRefused, match=r"\(Coded\) has no graph of layers"):
-        flattened(coded)
+        flatten(coded)
     x = keras.Input((8,))
     with pytest.raises(InputRefused, match=r"coded\w* \(Coded: its class is not one"):
-        flattened(keras.Model(x, k3.Dense(2)(Coded()(x))))
+        flatten(keras.Model(x, k3.Dense(2)(Coded()(x))))
     with pytest.raises(InputRefused, match=r"\(Sequential\) has no graph of layers"):
-        flattened(tf_keras.Sequential([k2.Dense(2)]))
+        flatten(tf_keras.Sequential([k2.Dense(2)]))
 
 
 def backbone_and_head() -> Any:
@@ -372,7 +372,7 @@ def backbone_and_head() -> Any:
 
 def test_nested_models_are_put_in_their_place():
     model = backbone_and_head()
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     names = [layer.name for layer in answer.model.layers]
     assert is_flat(answer.model)
     assert {"conv", "backbone_conv", "norm", "act", "logits", "d"} < set(names)
@@ -388,7 +388,7 @@ def test_inputs_and_outputs_have_the_names_of_the_conversion(tmp_path):
     model.save(tmp_path / "m.keras")
     export(str(tmp_path / "m.keras"), "keras", str(tmp_path / "exported"))
     serve = tf.saved_model.load(tmp_path / "exported").signatures["serving_default"]
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     x = samples_for(model)["image"]
     served = serve(image=x)
     assert answer.output_names == ("alpha", "zeta") == tuple(sorted(served))
@@ -422,18 +422,18 @@ def test_an_unused_input_and_inputs_in_a_dict_are_kept():
 def test_the_batch_is_open_as_it_is_when_the_model_is_converted():
     x = keras.Input((7,), batch_size=4, name="x")
     model = shaken(keras.Model([x], k3.Dense(2)(x)))
-    answer = opened(model, samples_for(model, 13))
+    answer = open_in_memory(model, samples_for(model, 13))
     assert answer.model.inputs[0].shape == (None, 7)
 
 
 def test_weights_are_those_of_the_moment_and_stay_apart():
     model = sequential(k3.Dense(2, name="d"), shape=(3,))
     shaken(model)
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     before = answer.model.get_weights()
     model.set_weights([2 * one for one in model.get_weights()])
     np.testing.assert_array_equal(answer.model.get_weights()[0], before[0])
-    again = opened(model, samples_for(model))
+    again = open_in_memory(model, samples_for(model))
     np.testing.assert_array_equal(again.model.get_weights()[0], 2 * before[0])
 
 
@@ -449,7 +449,7 @@ def test_masks_that_come_with_embeddings_are_followed(tmp_path, saved):
         model = load(str(tmp_path / "m.keras"), "keras")[0]
     samples = samples_for(model)
     samples["x"][:, 5:] = 0
-    assert opened(model, samples).max_abs_error <= 1e-6
+    assert open_in_memory(model, samples).max_abs_error <= 1e-6
 
 
 def test_a_mask_of_the_model_s_own_is_refused():
@@ -459,7 +459,7 @@ def test_a_mask_of_the_model_s_own_is_refused():
     mask = ops.not_equal(ops.expand_dims(x, 1), 0)
     y = k3.MultiHeadAttention(2, 4, name="look")(e, e, attention_mask=mask)
     with pytest.raises(InputRefused, match=r"look \(MultiHeadAttention: .* its own mask"):
-        flattened(keras.Model(x, y))
+        flatten(keras.Model(x, y))
 
 
 def test_a_transformer_block_is_rebuilt():
@@ -514,7 +514,7 @@ def test_where_two_models_part_the_first_layer_is_named(monkeypatch):
         counterparts, "fusable", lambda name: "sigmoid" if name == "tanh" else known(name)
     )
     with pytest.raises(VerificationFailed, match=r"they part at three \(Dense\)"):
-        opened(model, samples_for(model))
+        open_in_memory(model, samples_for(model))
 
 
 def test_an_answer_that_is_finite_in_one_model_only_is_no_agreement(monkeypatch):
@@ -525,13 +525,13 @@ def test_an_answer_that_is_finite_in_one_model_only_is_no_agreement(monkeypatch)
         counterparts, "fusable", lambda name: "tanh" if name == "exponential" else known(name)
     )
     with pytest.raises(VerificationFailed, match="inf apart"):
-        opened(model, {"x": np.ones((2, 3), np.float32)})
+        open_in_memory(model, {"x": np.ones((2, 3), np.float32)})
 
 
 def test_samples_for_other_inputs_are_refused():
     model = sequential(k3.Dense(2), shape=(3,))
     with pytest.raises(InputRefused, match="the samples are for 'y', the model takes 'x'"):
-        opened(model, {"y": np.zeros((2, 3), np.float32)})
+        open_in_memory(model, {"y": np.zeros((2, 3), np.float32)})
 
 
 def tf_keras_model() -> Any:
@@ -559,7 +559,7 @@ def tf_keras_model() -> Any:
 
 def test_a_tf_keras_model_is_made_flat():
     model = tf_keras_model()
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     assert not is_flat(model)
     assert is_flat(answer.model)
     assert not answer.rebuilt
@@ -579,18 +579,18 @@ def test_a_layer_within_a_nested_tf_keras_model_is_named_where_two_part(monkeypa
 
     monkeypatch.setattr(flat, "_copy_weights", nudged)
     with pytest.raises(VerificationFailed, match=r"they part at nested/inner \(Dense\)"):
-        opened(model, samples_for(model))
+        open_in_memory(model, samples_for(model))
 
 
 def test_a_model_that_is_quantised_or_adapted_already_is_refused():
     model = sequential(k3.Dense(3, name="whole"), shape=(4,))
     model.get_layer("whole").quantize("int8")
     with pytest.raises(InputRefused, match=r"whole \(Dense: its weights are quantized already"):
-        flattened(model)
+        flatten(model)
     model = sequential(k3.Dense(3, name="adapted"), shape=(4,))
     model.get_layer("adapted").enable_lora(2)
     with pytest.raises(InputRefused, match=r"adapted \(Dense: .* lora_rank \(lora_rank=2\)"):
-        flattened(model)
+        flatten(model)
 
 
 def test_bytes_as_inputs_are_cast_as_they_were():
@@ -599,7 +599,7 @@ def test_bytes_as_inputs_are_cast_as_they_were():
     z = k3.Flatten()(k3.Rescaling(1 / 255)(x))
     model = shaken(keras.Model(x, [k3.Dense(2)(y), k3.Dense(2)(z)]))
     rows = np.random.default_rng(0).integers(0, 256, (5, 6, 6, 3)).astype(np.uint8)
-    answer = opened(model, {"x": rows})
+    answer = open_in_memory(model, {"x": rows})
     assert answer.model.inputs[0].dtype == tf.uint8
     assert answer.max_abs_error <= 1e-6
 
@@ -608,7 +608,7 @@ def test_what_has_no_layer_in_a_tf_keras_model_is_named():
     x = tf_keras.Input((4,), name="x")
     model = tf_keras.Model(x, k2.Dropout(0.5, name="always")(tf.sin(x), training=True))
     with pytest.raises(InputRefused, match="No counterpart for 2 of its layers") as refused:
-        flattened(model)
+        flatten(model)
     assert "tf.math.sin (operation math.sin: no layer of tf_keras" in refused.value.message
     assert "always (Dropout: it is called with training=True" in refused.value.message
 
@@ -630,7 +630,7 @@ def test_a_normalisation_of_tf_keras_keeps_what_it_has_learnt():
     layer = k2.Normalization()
     layer.adapt(np.random.default_rng(0).normal(3, 2, (50, 8)))
     model = tf_keras.Sequential([tf_keras.Input((8,), name="x"), layer, k2.Dense(2)])
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     again = tf_keras.Model.from_config(answer.model.get_config())
     again.set_weights(answer.model.get_weights())
     x = samples_for(model)["x"]
@@ -727,7 +727,7 @@ def test_a_saved_model_of_code_is_refused(place):
 
 def test_the_same_architecture_is_built_again_from_its_description():
     model = tf_keras_model()
-    answer = opened(model, samples_for(model))
+    answer = open_in_memory(model, samples_for(model))
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         again = tf_keras.Model.from_config(json.loads(json.dumps(answer.model.get_config())))
         again.set_weights(answer.model.get_weights())
@@ -744,7 +744,7 @@ import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 import keras, numpy as np, tensorflow as tf, tf_keras
 import tensorflow_model_optimization as tfmot
-from edgeconv.tf.qat.opened import opened
+from edgeconv.tf.qat.opened import open_in_memory
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 layers = keras.layers
@@ -753,7 +753,7 @@ y = layers.ReLU(6.0)(layers.BatchNormalization()(layers.Conv2D(4, 3, padding="sa
 inner = keras.Sequential([layers.DepthwiseConv2D(3, padding="same"), layers.BatchNormalization()])
 model = keras.Model(x, layers.Dense(2, name="d")(keras.ops.mean(y + inner(y), axis=(1, 2))))
 rows = np.random.default_rng(0).normal(size=(16, 12, 12, 3)).astype("float32")
-answer = opened(model, {"x": rows})
+answer = open_in_memory(model, {"x": rows})
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     again = tf_keras.Model.from_config(answer.model.get_config())
@@ -821,7 +821,7 @@ def test_a_published_architecture_is_rebuilt(name):
             layer.moving_mean.assign(np.linspace(-0.1, 0.1, layer.moving_mean.shape[0]))
             layer.moving_variance.assign(np.linspace(0.5, 2, layer.moving_mean.shape[0]))
     (given,) = [one._keras_history[0].name for one in model.inputs]
-    answer = opened(model, {given: images(4, size)})
+    answer = open_in_memory(model, {given: images(4, size)})
     assert answer.max_abs_error <= 1e-5
     assert is_flat(answer.model)
 
@@ -834,7 +834,7 @@ def test_a_published_backbone_under_a_head_is_rebuilt():
     x = keras.Input((SIZE, SIZE, 3), name="photo")
     y = backbone(keras.applications.mobilenet_v2.preprocess_input(x), training=False)
     y = k3.Dense(5, activation="softmax", name="head")(k3.GlobalAveragePooling2D()(y))
-    answer = opened(keras.Model(x, y), {"photo": images(4, SIZE)})
+    answer = open_in_memory(keras.Model(x, y), {"photo": images(4, SIZE)})
     assert answer.max_abs_error <= 1e-5
     assert is_flat(answer.model)
     assert [len(layer.trainable_weights) > 0 for layer in answer.model.layers[-1:]] == [True]

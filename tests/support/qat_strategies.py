@@ -101,12 +101,12 @@ class Bench:
     def batches(self, count: int = 8) -> list[list[Any]]:
         return [[self.images[i * BATCH : (i + 1) * BATCH]] for i in range(count)]
 
-    def annotated(self, model: Any, strategy: Any, settings: Qat = Qat()) -> Any:
-        from edgeconv.tf.qat.annotate import annotated
+    def annotate(self, model: Any, strategy: Any, settings: Qat = Qat()) -> Any:
+        from edgeconv.tf.qat.annotate import annotate
         from edgeconv.tf.qat.ranges import warm_up
 
         with strategy.scope():
-            made, _ = annotated(model, settings)
+            made, _ = annotate(model, settings)
         warm_up(made, self.batches())
         return made
 
@@ -180,11 +180,11 @@ def _same(some: list[Any], others: list[Any]) -> bool:
 
 def warmed_up(bench: Bench, strategy: Any) -> WarmUp:
     from edgeconv.errors import InputRefused
-    from edgeconv.tf.qat.annotate import annotated
+    from edgeconv.tf.qat.annotate import annotate
     from edgeconv.tf.qat.ranges import warm_up
 
     with strategy.scope():
-        made, _ = annotated(bench.model, Qat())
+        made, _ = annotate(bench.model, Qat())
     assert set(ranges(made).values()) == {(-6.0, 6.0)}
     before = _others(made)
     count = warm_up(made, bench.batches())
@@ -200,7 +200,7 @@ def warmed_up(bench: Bench, strategy: Any) -> WarmUp:
 def frozen(bench: Bench, strategy: Any) -> Frozen:
     from edgeconv.tf.qat.ranges import freeze_batch_norm
 
-    made = bench.annotated(bench.model, strategy)
+    made = bench.annotate(bench.model, strategy)
     norm = next(one for one in made.layers if one.name == "quant_norm")
 
     def statistics() -> list[Any]:
@@ -232,7 +232,7 @@ def dead_channel(bench: Bench, directory: Path) -> float:
     # And nothing at all comes out of the other layer.
     copy.get_layer("norm").gamma.assign(np.zeros(12))
     copy.get_layer("norm").beta.assign(np.full(12, -1.0))
-    made = bench.annotated(copy, bench.tf.distribute.get_strategy())
+    made = bench.annotate(copy, bench.tf.distribute.get_strategy())
     bench.converted(made, directory / "dead.tflite")
     runner = Interpreter(str(directory / "dead.tflite")).get_signature_runner()
     answer = runner(image=bench.images[:1])["probs"]
@@ -246,7 +246,7 @@ def sure_model(bench: Bench) -> tuple[float, float]:
     head = layers.Dense(10, activation="softmax", name="probs")
     model = bench.keras.Model(x, head(layers.Flatten()(x)))
     head.kernel.assign(head.kernel * 300)
-    made = bench.annotated(model, bench.tf.distribute.get_strategy())
+    made = bench.annotate(model, bench.tf.distribute.get_strategy())
     bench.train(made, bench.tf.distribute.get_strategy(), rate=1e-6)
     return ranges(made)["quant_probs_range"]
 
@@ -260,9 +260,9 @@ def refused(bench: Bench, directory: Path) -> str:
     made = layers.Dense(3)(layers.Dense(4)(x))
     made = made * layers.Lambda(lambda y: tf.linalg.det(y)[:, None, None], name="det")(x)
     model = bench.keras.Model(x, made)
-    from edgeconv.tf.qat.annotate import annotated
+    from edgeconv.tf.qat.annotate import annotate
 
-    quantized, _ = annotated(model, Qat())
+    quantized, _ = annotate(model, Qat())
     try:
         bench.converted(quantized, directory / "refused.tflite")
     except EdgeconvError as error:
@@ -292,7 +292,7 @@ def fine(bench: Bench, strategy: Any, settings: Qat, path: Path) -> Fine:
             at_epoch=lambda _, model, structure=structure: structure.prepare(model),
         )
         model = copy
-    made = bench.annotated(model, strategy, settings)
+    made = bench.annotate(model, strategy, settings)
     bench.train(made, strategy)
     bench.converted(made, path)
     kernels = [kernel.numpy() for kernel in kernels_of(model).values()]
@@ -325,7 +325,7 @@ def main(directory: Path) -> None:
     found: dict[str, Any] = {}
     for name, strategy in strategies.items():
         print(name, flush=True)
-        made = bench.annotated(bench.model, strategy)
+        made = bench.annotate(bench.model, strategy)
         untrained[name] = ranges(made)
         bench.train(made, strategy)
         found[name], accuracies[name] = ranges(made), bench.accuracy(made)

@@ -244,14 +244,14 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
 
 def result(tf: Any, case: Case, path: Path) -> Result:
     """Annotate, find the ranges, convert, and compare."""
-    from edgeconv.tf.qat.annotate import annotated, refuse_float_layers
+    from edgeconv.tf.qat.annotate import annotate, refuse_float_layers
     from edgeconv.tf.qat.plain import qat_to_tflite
     from edgeconv.tf.qat.ranges import warm_up
 
     samples = _samples(case.model)
     _liven(case.model)
     try:
-        made, treated = annotated(case.model, case.settings)
+        made, treated = annotate(case.model, case.settings)
         refuse_float_layers(treated, case.recipe)
     except EdgeconvError as error:
         return Result(refused=f"{type(error).__name__}: {error}")

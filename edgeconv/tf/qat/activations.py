@@ -28,7 +28,7 @@ def fusable(name: str) -> str | None:
     return _IN_TF_KERAS.get(name)
 
 
-def activated(factory: LayerFactory, name: str, tensor: Any) -> Any:
+def apply_activation(factory: LayerFactory, name: str, tensor: Any) -> Any:
     """A tensor after a function of Keras 3, by its name there. Raises `NoCounterpart`."""
     fused = fusable(name)
     if fused == "linear":
@@ -40,7 +40,7 @@ def activated(factory: LayerFactory, name: str, tensor: Any) -> Any:
     return _FROM_LAYERS[name](factory, tensor)
 
 
-def clipped(factory: LayerFactory, tensor: Any, low: float, high: float | None) -> Any:
+def clip_between(factory: LayerFactory, tensor: Any, low: float, high: float | None) -> Any:
     """A tensor between two numbers, or above one."""
     span = None if high is None else high - low
     shifted = factory.layer("Rescaling", tensor, "from", scale=1.0, offset=-low) if low else tensor
@@ -59,7 +59,7 @@ def gelu_by_tanh(factory: LayerFactory, x: Any) -> Any:
     return factory.layer("Multiply", [x, share])
 
 
-def leaky(factory: LayerFactory, tensor: Any, slope: float) -> Any:
+def leaky_relu(factory: LayerFactory, tensor: Any, slope: float) -> Any:
     """A ReLU with a slope below zero."""
     return factory.layer("LeakyReLU", tensor, alpha=slope)
 
@@ -76,8 +76,8 @@ def _hard_silu(factory: LayerFactory, tensor: Any) -> Any:
 
 _FROM_LAYERS: dict[str, Callable[[LayerFactory, Any], Any]] = {
     "relu6": lambda factory, tensor: factory.layer("ReLU", tensor, max_value=6.0),
-    "leaky_relu": lambda factory, tensor: leaky(factory, tensor, 0.2),
-    "hard_tanh": lambda factory, tensor: clipped(factory, tensor, -1.0, 1.0),
+    "leaky_relu": lambda factory, tensor: leaky_relu(factory, tensor, 0.2),
+    "hard_tanh": lambda factory, tensor: clip_between(factory, tensor, -1.0, 1.0),
     "hard_sigmoid": _hard_sigmoid,
     "hard_silu": _hard_silu,
     "hard_swish": _hard_silu,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.tf.keras_io import graph_of, structured
+from edgeconv.tf.keras_io import graph_of, pack_inputs
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.graph import LayerUse, walk
 from edgeconv.types.words import quoted
@@ -100,7 +100,7 @@ def _batches(flat: Flat, arrays: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def _outputs(model: Any, batch: list[Any]) -> list[Any]:
-    outputs = model(structured(model, batch), training=False)
+    outputs = model(pack_inputs(model, batch), training=False)
     return [output.numpy() for output in tf.nest.flatten(outputs)]
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused, unknown_name
 from edgeconv.tf.lazy import tf_keras
-from edgeconv.tf.qat.convolutions import Core, convolution_of, factors_of, folded
+from edgeconv.tf.qat.convolutions import Core, convolution_of, factors_of, fold_norm
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import (
     class_name,
@@ -46,7 +46,7 @@ _WITHOUT_RECTIFIER = frozenset({"Conv2DTranspose"})
 _WITH_RECTIFIER = frozenset({"Add", "Subtract", "Multiply", "TFOpLambda"})
 
 
-def annotated(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]:
+def annotate(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]:
     """The model to train with quantization, and how each layer is treated.
 
     `model` is functional and flat; it does not change, and its weights are copied. The new one has
@@ -238,7 +238,7 @@ class _Annotation:
         else:
             absorbed.append(norm)
             if folds_at_once:
-                tensor = self._core(folded(core, *factors_of(norm.operation)), tensor)
+                tensor = self._core(fold_norm(core, *factors_of(norm.operation)), tensor)
             else:
                 tensor = self._layers.normed(norm, self._core(core, tensor))
         fuses = is_linear and class_name(core.layer) not in _WITHOUT_RECTIFIER

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeconv.tf.qat.activations import clipped
+from edgeconv.tf.qat.activations import clip_between
 from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, is_tensor
 
 # Of a tensor and a constant.
@@ -39,7 +39,7 @@ def binary(
     return compute
 
 
-def scaled(factory: LayerFactory, tensor: Any, scale: Any, offset: Any) -> Any:
+def affine(factory: LayerFactory, tensor: Any, scale: Any, offset: Any) -> Any:
     """A tensor times `scale` plus `offset`: numbers, or arrays that do not vary by sample."""
     settings = [_as_lists(value, tensor) for value in (scale, offset)]
     if not tensor.dtype.is_floating:
@@ -61,15 +61,15 @@ def _minimum(factory: LayerFactory, tensor: Any, limit: Any) -> Any:
     return factory.layer("Rescaling", kept, scale=-1.0, offset=number(limit))
 
 
-add = binary("Add", lambda factory, tensor, value: scaled(factory, tensor, 1.0, value))
-multiply = binary("Multiply", lambda factory, tensor, value: scaled(factory, tensor, value, 0.0))
+add = binary("Add", lambda factory, tensor, value: affine(factory, tensor, 1.0, value))
+multiply = binary("Multiply", lambda factory, tensor, value: affine(factory, tensor, value, 0.0))
 subtract = binary(
     "Subtract",
-    lambda factory, tensor, value: scaled(factory, tensor, 1.0, -np.asarray(value, "float64")),
-    lambda factory, tensor, value: scaled(factory, tensor, -1.0, value),
+    lambda factory, tensor, value: affine(factory, tensor, 1.0, -np.asarray(value, "float64")),
+    lambda factory, tensor, value: affine(factory, tensor, -1.0, value),
 )
 maximum = binary(
-    "Maximum", lambda factory, tensor, limit: clipped(factory, tensor, number(limit), None)
+    "Maximum", lambda factory, tensor, limit: clip_between(factory, tensor, number(limit), None)
 )
 minimum = binary("Minimum", _minimum)
 
@@ -79,7 +79,7 @@ def divide(factory: LayerFactory, call: OpCall) -> Any:
     tensor, divisor = call.pair
     if is_tensor(divisor):
         raise NoCounterpart("no layer of tf_keras divides by a tensor")
-    return scaled(factory, tensor, 1.0 / np.asarray(divisor, "float64"), 0.0)
+    return affine(factory, tensor, 1.0 / np.asarray(divisor, "float64"), 0.0)
 
 
 def power(factory: LayerFactory, call: OpCall) -> Any:
@@ -93,7 +93,7 @@ def power(factory: LayerFactory, call: OpCall) -> Any:
 def clip(factory: LayerFactory, call: OpCall) -> Any:
     """A tensor between two numbers."""
     low = number(call.get("x_min", "clip_value_min"))
-    return clipped(factory, call.first, low, number(call.get("x_max", "clip_value_max")))
+    return clip_between(factory, call.first, low, number(call.get("x_max", "clip_value_max")))
 
 
 def number(value: Any) -> float:

@@ -134,7 +134,7 @@ def times_channels(kernel: NDArray[Any], factor: NDArray[Any], kind: str) -> NDA
     return scaled
 
 
-def folded(core: Core, factor: NDArray[Any], offset: NDArray[Any]) -> Core:
+def fold_norm(core: Core, factor: NDArray[Any], offset: NDArray[Any]) -> Core:
     """A new core with the output of `core` times `factor` plus `offset`, both (channels,)."""
     kind = class_name(core.layer)
     kernel, *bias = core.weights

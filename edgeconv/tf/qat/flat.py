@@ -16,7 +16,7 @@ from edgeconv.errors import InputRefused
 from edgeconv.tf.keras_io import graph_of, inputs_of, output_names, served_shape
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat import counterparts, operations
-from edgeconv.tf.qat.activations import activated
+from edgeconv.tf.qat.activations import apply_activation
 from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, Unmatched, valid_name
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import class_name
@@ -49,7 +49,7 @@ class Flat(NamedTuple):
     notes: tuple[str, ...]
 
 
-def flattened(model: Any) -> Flat:
+def flatten(model: Any) -> Flat:
     """The flat model with the weights of `model`, of Keras 3 or tf_keras.
 
     Raises `InputRefused` for a model without a graph, and for layers without a counterpart in
@@ -174,7 +174,7 @@ class _Builder:
             return tensor
         name = f"{counterpart.layer.name}_activation"
         self._factory.prefix = (*self._factory.prefix[:-1], name)
-        return activated(self._factory, counterpart.activation, tensor)
+        return apply_activation(self._factory, counterpart.activation, tensor)
 
     def refuse_unmatched(self, model: Any, outputs: list[Any]) -> None:
         """Raise `InputRefused` with all that has no counterpart, if there is any."""

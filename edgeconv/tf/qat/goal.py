@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgeconv.errors import InputRefused
-from edgeconv.tf.keras_io import arranged
+from edgeconv.tf.keras_io import arrange_inputs
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.training.spec import LabeledSamples
 
@@ -132,5 +132,5 @@ def _outputs(model: Any, inputs: Inputs) -> list[Any]:
     batches = []
     for start in range(0, count, _BATCH):
         batch = {name: tf.constant(a[start : start + _BATCH]) for name, a in inputs.items()}
-        batches.append([output.numpy() for output in call(arranged(model, batch))])
+        batches.append([output.numpy() for output in call(arrange_inputs(model, batch))])
     return [np.concatenate(parts) for parts in zip(*batches, strict=True)]

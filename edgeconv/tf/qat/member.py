@@ -11,7 +11,7 @@ import msgspec
 
 from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
-from edgeconv.tf.keras_io import arranged
+from edgeconv.tf.keras_io import arrange_inputs
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.flat import set_names
@@ -231,9 +231,9 @@ class _QatTraining:
         )
 
     def _annotated(self) -> tuple[Any, tuple[TreatedLayer, ...]]:
-        from edgeconv.tf.qat.annotate import annotated
+        from edgeconv.tf.qat.annotate import annotate
 
-        return annotated(self._model, self._job.settings)
+        return annotate(self._model, self._job.settings)
 
     def _optimizer(self, _model: Any, steps: int, _replicas: int) -> Any:
         rate = self._job.settings.learning_rate
@@ -287,6 +287,6 @@ def _write_outputs(model: Any, job: QatJob) -> tuple[str, ...]:
 
     plain, held_back = plain_copy(model), read_samples(Path(job.held_back)).arrays
     inputs = {name: tf.constant(array) for name, array in held_back.items()}
-    outputs = tf.nest.flatten(plain(arranged(plain, inputs), training=False))
+    outputs = tf.nest.flatten(plain(arrange_inputs(plain, inputs), training=False))
     write_arrays((output.numpy() for output in outputs), Path(job.outputs))
     return tuple(model.output_names)

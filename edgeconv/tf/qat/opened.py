@@ -11,7 +11,7 @@ from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects, register
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat.agreement import computes_in_other_floats, max_error
-from edgeconv.tf.qat.flat import flattened
+from edgeconv.tf.qat.flat import flatten
 from edgeconv.types import Opening
 from edgeconv.types.words import first_line
 
@@ -59,12 +59,12 @@ def open_for_qat(
     else:
         model, _ = keras_files.load(path, kind, opening)
     arrays = read_samples(Path(samples)).arrays
-    return opened(model, {name: array[:_MOST_SAMPLES] for name, array in arrays.items()})
+    return open_in_memory(model, {name: array[:_MOST_SAMPLES] for name, array in arrays.items()})
 
 
-def opened(model: Any, arrays: dict[str, Any]) -> QatModel:
+def open_in_memory(model: Any, arrays: dict[str, Any]) -> QatModel:
     """The same for a model in memory and samples by input, (n, *sample_shape)."""
-    flat = flattened(model)
+    flat = flatten(model)
     error = max_error(model, flat, arrays)
     notes = flat.notes
     if computes_in_other_floats(model):

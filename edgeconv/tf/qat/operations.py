@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat import arithmetic, shaping
-from edgeconv.tf.qat.activations import activated, gelu_by_tanh, leaky
+from edgeconv.tf.qat.activations import apply_activation, gelu_by_tanh, leaky_relu
 from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, Unmatched, is_tensor
 
 if TYPE_CHECKING:
@@ -70,24 +70,24 @@ def _call(use: LayerUse) -> OpCall:
 
 def _leaky_relu(factory: LayerFactory, call: OpCall) -> Any:
     slope = call.get("negative_slope", "alpha", default=0.2)
-    return leaky(factory, call.first, arithmetic.number(slope))
+    return leaky_relu(factory, call.first, arithmetic.number(slope))
 
 
 def _gelu(factory: LayerFactory, call: OpCall) -> Any:
     if call.get("approximate", default=False):
         return gelu_by_tanh(factory, call.first)
-    return activated(factory, "gelu", call.first)
+    return apply_activation(factory, "gelu", call.first)
 
 
 def _softmax(factory: LayerFactory, call: OpCall) -> Any:
     axis, rank = call.get("axis"), len(call.first.shape)
     if axis is None or axis in (-1, rank - 1):
-        return activated(factory, "softmax", call.first)
+        return apply_activation(factory, "softmax", call.first)
     return factory.layer("Softmax", call.first, axis=axis)
 
 
 def _activation(name: str) -> Callable[[LayerFactory, OpCall], Any]:
-    return lambda factory, call: activated(factory, name, call.first)
+    return lambda factory, call: apply_activation(factory, name, call.first)
 
 
 def _cast(factory: LayerFactory, call: OpCall) -> Any:
@@ -104,7 +104,7 @@ def _pooled(kind: str, ending: str) -> Callable[[LayerFactory, OpCall], Any]:
 
     def pool(factory: LayerFactory, call: OpCall) -> Any:
         axes, keepdims = call.get("axis"), bool(call.get("keepdims", default=False))
-        return shaping.reduced(factory, kind, call.first, axes, keepdims, ending)
+        return shaping.reduce_axes(factory, kind, call.first, axes, keepdims, ending)
 
     return pool
 
@@ -113,15 +113,15 @@ def _sum(factory: LayerFactory, call: OpCall) -> Any:
     tensor, axes = call.first, call.get("axis")
     count = shaping.count_over(tensor, axes)
     keepdims = bool(call.get("keepdims", default=False))
-    mean = shaping.reduced(factory, "Average", tensor, axes, keepdims, "mean")
-    return arithmetic.scaled(factory, mean, float(count), 0.0)
+    mean = shaping.reduce_axes(factory, "Average", tensor, axes, keepdims, "mean")
+    return arithmetic.affine(factory, mean, float(count), 0.0)
 
 
 def _swapped(factory: LayerFactory, call: OpCall) -> Any:
     order = list(range(len(call.shape)))
     first, second = call.get("axis1"), call.get("axis2")
     order[first], order[second] = order[second], order[first]
-    return shaping.transposed(factory, call.first, order)
+    return shaping.transpose_axes(factory, call.first, order)
 
 
 def _split(factory: LayerFactory, call: OpCall) -> Any:
@@ -133,7 +133,7 @@ def _pad(factory: LayerFactory, call: OpCall) -> Any:
     mode = str(call.get("mode", default="constant")).lower()
     if mode != "constant" or call.get("constant_values", default=0) not in (0, None):
         raise NoCounterpart("the layers of tf_keras pad with zeros only")
-    return shaping.padded(factory, call.first, call.get("pad_width", "paddings"))
+    return shaping.pad_with_zeros(factory, call.first, call.get("pad_width", "paddings"))
 
 
 # Operations that are an activation, by its name in Keras 3.
@@ -160,7 +160,8 @@ _HANDLERS: dict[str, Callable[[LayerFactory, OpCall], Any]] = {
     **dict.fromkeys(("Power", "math.pow"), arithmetic.power),
     **dict.fromkeys(("Square", "math.square"), lambda m, c: m.layer("Multiply", [c.first] * 2)),
     **dict.fromkeys(
-        ("Negative", "math.negative"), lambda m, c: arithmetic.scaled(m, c.first, -1.0, 0.0)
+        ("Negative", "math.negative"),
+        lambda m, c: arithmetic.affine(m, c.first, -1.0, 0.0),
     ),
     **dict.fromkeys(("Maximum", "math.maximum"), arithmetic.maximum),
     **dict.fromkeys(("Minimum", "math.minimum"), arithmetic.minimum),
@@ -177,25 +178,25 @@ _HANDLERS: dict[str, Callable[[LayerFactory, OpCall], Any]] = {
     **dict.fromkeys(("Mean", "math.reduce_mean"), _pooled("Average", "")),
     **dict.fromkeys(("Max", "Amax", "math.reduce_max"), _pooled("Max", "")),
     **dict.fromkeys(("Sum", "math.reduce_sum"), _sum),
-    **dict.fromkeys(_RESHAPES, lambda f, c: shaping.reshaped(f, c.first, c.shape)),
+    **dict.fromkeys(_RESHAPES, lambda f, c: shaping.reshape_samples(f, c.first, c.shape)),
     **dict.fromkeys(
         ("Transpose", "transpose"),
-        lambda f, c: shaping.transposed(f, c.first, c.get("axes", "perm")),
+        lambda f, c: shaping.transpose_axes(f, c.first, c.get("axes", "perm")),
     ),
     "Swapaxes": _swapped,
     **dict.fromkeys(("Matmul", "linalg.matmul"), arithmetic.matmul),
     **dict.fromkeys(
         ("Concatenate", "concat"),
-        lambda f, c: shaping.concatenated(f, list(c.first), c.get("axis", default=-1)),
+        lambda f, c: shaping.concatenate(f, list(c.first), c.get("axis", default=-1)),
     ),
     **dict.fromkeys(
         ("Stack", "stack"),
-        lambda f, c: shaping.stacked(f, list(c.first), c.get("axis", default=0)),
+        lambda f, c: shaping.stack(f, list(c.first), c.get("axis", default=0)),
     ),
     **dict.fromkeys(("Split", "split", "Unstack", "unstack"), _split),
     **dict.fromkeys(
         ("GetItem", "__operators__.getitem"),
-        lambda f, c: shaping.sliced(f, c.first, c.get("key"), c.shape),
+        lambda f, c: shaping.slice_tensor(f, c.first, c.get("key"), c.shape),
     ),
     **dict.fromkeys(("Pad", "pad"), _pad),
     **dict.fromkeys(

@@ -12,7 +12,7 @@ from edgeconv.tf import lean
 from edgeconv.tf.export import export_inference
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, Scales, classes
-from edgeconv.tf.qat.convolutions import Core, channelwise, factors_of, folded
+from edgeconv.tf.qat.convolutions import Core, channelwise, factors_of, fold_norm
 from edgeconv.tf.qat.graph import walk
 from edgeconv.tf.qat.kinds import BATCH_NORMALIZATIONS, class_name, is_channelwise_norm
 from edgeconv.tf.qat.parts import copy_of, function_layer, new_inputs, new_model
@@ -145,7 +145,7 @@ class _PlainCopy:
         norm = self._norm_after(use)
         if norm is not None:
             factor, offset = factors_of(norm.operation)
-            core = folded(core, factor, offset)
+            core = fold_norm(core, factor, offset)
             largest = largest * abs(factor)
         return self._wrapped(core, use.operation.name, tensor, largest, attribute, scales)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Shape = Sequence[int | None]
 
 
-def reshaped(factory: LayerFactory, tensor: Any, shape: Shape, *after: str) -> Any:
+def reshape_samples(factory: LayerFactory, tensor: Any, shape: Shape, *after: str) -> Any:
     """The tensor in another shape, sample by sample."""
     before = tuple(tensor.shape)
     if tuple(shape) == before:
@@ -50,7 +50,7 @@ def _known(size: int | None) -> int:
     return size
 
 
-def transposed(factory: LayerFactory, tensor: Any, axes: Any) -> Any:
+def transpose_axes(factory: LayerFactory, tensor: Any, axes: Any) -> Any:
     """The tensor with its axes in another order."""
     rank = len(tensor.shape)
     order = [int(axis) % rank for axis in axes] if axes is not None else [*range(rank)][::-1]
@@ -59,7 +59,7 @@ def transposed(factory: LayerFactory, tensor: Any, axes: Any) -> Any:
     return factory.layer("Permute", tensor, dims=tuple(order[1:]))
 
 
-def concatenated(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
+def concatenate(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
     """Tensors joined along an axis."""
     if not all(map(is_tensor, tensors)):
         raise NoCounterpart("it joins a tensor with a constant")
@@ -68,13 +68,15 @@ def concatenated(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
     return factory.layer("Concatenate", tensors, axis=axis)
 
 
-def stacked(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
+def stack(factory: LayerFactory, tensors: list[Any], axis: int) -> Any:
     """Tensors joined along a new axis."""
     axis %= len(tensors[0].shape) + 1
     shape = [*tensors[0].shape]
     shape.insert(axis, 1)
-    parts = [reshaped(factory, part, shape, str(index)) for index, part in enumerate(tensors)]
-    return concatenated(factory, parts, axis)
+    parts = [
+        reshape_samples(factory, part, shape, str(index)) for index, part in enumerate(tensors)
+    ]
+    return concatenate(factory, parts, axis)
 
 
 def split(factory: LayerFactory, tensor: Any, axis: int, shapes: list[Shape]) -> list[Any]:
@@ -84,7 +86,7 @@ def split(factory: LayerFactory, tensor: Any, axis: int, shapes: list[Shape]) ->
     for index, shape in enumerate(shapes):
         size = _known(shape[axis]) if len(shape) == rank else 1
         part = _cropped(factory, tensor, axis, start, start + size, str(index))
-        parts.append(reshaped(factory, part, shape, str(index), "shape"))
+        parts.append(reshape_samples(factory, part, shape, str(index), "shape"))
         start += size
     return parts
 
@@ -96,7 +98,7 @@ def slices(use: LayerUse) -> Any:
     return tuple(slice(*part.values()) if isinstance(part, dict) else part for part in parts)
 
 
-def sliced(factory: LayerFactory, tensor: Any, key: Any, shape: Shape) -> Any:
+def slice_tensor(factory: LayerFactory, tensor: Any, key: Any, shape: Shape) -> Any:
     """`tensor[key]`, with ranges and single positions of all samples."""
     keys = list(key) if isinstance(key, (list, tuple)) else [key]
     if Ellipsis in keys:
@@ -109,7 +111,7 @@ def sliced(factory: LayerFactory, tensor: Any, key: Any, shape: Shape) -> Any:
             continue
         start, stop = _range_of(part, axis, result.shape[axis])
         result = _cropped(factory, result, axis, start, stop, f"at{axis}")
-    return reshaped(factory, result, shape, "shape")
+    return reshape_samples(factory, result, shape, "shape")
 
 
 def _range_of(part: Any, axis: int, size: int | None) -> tuple[int, int]:
@@ -144,14 +146,14 @@ def _cropped(
     if axis > 1:
         image = (shape[0], _product(shape[1:axis]), size, _product(shape[axis + 1 :]))
     edges = [(start, size - stop), (0, 0)] if axis == 1 else [(0, 0), (start, size - stop)]
-    flat = reshaped(factory, tensor, image, *after, "flat")
+    flat = reshape_samples(factory, tensor, image, *after, "flat")
     cropped = factory.layer("Cropping2D", flat, *after, cropping=tuple(edges))
-    return reshaped(
+    return reshape_samples(
         factory, cropped, [*shape[:axis], stop - start, *shape[axis + 1 :]], *after, "n"
     )
 
 
-def reduced(
+def reduce_axes(
     factory: LayerFactory, kind: str, tensor: Any, axes: Any, keepdims: bool, *after: str
 ) -> Any:
     """The `kind` ("Average", "Max") of a tensor over axes."""
@@ -166,11 +168,11 @@ def reduced(
     if over + kept != [*range(1, rank)]:
         ordered = factory.layer("Permute", tensor, *suffix, "order", dims=(*over, *kept))
     rows = (shape[0], _product([shape[a] for a in over]), _product([shape[a] for a in kept]))
-    flat = reshaped(factory, ordered, rows, *suffix, "flat")
+    flat = reshape_samples(factory, ordered, rows, *suffix, "flat")
     pooled = factory.layer(f"Global{kind}Pooling1D", flat, *suffix)
     left = [1 if axis in over else shape[axis] for axis in range(rank)]
     without = [shape[0], *(shape[axis] for axis in kept)]
-    return reshaped(factory, pooled, left if keepdims else without, *suffix, "shape")
+    return reshape_samples(factory, pooled, left if keepdims else without, *suffix, "shape")
 
 
 def count_over(tensor: Any, axes: Any) -> int:
@@ -189,7 +191,7 @@ def _axes(tensor: Any, axes: Any) -> list[int]:
     return over
 
 
-def padded(factory: LayerFactory, tensor: Any, widths: Any) -> Any:
+def pad_with_zeros(factory: LayerFactory, tensor: Any, widths: Any) -> Any:
     """A tensor with zeros around it."""
     each = np.broadcast_to(np.asarray(widths), (len(tensor.shape), 2)).tolist()
     around = {axis: tuple(pair) for axis, pair in enumerate(each) if any(pair)}

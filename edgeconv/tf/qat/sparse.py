@@ -142,7 +142,7 @@ class Clustering:
         zeros = flat == 0 if self._keep_zeros else np.zeros(flat.shape, bool)
         if len(values) > self._clusters:
             # Otherwise the training is resumed, and has its clusters.
-            others = clustered(flat[~zeros], self._clusters - bool(zeros.any()))
+            others = assign_clusters(flat[~zeros], self._clusters - bool(zeros.any()))
             assigned = np.zeros(flat.shape, np.int32)
             assigned[~zeros] = others + bool(zeros.any())
         self._assigned[name] = tf.constant(assigned.astype(np.int32)), int(assigned.max()) + 1
@@ -157,7 +157,7 @@ class Clustering:
             kernel.assign(shared * self._masks[name])
 
 
-def clustered(values: NDArray[Any], clusters: int) -> NDArray[Any]:
+def assign_clusters(values: NDArray[Any], clusters: int) -> NDArray[Any]:
     """Which of at most `clusters` clusters each number of `values`, (n,), belongs to: int32 (n,).
 
     Lloyd's algorithm, from centers spread evenly between the smallest and the largest number, which

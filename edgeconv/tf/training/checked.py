@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
 from edgeconv.models import Data
-from edgeconv.tf.keras_io import arranged, inputs_of, refuse_names
+from edgeconv.tf.keras_io import arrange_inputs, inputs_of, refuse_names
 from edgeconv.tf.lazy import keras, tf, tf_keras
 
 if TYPE_CHECKING:
@@ -139,5 +139,5 @@ def try_measure(measure: PerSample, samples: LabeledSamples, model: Any) -> None
     flat = samples.labels.reshape(len(samples), -1)
     rows = np.array([flat.min(axis=1).argmin(), flat.max(axis=1).argmax()])
     inputs = {name: tf.constant(array[rows]) for name, array in samples.inputs.items()}
-    outputs = model(arranged(model, inputs), training=False)
+    outputs = model(arrange_inputs(model, inputs), training=False)
     measure(tf.constant(samples.labels[rows]), outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.keras_io import arranged
+from edgeconv.tf.keras_io import arrange_inputs
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.feeding import Feeder, in_order
 
@@ -19,7 +19,7 @@ class Evaluation:
 
     def __init__(self, spec: TrainSpec, samples: LabeledSamples, model: Any, strategy: Any) -> None:
         def sums(inputs: Any, labels: Any, weights: Any) -> Any:
-            outputs = model(arranged(model, inputs), training=False)
+            outputs = model(arrange_inputs(model, inputs), training=False)
             return weighted_sums(spec, labels, outputs, weights)
 
         def reduced(step: Any) -> Any:

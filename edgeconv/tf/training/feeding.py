@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.keras_io import fed
+from edgeconv.tf.keras_io import fit_inputs
 from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
@@ -118,10 +118,10 @@ class Feeder:
 
             def fetch(index: Any, weight: Any) -> Any:
                 chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
-                values = chosen if fit_model is None else fed(fit_model, chosen)
+                values = chosen if fit_model is None else fit_inputs(fit_model, chosen)
                 return values, tf.gather(labels, index), weight
 
-            return untuned(tf.data.Dataset.from_tensor_slices(parts).map(fetch))
+            return without_tuning(tf.data.Dataset.from_tensor_slices(parts).map(fetch))
 
         return strategy.distribute_datasets_from_function(pipeline)
 
@@ -131,7 +131,7 @@ class Feeder:
         return inputs, self._samples.labels[indices]
 
 
-def untuned(dataset: Any) -> Any:
+def without_tuning(dataset: Any) -> Any:
     """A tf.data.Dataset that TensorFlow neither shards, being sharded already, nor tunes.
 
     The tuning thread sleeps for up to a minute, and the end of a training waits for it.

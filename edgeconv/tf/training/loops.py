@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.tf.keras_io import arranged, fed, keras_of
+from edgeconv.tf.keras_io import arrange_inputs, fit_inputs, keras_of
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.evaluation import weighted_sums
-from edgeconv.tf.training.feeding import Feeder, untuned
+from edgeconv.tf.training.feeding import Feeder, without_tuning
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
@@ -83,7 +83,7 @@ class EpochLoop:
 
         def step(inputs: Any, labels: Any, weights: Any) -> Any:
             with tf.GradientTape() as tape:
-                outputs = model(arranged(model, inputs), training=True)
+                outputs = model(arrange_inputs(model, inputs), training=True)
                 loss = tf.reduce_sum(spec.loss(labels, outputs) * weights) / self._order.batch
                 if model.losses:
                     penalties = [tf.cast(penalty, loss.dtype) for penalty in model.losses]
@@ -254,7 +254,7 @@ class CoordinatedFitLoop(EpochLoop):
 
         def fetch(index: Any) -> Any:
             chosen = {name: tf.gather(tensor, index) for name, tensor in inputs.items()}
-            return fed(self._model, chosen), tf.gather(labels, index), tf.ones(batch)
+            return fit_inputs(self._model, chosen), tf.gather(labels, index), tf.ones(batch)
 
         # No worker knows which one it is, and with the seed of the training all would go through
         # the same samples in the same order. The time on a worker tells it from the others.
@@ -262,4 +262,4 @@ class CoordinatedFitLoop(EpochLoop):
         # Numbers are put into a random order, and not the samples, which would all be copied.
         order = tf.data.Dataset.range(len(train)).shuffle(len(train)).repeat()
         endless = order.map(lambda number: (number + ahead) % len(train))
-        return untuned(endless.batch(batch, drop_remainder=True).map(fetch))
+        return without_tuning(endless.batch(batch, drop_remainder=True).map(fetch))

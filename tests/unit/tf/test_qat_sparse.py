@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from edgeconv.tf.qat.sparse import Pruning, _largest, clustered
+from edgeconv.tf.qat.sparse import Pruning, _largest, assign_clusters
 
 kernels = arrays.arrays(
     np.float32,
@@ -35,7 +35,7 @@ def test_the_share_rises_along_a_cubic_and_stays():
 @given(kernels, st.integers(1, 8))
 def test_clusters_are_at_most_as_many_as_asked_for_and_numbered_upwards(kernel, clusters):
     values = kernel.reshape(-1)
-    assigned = clustered(values, clusters)
+    assigned = assign_clusters(values, clusters)
     assert set(assigned) == set(range(assigned.max() + 1))
     assert assigned.max() < clusters
     # Those of a larger number are never lower.
@@ -44,12 +44,12 @@ def test_clusters_are_at_most_as_many_as_asked_for_and_numbered_upwards(kernel, 
 
 def test_numbers_that_lie_together_are_a_cluster():
     values = np.array([5.0, 0.1, -3.1, 0.0, 5.2, -2.9], np.float32)
-    assert clustered(values, 3).tolist() == [2, 1, 0, 1, 2, 0]
+    assert assign_clusters(values, 3).tolist() == [2, 1, 0, 1, 2, 0]
 
 
 def test_a_centre_that_nothing_is_near_to_is_no_cluster():
-    assert clustered(np.array([0.0, 0.0, 9.0], np.float32), 5).tolist() == [0, 0, 1]
+    assert assign_clusters(np.array([0.0, 0.0, 9.0], np.float32), 5).tolist() == [0, 0, 1]
 
 
 def test_no_numbers_have_no_clusters():
-    assert clustered(np.zeros(0, np.float32), 4).tolist() == []
+    assert assign_clusters(np.zeros(0, np.float32), 4).tolist() == []
