@@ -164,5 +164,5 @@ def test_the_closing_line_counts_the_broken_limits_and_names_each_model_once() -
         "1 of 4 limits broken, 2 inconclusive: a, c. Warnings: 1 not measured: d."
     )
     assert closing_line(Verdict(findings=(unsure,))) == "1 of 1 limit inconclusive: c."
-    assert "nothing was judged" in closing_line(Verdict(findings=()))
+    assert "nothing was checked" in closing_line(Verdict(findings=()))
     assert closing_line(None) == "No budget was checked."

@@ -166,9 +166,9 @@ def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text: str) -> None:
 def test_too_little_address_space_is_an_error_and_no_crash() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
-        "from edgeconv.errors import ToolFailed; from edgeconv.reporting.drawing import drawn\n"
+        "from edgeconv.errors import ToolFailed; from edgeconv.reporting.drawing import draw_svg\n"
         "from edgeconv.reporting.strips import snr_plot\n"
-        "try: drawn(snr_plot([('a', 3.0)]), 'k')\n"
+        "try: draw_svg(snr_plot([('a', 3.0)]), 'k')\n"
         "except ToolFailed as error: print(error.exit_code, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -227,7 +227,7 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
     assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model, unchanged"
     after = {n: Qat(freeze_batch_norm_after=n) for n in (None, 0, 1, 2)}
     assert [facts_of(qat(settings=s))["batch normalization"] for s in after.values()] == [
-        "follows its batches",
+        "updated in every batch",
         "frozen",
         "frozen after 1 epoch",
         "frozen after 2 epochs",

@@ -197,14 +197,14 @@ def test_a_verdict_report_lock_or_embedding_of_other_bytes_is_found(project: Pat
     (lock,) = failures(edgeconv.verify("net.tflites", "edgeconv.lock"))
     assert lock.text == "other bytes were accepted as int8 of model net"
     (embedding,) = failures(edgeconv.verify("net.tflites", "app/model"))
-    assert "made from other bytes" in embedding.text
+    assert "embeds other bytes" in embedding.text
 
 
 def test_another_source_is_found_and_a_named_one_has_to_be_there(project: Path) -> None:
     Path("other.tflite").write_bytes(Path("net.tflite").read_bytes() + b"\0")
     (failed,) = failures(edgeconv.verify("net.tflites", source="other.tflite"))
     assert failed.link == "source"
-    assert "what is there has" in failed.text
+    assert "but this has" in failed.text
     with pytest.raises(InputRefused, match="does not exist"):
         edgeconv.verify("net.tflites", source="nothing.keras")
 

@@ -177,7 +177,7 @@ def test_unsigned_wrong_key_and_changed_after_signing_are_told_apart(
     assert run(["verify", "out", "--key", "key.pub"]) == 1
     assert "it is not signed by a signer that you trust" in capsys.readouterr().out
     assert run(["verify", "out", "--require", "signature"]) == 1
-    assert "a verified signature was required" in capsys.readouterr().out
+    assert "a verified signature is required" in capsys.readouterr().out
     assert run(["verify", "out", "--sign", "key.pem"]) == 0
     assert run(["verify", "out", "--key", "other.pub"]) == 1
     assert "it was not signed by the key other.pub" in capsys.readouterr().out
