@@ -195,7 +195,7 @@ def test_the_security_policy_of_the_page_lets_no_other_script_run(tmp_path: Path
     )
     (tmp_path / "report.html").write_text(html, encoding="utf-8")
     dom, log = dumped(tmp_path / "report.html", tmp_path)
-    assert "The models side by side" in dom
+    assert "All models" in dom
     assert 'data-ran="yes"' not in dom
     # This is also how we know that the log would show a complaint.
     assert "CONSOLE" in log
