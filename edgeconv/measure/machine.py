@@ -17,7 +17,6 @@ from edgeconv.types import Conditions, Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -48,12 +47,7 @@ class LoadMonitor:
         self._begin = _cpu_seconds(self._proc)
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         steal, busy = _shares(self._begin, _cpu_seconds(self._proc))
         frequencies = [*self._frequencies, *_frequencies_mhz(self._cpus, self._proc)]
         self.conditions = Conditions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import statistics
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,7 +12,7 @@ from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.measure.layers.profile import profile_model
 from edgeconv.measure.metrics.agreement import agreements
-from edgeconv.measure.timing import latency_of, memory_bytes_of
+from edgeconv.measure.timing import latency_of
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.tflite import oldest_runtime
@@ -195,7 +196,9 @@ def _latency(run: BenchRun, measured: MeasuredModel) -> Latency | None:
 
 
 def _memory_bytes(run: BenchRun, measured: MeasuredModel) -> int | None:
-    return memory_bytes_of(measured.timed) if run.measuring.is_timed else None
+    """The median over the rounds, None where no round has it."""
+    known = [timed.memory_bytes for timed in measured.timed if timed.memory_bytes is not None]
+    return round(statistics.median(known)) if known and run.measuring.is_timed else None
 
 
 def _runtime(measured: MeasuredModel) -> str:

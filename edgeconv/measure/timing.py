@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,12 +55,6 @@ def time_batched(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
                 model.error = error
             else:
                 model.batched_us = timed.samples_us
-
-
-def memory_bytes_of(timed: Sequence[Timed]) -> int | None:
-    """The median over the rounds, None where no round has it."""
-    known = [run.memory_bytes for run in timed if run.memory_bytes is not None]
-    return round(statistics.median(known)) if known else None
 
 
 def latency_of(runs: Sequence[Timed], *, threads: int, batch: int) -> Latency:

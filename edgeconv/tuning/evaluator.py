@@ -71,7 +71,7 @@ class Evaluator:
     def latency(self, file: Path) -> Latency:
         """The times of an invoke. Raises `ToolFailed` where it does not run."""
         with self._own_scratch() as run:
-            measured = self._entrant(file)
+            measured = self._measured_model(file)
             time_in_rounds(run, [measured])
             if measured.error is not None:
                 raise measured.error
@@ -80,7 +80,7 @@ class Evaluator:
 
     def _accuracy(self, file: Path) -> Accuracy:
         with self._own_scratch() as run:
-            measured = self._entrant(file)
+            measured = self._measured_model(file)
             evaluate(run, [measured])
             if measured.error is not None:
                 raise measured.error
@@ -98,7 +98,7 @@ class Evaluator:
         values = same[:, 0] if counts else same.mean(axis=1)
         return accuracy_of(AGREEMENT, Scored(values.astype(np.float64)), counts=counts)
 
-    def _entrant(self, file: Path) -> MeasuredModel:
+    def _measured_model(self, file: Path) -> MeasuredModel:
         model = Model(file=file, signature=self._signature or None, batch=self._run.samples.batch)
         return MeasuredModel(file.stem, model, self._runtime)
 

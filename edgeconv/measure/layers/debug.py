@@ -110,7 +110,7 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
     (part,) = prepared.parts
     file = Path(tempfile.mkdtemp(prefix="debugged-", dir=run.scratch), f"{recipe.name}.tflite")
     debugged = _dissected(session, recipe, file)
-    layers, notes = _with_insides(run, debugged, part, (file, prepared.float_model))
+    layers, notes = _with_layer_errors(run, debugged, part, (file, prepared.float_model))
     record = part.split.record
     assert record is not None
     return Debugged(
@@ -140,7 +140,7 @@ def _dissected(session: Session, recipe: Recipe, file: Path) -> DebugAnswer:
     return debugged
 
 
-def _with_insides(
+def _with_layer_errors(
     run: Run, debugged: DebugAnswer, part: Part, files: tuple[Path, Path]
 ) -> tuple[Sequence[DebuggedLayer], tuple[str, ...]]:
     """The layers with the errors of their outputs in the file, and notes.

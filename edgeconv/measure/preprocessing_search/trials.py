@@ -65,8 +65,7 @@ def pick_samples(source: DataSet, count: int | None, batch: int) -> LocalDataSet
             f"be used: too few for a result (at least {LEAST_SAMPLES})",
             hint="give some dozens of labelled samples",
         )
-    numbers = data.Samples({"": np.arange(source.count)}, labels, source.text)
-    indices = data.seeded_choice(numbers, count).arrays[""]
+    indices = data.chosen_indices(source, count)
     if len(np.unique(labels[indices])) < 2:
         raise InputRefused(
             f"{source.text}: every sample has the label {labels[indices][0]}, so a model with a "
