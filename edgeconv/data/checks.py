@@ -10,6 +10,7 @@ import numpy as np
 
 from edgeconv.data.strings import STRING, holds_strings
 from edgeconv.errors import InputRefused
+from edgeconv.types.words import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +23,7 @@ Array = np.ndarray[Any, Any]
 LARGEST_PLAUSIBLE = 1e30
 _BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
-# The maximum is looked for where the minimum has just brought it into the caches.
+# Blocks, so that the maximum is found while the block is still in the caches.
 _BLOCK_BYTES = 1 << 20
 
 
@@ -124,7 +125,7 @@ def stacked(where: str, samples: list[Array], spec: TensorSpec) -> Array:
     if len(kinds) > 1:
         several = ", ".join(f"{count} × {shape}" for shape, count in kinds.most_common())
         raise InputRefused(
-            f"{where}: the samples differ in shape: {_shortened(several)}",
+            f"{where}: the samples differ in shape: {shortened(several)}",
             hint=f"make them equal: --preprocess '{_equalising(set(kinds), spec)}'",
         )
     return np.stack(samples)
@@ -142,10 +143,6 @@ def _equalising(shapes: set[tuple[int, ...]], spec: TensorSpec) -> str:
         length = sides[0] if len(spec.shape) == 2 and spec.shape[1] > 0 else "SAMPLES"
         steps += [f"length={length}"] if len({s[:1] for s in shapes}) > 1 else []
     return "&".join(steps)
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 200 else text[:200] + " …"
 
 
 def check_labels(

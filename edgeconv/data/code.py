@@ -113,7 +113,7 @@ def no_module(search_path: str, missing: str) -> InputRefused:
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles the source that somebody looked at; its __pycache__ may hold something else."""
+    """Compiles the source that was reviewed; its __pycache__ may hold something else."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"{path} is compiled anew")

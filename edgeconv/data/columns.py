@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ def choose(
     twice = _twice(names)
     if twice:
         raise InputRefused(
-            f"{location} has more than one column called {', '.join(map(repr, twice[:_SHOWN]))}",
+            f"{location} has more than one column called {quoted(twice, _SHOWN)}",
             hint="rename them, so that it is clear which is meant",
         )
     labels = options.get("labels")

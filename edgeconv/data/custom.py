@@ -27,7 +27,7 @@ _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 class CustomModule(NamedTuple):
     """A module of the user's: `file` is its source, `root` the directory it is imported from.
 
-    `name` is what it is taken for, "" for all that it defines.
+    `name` is the class in it, "" for all that it defines.
     """
 
     root: Path
@@ -43,7 +43,7 @@ def is_path(text: str) -> bool:
 
 
 def find_custom(text: str, directory: str) -> CustomModule:
-    """The module that a text names, looked for in `directory` first.
+    """The module that a text names, first in `directory`.
 
     Raises `UsageError` for a text of another form, `InputRefused` where there is no such module.
     """
@@ -120,7 +120,7 @@ def _of_name(module: str, directory: str, name: str) -> CustomModule:
 
 
 def _source_of(module: str, search: list[str]) -> Path | None:
-    """The source file of a dotted name; no package on the way is imported."""
+    """The source file of a dotted name; no package is imported."""
     directories = search
     parts = module.split(".")
     for index in range(len(parts)):
@@ -155,7 +155,7 @@ def _files(custom: CustomModule) -> Iterator[tuple[str, Path]]:
 
 
 def _with_packages(module: str) -> Iterator[str]:
-    """A dotted name, and each package that is imported on the way to it."""
+    """A dotted name, and each package that is imported before it."""
     parts = module.split(".")
     return (".".join(parts[: index + 1]) for index in range(len(parts)))
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from edgeconv.data.memory import refuse_larger
 from edgeconv.errors import InputRefused
+from edgeconv.types.words import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _CONVERTED = {"1": "L", "CMYK": "RGB", "YCbCr": "RGB"}
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_DEPTH_AT = 24
-# What Pillow was seen to raise on damaged images.
+# What Pillow raises on damaged images.
 _BAD_IMAGE = (
     OSError,
     SyntaxError,
@@ -78,7 +79,7 @@ def opened_image(stream: IO[bytes], formats: tuple[str, ...], what: str) -> Iter
                 width, height = image.size
                 if width * height > MOST_PIXELS:
                     raise _too_large(what, f"has {width:,} × {height:,} pixels")
-                # In Pillow's memory, as what it stands for, and as an array.
+                # In Pillow's memory, as RGB or gray, and as an array.
                 refuse_larger(what, 3 * 4 * width * height, "make it smaller, or remove it")
                 yield image
     except Image.DecompressionBombError as error:
@@ -88,7 +89,7 @@ def opened_image(stream: IO[bytes], formats: tuple[str, ...], what: str) -> Iter
     except _BAD_IMAGE as error:
         names = " or ".join(formats)
         raise InputRefused(
-            f"{what} is not a readable {names} image: {str(error)[:200]}",
+            f"{what} is not a readable {names} image: {shortened(str(error))}",
             hint="write it again, or remove it",
         ) from error
 

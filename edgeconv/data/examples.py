@@ -16,6 +16,7 @@ from edgeconv.data.decoding import decoded
 from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import STRING, ended_list
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -185,9 +186,9 @@ class _Example:
     def value(self, name: str, feature: Feature) -> Array:
         """What the record has for a feature. Raises `InputRefused` if it is something else."""
         if name not in self.stored:
-            has = ", ".join(sorted(self.stored)) or "nothing"
+            has = shortened(listed(sorted(self.stored))) or "nothing"
             raise InputRefused(
-                f"{self.where} has no feature {name!r}; it has: {has[:200]}",
+                f"{self.where} has no feature {name!r}; it has: {has}",
                 hint="correct the name in the feature spec, or remove the record",
             )
         what = f"{self.where} feature {name!r},"

@@ -1,8 +1,8 @@
 """Arrays handed over to another process: as files, samples whole or part by part.
 
-They are written once, mapped by whoever uses them, and read as they are needed, so that neither
-side has all of them in memory. A part is a directory, called by its number, that is removed by
-whoever takes it, so that no more than a few are on the disk.
+They are written once, mapped by the reader, and read when needed: neither side has all of them in
+memory. A part is a directory, named by its number, which its reader removes: only a few are on the
+disk.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class SamplesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def write_samples(samples: Samples, directory: Path) -> None:
-    """Write samples.json, 0.npy, 1.npy … and, with labels, labels.npy into a new directory.
+    """Write samples.json, 0.npy, 1.npy … and, with labels, labels.npy into a directory.
 
-    Raises `OutputRefused`. What is already there under other names is left alone.
+    Raises `OutputRefused`.
     """
     index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
     try:
@@ -65,7 +65,7 @@ def write_arrays(arrays: Iterable[Array], directory: Path) -> None:
 
 
 def mapped_arrays(directory: Path, names: Sequence[str]) -> dict[str, Array]:
-    """What `write_arrays` wrote, by these names, mapped. Raises `InputRefused` as `mapped`."""
+    """The arrays of `write_arrays` by these names, mapped. Raises `InputRefused` as `mapped`."""
     return {name: mapped(directory / f"{index}.npy") for index, name in enumerate(names)}
 
 
@@ -82,7 +82,7 @@ def _index(directory: Path) -> SamplesFile:
 def read_samples(directory: Path) -> Samples:
     """The samples that `write_samples` wrote, mapped from the files and not read yet.
 
-    Raises `InputRefused` where they are not all there.
+    Raises `InputRefused` where a file is missing.
     """
     index = _index(directory)
     arrays, labels = mapped_samples(directory, index.names, index.count)
@@ -143,7 +143,7 @@ def waiting_parts(directory: Path) -> int:
 
 
 def take_parts(directory: Path, count: int) -> Iterator[Samples]:
-    """Every part in turn, waited for, until `count` samples have come; each is gone afterwards."""
+    """The parts in order, waiting for each, until there are `count` samples; each is removed."""
     taken, number = 0, 0
     while taken < count:
         part = directory / str(number)

@@ -14,6 +14,7 @@ from edgeconv.data.location import kind_module, parse_location
 from edgeconv.data.source import LocalDataSet
 from edgeconv.data.strings import STRING
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,14 +41,12 @@ def open_samples(
 ) -> LocalDataSet:
     """What a SOURCE has for the model's inputs.
 
-    `inputs` have their batch dimension, of any size, in `shape[0]`. An option that
-    is not the kind's own renames: `image=x_test` gives the array x_test to the input
-    image, and then only arrays that are named so are read. `preprocessing` is by input
-    name, "" for every input not named. A SOURCE that runs code is refused unless
-    `allow_code`. `only_classes`: labels are one class number a sample, and refused where they
-    are not. `returned` is what the function of such a SOURCE has returned, without which it is
-    run. Raises `UsageError` for a SOURCE that says something unknown,
-    `InputRefused` for data the model cannot take.
+    `inputs` have their batch dimension, of any size, in `shape[0]`. An option that the kind does
+    not have renames: `image=x_test` gives the array x_test to the input image, and then only named
+    arrays are read. `preprocessing` is by input name, "" for every input not named. A SOURCE that
+    runs code is refused unless `allow_code`; `returned` is what its function has returned already.
+    With `only_classes` labels must be class numbers (n,). Raises `UsageError` for an unknown kind,
+    option or name, `InputRefused` for data that the model cannot take.
     """
     for spec in inputs:
         input_dtype(spec)
@@ -104,7 +103,10 @@ def load_samples(
     preprocessing: Mapping[str, Preprocessing] | None = None,
     allow_code: bool = False,
 ) -> Samples:
-    """All the samples of a SOURCE; see `open_samples`."""
+    """All samples of a SOURCE, (n, *sample_shape) in the dtype of each input; see `open_samples`.
+
+    `labels` are int64 (n,), or None.
+    """
     opened = open_samples(source, inputs, preprocessing=preprocessing, allow_code=allow_code)
     return opened.take(np.arange(opened.count))
 
@@ -158,8 +160,8 @@ def _arrays_of_inputs(
     if "" in arrays:
         if len(names) > 1:
             raise InputRefused(
-                f"{source} holds one array, the model takes {len(names)}: {', '.join(names)}",
-                hint="say what each gets: for a table "
+                f"{source} holds one array, the model takes {len(names)}: {listed(names)}",
+                hint="name the columns of each: for a table "
                 f"'{source.partition('?')[0]}?{'&'.join(f'{n}=COLUMNS' for n in names)}'; or give "
                 "an .npz file with an array for each",
             )
@@ -180,7 +182,7 @@ def _mismatch(source: str, missing: list[str], extra: list[str], names: list[str
     kept = [part for part in options.split("&") if part and part.partition("=")[0] not in names]
     pairs = [*kept, *(f"{name}={_likely_array(name, missing, extra)}" for name in names)]
     return InputRefused(
-        f"{source}: {'; '.join(parts)} (the model takes {', '.join(map(repr, names))})",
+        f"{source}: {'; '.join(parts)} (the model takes {quoted(names)})",
         hint=f"say which array each input gets: '{location}?{'&'.join(pairs)}'",
     )
 

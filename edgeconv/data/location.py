@@ -1,6 +1,6 @@
 """What a SOURCE on the command line says: `kind:location?option=value&option=value`.
 
-`kind:` may be left out where the location tells it: by the ending of a file's name, as in
+`kind:` is optional where the location determines it: by the ending of a file's name, as in
 `samples.npz`, by what a directory holds, or as `package.module:name`, which is a function.
 A file with a colon in its name is written with a directory before it (`./a:b.npz`); a `?`
 always begins the options.

@@ -80,7 +80,7 @@ def _add(values: dict[str, Any], part: str, key: str, value: str) -> None:
     if key in values:
         raise UsageError(f"the preprocessing gives {part.partition('=')[0]} twice")
     if values and _NONE in {key, *values}:
-        raise UsageError(f"{part!r}: {_NONE} stands alone, and other steps are given too")
+        raise UsageError(f"{part!r}: {_NONE} cannot be combined with other steps")
     values[key] = value
 
 

@@ -52,7 +52,7 @@ def opened_samples(
     only_classes: bool = True,
     allowance: Allowance = Allowance(),
 ) -> Iterator[DataSet]:
-    """What a SOURCE has for the model's inputs, read in a child that ends with the block.
+    """The samples (n, *sample_shape) of a SOURCE, read in a child that ends with the block.
 
     The arguments, and the errors, are those of `load.open_samples`; the methods of the data set
     raise them too. Each answer of the child may take the time, and the child the memory, of

@@ -139,7 +139,7 @@ def indexed(path: Path, spool: Spool) -> Indexed:
 
 
 def framed(record: bytes) -> bytes:
-    """A record as it stands in a file."""
+    """A record as it is in a file."""
     length = struct.pack("<Q", len(record))
     crcs = (_CRC.pack(masked_crc(part)) for part in (length, record))
     return length + next(crcs) + record + next(crcs)

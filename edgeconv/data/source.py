@@ -48,7 +48,7 @@ class LocalDataSet:
         return len(next(iter(self.columns.values())))
 
     def take(self, indices: Indices) -> Samples:
-        """The samples at `indices`, in that order: read, preprocessed, and checked.
+        """The samples at `indices` (n,), each input (n, *sample_shape): preprocessed and checked.
 
         Raises `InputRefused` for what cannot be read or the model cannot take.
         """

@@ -20,15 +20,14 @@ Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 def split_calibration(
     samples: Samples | DataSet, count: int | None, *, held_back: int = 8, batch: int = 1
 ) -> tuple[Samples, Samples]:
-    """`count` samples to calibrate with, and up to `held_back` others to verify with.
+    """`count` calibration samples, and up to `held_back` others for verification.
 
-    With a count of None a tenth, but at least one and at most `held_back`, is held back
-    and all the others calibrate. The choice is by a fixed seed, in equal shares of every
-    label where there are labels, and kept in the order of the source. Both parts are
-    whole batches of `batch`. Where `count` leaves none, the last ones serve both: then
-    the two counts add up to more than `samples.count`.
+    With a count of None a tenth, from one to `held_back`, is held back, and all others calibrate.
+    The choice is by a fixed seed, in equal shares of every label, in the order of the source. Both
+    parts are whole batches. Where `count` leaves none, the last calibration samples are used for
+    both.
 
-    Raises `UsageError` for a count below 1, `InputRefused` for one that cannot be had.
+    Raises `UsageError` for a count below 1, `InputRefused` for one that is too large.
     """
     total = samples.count
     if count is None:

@@ -18,6 +18,7 @@ from edgeconv.processes.workers import poll_until
 from edgeconv.store import tool_versions
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
 from edgeconv.types import Measurement
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -85,8 +86,8 @@ def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None
     names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
     if names != set(samples.arrays):
         raise InputRefused(
-            f"the baseline {model.path} takes {', '.join(map(repr, sorted(names)))}, and what is "
-            f"measured takes {', '.join(map(repr, sorted(samples.arrays)))}",
+            f"the baseline {model.path} takes {quoted(sorted(names))}, and what is "
+            f"measured takes {quoted(sorted(samples.arrays))}",
             hint="give the model that it was converted from: --baseline MODEL",
         )
 

@@ -1,6 +1,6 @@
 """The kind `csv`: a table as text, with commas, or tabs in a file that ends in .tsv.
 
-`header=no` says that the first row is data; the columns are then called 0, 1, ….
+With `header=no` the first row is data; the columns are then called 0, 1, ….
 `labels=COLUMN` has the labels, as class numbers or as names; `features=COLUMNS` are all
 that is taken, or INPUT=COLUMNS for each input. `delimiter=` is a character, or `tab`.
 COLUMNS are as in `edgeconv.data.columns`. Rows are counted from 1 in messages, the header

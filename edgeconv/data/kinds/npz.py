@@ -101,7 +101,7 @@ def _member(
 
 def _refuse_bombs(path: Path, members: list[zipfile.ZipInfo]) -> None:
     unpacked = sum(member.file_size for member in members)
-    # The archive says itself how large its members are; the file cannot lie about it.
+    # The archive declares the sizes of its members; the size of the file is certain.
     packed = min(sum(member.compress_size for member in members), path.stat().st_size)
     refuse_bomb(str(path), packed, unpacked)
     refuse_larger(str(path), unpacked, "save the array with np.save: a .npy file is read in parts")

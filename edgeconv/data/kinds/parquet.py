@@ -15,6 +15,7 @@ from edgeconv.data.arrays import Arrays, opened, sha256_of
 from edgeconv.data.memory import refuse_larger
 from edgeconv.errors import InputRefused
 from edgeconv.store.hashes import hash_of
+from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ def read(location: str, options: Mapping[str, str], array_names: frozenset[str] 
     """The chosen columns as arrays and the labels.
 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
-    hold no table of numbers or strings. Damaged files were seen to abort pyarrow.
+    hold no table of numbers or strings. Damaged files can abort pyarrow.
     """
     from edgeconv.data import columns, table
 
@@ -84,16 +85,11 @@ def _names(paths: Sequence[Path]) -> list[str]:
         first = first or names
         if names != first:
             raise InputRefused(
-                f"{path.name} has the columns {_listed(names)}, "
-                f"and {paths[0].name} has {_listed(first)}",
+                f"{path.name} has the columns {shortened(listed(names), 100)}, "
+                f"and {paths[0].name} has {shortened(listed(first), 100)}",
                 hint="give one of the files, or write them with the same columns",
             )
     return first
-
-
-def _listed(names: Sequence[str]) -> str:
-    text = ", ".join(names)
-    return text if len(text) <= 100 else text[:100] + " …"
 
 
 def _needed_bytes(location: str, path: Path, needed: list[str]) -> int:
@@ -105,7 +101,7 @@ def _needed_bytes(location: str, path: Path, needed: list[str]) -> int:
     from edgeconv.data import table
 
     with _parquet_file(path) as file:
-        # It is made anew each time that it is looked at.
+        # Each access builds it again.
         schema = file.schema_arrow
         for name in needed:
             table.refuse_kind(f"{location}, column {name!r}", schema.field(name).type)
@@ -164,7 +160,7 @@ def _parquet_file(path: Path, as_dictionary: Sequence[str] = ()) -> Iterator[Any
                 yield file
         except (pa.ArrowException, *_BAD_PARQUET) as error:
             raise InputRefused(
-                f"{path} is not a readable Parquet file: {str(error)[:300]}",
+                f"{path} is not a readable Parquet file: {shortened(str(error), 300)}",
                 hint="copy or write it again; it may be cut short",
             ) from error
 

@@ -1,6 +1,6 @@
 """The kind `tfds`: a TensorFlow data set that is on disk already. Nothing is ever downloaded.
 
-`tfds:NAME`, `NAME/CONFIG` or either with `:VERSION` is looked for in `dir=DIR`, else in
+`tfds:NAME`, `NAME/CONFIG` or either with `:VERSION` is read from `dir=DIR`, else in
 TFDS_DATA_DIR, else in ~/tensorflow_datasets; the location may also be the directory of a
 version itself. `split=test` chooses the split, and `split=test[:100]` or `test[10%:20%]` a
 part of it, as in TensorFlow Datasets. `labels=NAME` is needed only where not exactly one

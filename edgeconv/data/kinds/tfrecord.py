@@ -11,7 +11,7 @@
     shape = [28, 28, 1]
     [features.label]
     dtype = "int64"            # a list of floats ("float32"), of integers or of "string"
-    shape = []                 # may be left out: one number
+    shape = []                 # optional: one number
     [features.samples]
     dtype = "float32"
     variable = true            # a first dimension that differs from record to record
@@ -88,7 +88,7 @@ def read(location: str, options: Mapping[str, str], array_names: frozenset[str] 
 def _spec_path(location: str, options: Mapping[str, str]) -> str:
     if "spec" not in options:
         raise UsageError(
-            f"{location} needs a feature spec: TFRecord files do not say what is in them",
+            f"{location} needs a feature spec: TFRecord files do not declare their content",
             hint="tfrecord:FILE?spec=FILE.toml, with lines such as [features.image] and "
             'encoding = "jpeg"',
         )

@@ -34,7 +34,7 @@ _OTHER_STARTS = {b"RIFX": "a big-endian WAV file", b"RF64": "an RF64 file", b"FO
 
 _MOST_CHUNKS = 1000
 
-# What scipy can raise on a file whose chunks were found to be whole.
+# What scipy can raise on a file whose chunks are whole.
 _BAD_WAV = (ValueError, struct.error, EOFError, UnboundLocalError)
 
 
@@ -98,7 +98,7 @@ def _same_rate(location: str, by_rate: dict[int, list[Path]], demanded_hz: int |
 
 
 def _checked_format(path: Path) -> _Format:
-    """What the file's header says, once its chunks were found to be whole."""
+    """The format in the file's header. Raises `InputRefused` unless all chunks are whole."""
     with opened(path) as (file, size_bytes):
         start = file.read(12)
         if start[:4] != b"RIFF" or start[8:] != b"WAVE":
@@ -180,7 +180,7 @@ def _decoded(path: Path) -> np.ndarray[Any, Any]:
     with opened(path) as (file, size_bytes), warnings.catch_warnings():
         # 24 bits become 32, and scipy has both at once.
         refuse_larger(str(path), size_bytes * (3 if bits == 24 else 1), "cut it into clips")
-        # Of its warnings these two leave the audio whole; the third says that it is not.
+        # These two warnings leave the audio whole; the third one does not.
         warnings.simplefilter("error", wavfile.WavFileWarning)
         warnings.filterwarnings("ignore", "Chunk .non-data. not", wavfile.WavFileWarning)
         warnings.filterwarnings("ignore", "Incomplete chunk ID", wavfile.WavFileWarning)

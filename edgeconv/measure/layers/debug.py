@@ -40,7 +40,7 @@ _RUNTIME = "ai-edge-litert"
 def debug(
     request: DebugRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Debugged:
-    """Quantize a model by one recipe, and say what each layer loses and which rules help.
+    """Quantize a model by one recipe, and measure what each layer loses and which rules help.
 
     The file is what `convert` would verify, output by the first engine; one that `convert` would
     refuse for what it answers is debugged all the same. Raises an `EdgeconvError` where the model

@@ -58,7 +58,7 @@ def doctor(
     with scratch_directory() as scratch:
         context = SearchContext(scratch=scratch, execution=execution, on_progress=on_progress)
         searched = open_model(context, model, request.signature, request.opening)
-        # Steps that do nothing let the samples be opened that do not fit the model as stored.
+        # With steps, even empty ones, samples can be opened that do not fit the model as stored.
         steps = (searched.declared if chosen_steps is None else chosen_steps) or {
             "": Preprocessing()
         }
