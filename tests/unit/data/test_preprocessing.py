@@ -92,7 +92,7 @@ def test_none_is_nothing_for_all_or_for_one_input() -> None:
 
 @pytest.mark.parametrize("text", ["scale=2&none", "none&scale=2", "x.none&x.scale=2"])
 def test_none_stands_alone(text: str) -> None:
-    with pytest.raises(UsageError, match="none stands alone"):
+    with pytest.raises(UsageError, match="none cannot be combined"):
         parse_preprocessing(text)
 
 

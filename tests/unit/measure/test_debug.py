@@ -310,7 +310,7 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path: Path, source: st
         (["{model}", "--calibration", "{source}", "--to", "int8,dynamic"], 2, "one recipe at a"),
         (["{model}", "--calibration", "{source}", "--layer", "nt/first=int8"], 2, "no layer fits"),
         (["{quantised}", "--calibration", "{source}"], 3, "quantized already"),
-        (["--help"], 0, "MODEL is what `convert` takes"),
+        (["--help"], 0, "Show which layers of MODEL lose most"),
     ],
 )
 def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
