@@ -28,7 +28,7 @@ from benchmarks.qat_tasks import tasks
 from edgeconv import bench, convert
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.statistics.paired import paired_difference
-from edgeconv.tflite.kernels import most_distinct, zero_share
+from edgeconv.tflite.contents import most_distinct, zero_share
 from edgeconv.types import Artifact, Measuring, Qat, Timing
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from edgeconv.building.stamp import read_fresh, stamp_file, write_stamp
 from edgeconv.conversion.convert import convert
 from edgeconv.conversion.plan import REVISION
 from edgeconv.embedding.embedding import perform
-from edgeconv.embedding.plan import RECORD, embedded_already, is_torn, plan_of
+from edgeconv.embedding.plan import RECORD, embedded_already, is_torn, plan_embed
 from edgeconv.errors import EdgeconvError, OutputRefused, ToolFailed, UsageError
 from edgeconv.reporting.last_check import require_passed, verdict_file
 from edgeconv.store import hash_of, locked, tool_versions, writable_directory
@@ -120,7 +120,7 @@ def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     note = _check_note(step, model, artifact.sha256)
     embedding = msgspec.structs.replace(step.embedding, artifact=str(model))
     try:
-        request = plan_of(embedding)
+        request = plan_embed(embedding)
     except EdgeconvError as error:
         error.location = error.location or step.table
         raise

@@ -58,7 +58,7 @@ def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> byt
     from edgeconv.errors import InputRefused
     from edgeconv.reporting.files import read_report
     from edgeconv.reporting.node_data import node_data
-    from edgeconv.tflite.tensors import layers_of_graphs
+    from edgeconv.tflite.contents import layers_of_graphs
 
     report = read_report(report_file)
     measured = _measured(report, sha256, model, report_file)

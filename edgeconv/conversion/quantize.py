@@ -69,7 +69,7 @@ def start_quantizing(
                 return candidates | dict.fromkeys(recipes[number:], error)
             except (InputRefused, ToolFailed) as error:
                 candidates[recipe] = error
-                lost = lost or not again.call.is_done
+                lost = lost or not again.call.is_finished
         return candidates
 
     return finish

@@ -1,7 +1,7 @@
 """The model that an app ships: the published one with the standard TFLite metadata in it.
 
-So other tools for TFLite models can read its labels and its normalisation. It is another file
-than the published one: its own hash and size are what the generated code checks.
+Other tools for TFLite models can read its labels and its normalization. The file differs from the
+published one: the generated code checks its own hash and size.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.data.preprocessing import describe
+from edgeconv.embedding.accessors import normalization
 from edgeconv.embedding.app_files import check_labels
-from edgeconv.embedding.c_files import normalisation
 from edgeconv.tflite.metadata import (
     ImageMetadata,
     ModelMetadata,
@@ -28,10 +28,7 @@ LABELS_FILE = "labels.txt"
 
 
 def shipped_model(embedding: Embedding) -> bytes:
-    """The .tflite with metadata, and the labels as its associated file.
-
-    Raises `InputRefused` for a label that is more than a line.
-    """
+    """The .tflite with metadata and labels. Raises `InputRefused` for a label of several lines."""
     data = embedding.model.read_bytes()
     named = {port.name: port for port in (*embedding.inputs, *embedding.outputs)}
     labelled = None if embedding.labelled is None else embedding.outputs[embedding.labelled].name
@@ -50,7 +47,7 @@ def shipped_model(embedding: Embedding) -> bytes:
 
 
 def _description(artifact: Artifact) -> str:
-    # Only what edgeconv made has a key.
+    # Only edgeconv's own files have a key.
     return f"Converted to {artifact.recipe.name} by edgeconv." if artifact.key else ""
 
 
@@ -65,17 +62,17 @@ def _input(name: str, port: Port | None) -> TensorMetadata:
         return TensorMetadata(name=name)
     image = _image(port, steps)
     mean, std = _mean_and_std(port)
-    # Who reads an image's metadata takes a model of floats without any for a broken one.
-    if image and not mean and normalisation(port) is None:
+    # Readers reject an image of floats without normalization.
+    if image and not mean and normalization(port) is None:
         mean, std = (0.0,), (1.0,)
-    said = describe({"": steps})
+    prepared = describe({"": steps})
     return TensorMetadata(
-        name=name, description=f"Prepared by {said}", image=image, mean=mean, std=std
+        name=name, description=f"Prepared by {prepared}", image=image, mean=mean, std=std
     )
 
 
 def _image(port: Port, steps: Preprocessing) -> ImageMetadata | None:
-    """The image that an input is; None where nothing says that it is one."""
+    """The image that an input is by its preprocessing; None for anything else."""
     of_pixels = steps.channels in ("rgb", "gray") or steps.resize or steps.crop
     if not of_pixels or steps.channels == "bgr" or steps.mel_bins or len(port.fixed) != 4:
         return None
@@ -86,13 +83,13 @@ def _image(port: Port, steps: Preprocessing) -> ImageMetadata | None:
 
 
 def _mean_and_std(port: Port) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """(x * scale - mean) / std as the metadata has it, (x - mean') / std'; () where it cannot."""
-    said = normalisation(port)
-    if said is None or not said["scale"] or 0.0 in said["std"]:
+    """(x * scale - mean) / std as (x - mean') / std', as the metadata has it; () if impossible."""
+    step = normalization(port)
+    if step is None or not step["scale"] or 0.0 in step["std"]:
         return (), ()
-    count = max(len(said["mean"]), len(said["std"]))
-    mean = tuple(float(m) / said["scale"] for m in _repeated(said["mean"], count))
-    std = tuple(float(s) / said["scale"] for s in _repeated(said["std"], count))
+    count = max(len(step["mean"]), len(step["std"]))
+    mean = tuple(float(m) / step["scale"] for m in _repeated(step["mean"], count))
+    std = tuple(float(s) / step["scale"] for s in _repeated(step["std"], count))
     return (mean, std) if all(math.isfinite(v) for v in (*mean, *std)) else ((), ())
 
 

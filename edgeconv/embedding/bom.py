@@ -1,8 +1,8 @@
 """A bill of materials of a published model: CycloneDX 1.6, with a card of the model.
 
-Specification: https://cyclonedx.org/docs/1.6/json/. It is written here, since the library of that
-project (cyclonedx-python-lib 11) has no model cards; its schema is what the tests hold it against.
-Equal models, verdicts and reports give equal bytes: there is no time and no path in it.
+Specification: https://cyclonedx.org/docs/1.6/json/. The library of that project
+(cyclonedx-python-lib 11) has no model cards; the tests validate by its schema. Equal models,
+verdicts and reports give equal bytes: it has no time and no path.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from edgeconv.embedding.published import Published
     from edgeconv.types import Accuracy, Artifact, DataIdentity, LastCheck, Measurement, Report
 
-_BESIDE = "report.json"
+_REPORT_FILE = "report.json"
 
 
 def bom(published: Published, report: str | Path = "") -> bytes:
     """The bill of materials of a published model, as a document of CycloneDX.
 
-    `report` is a report.json of the model, "" for the one beside it, where that measured it.
+    `report` is a report.json of the model, "" for the one next to it, if that measured it.
     Raises `InputRefused` for a report that did not measure the model or cannot be read.
     """
     measured = _measured(published, Path(report) if report else None)
@@ -47,7 +47,7 @@ def bom(published: Published, report: str | Path = "") -> bytes:
         "version": 1,
         "metadata": {"tools": {"components": list(_tools(artifact))}, "component": component},
     }
-    # As unique as what it is of.
+    # Unique for its content.
     content = hashlib.sha256(_text(document)).hexdigest()
     document["serialNumber"] = f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_OID, content)}"
     return _text(document)
@@ -58,20 +58,20 @@ def _text(document: dict[str, Any]) -> bytes:
 
 
 def _measured(published: Published, named: Path | None) -> tuple[Report, Measurement, str] | None:
-    """The report, what it measured of the model, and its hash; None where there is none."""
-    place = named or published.model.with_name(_BESIDE)
-    if named is None and not place.is_file():
+    """The report, its row of the model, and its hash; None without one."""
+    file = named or published.model.with_name(_REPORT_FILE)
+    if named is None and not file.is_file():
         return None
-    report = read_report(place)
+    report = read_report(file)
     sha256 = published.artifact.sha256
     row = next((row for row in report.measurements if row.sha256 == sha256), None)
     if row is not None:
-        return report, row, sha256_file(place)
+        return report, row, sha256_file(file)
     if named is None:
         return None
     raise InputRefused(
-        f"{place} did not measure {published.model.name}",
-        hint="measure it with edgeconv bench -o, or leave out --report",
+        f"{file} did not measure {published.model.name}",
+        hint="measure it with edgeconv bench -o, or remove --report",
     )
 
 
@@ -100,13 +100,13 @@ def _component(
 
 
 def _source(artifact: Artifact) -> dict[str, Any]:
-    """The trained model. That of a directory is a hash of many files, and so no hash of one."""
+    """The trained model. The hash of a directory is not that of a file, and is left out."""
     source: dict[str, Any] = {
         "type": "machine-learning-model",
         "bom-ref": f"source-sha256:{artifact.source_sha256}",
         "name": artifact.name,
     }
-    # A manifest is anybody's text, and the schema takes no other.
+    # A manifest may have any text there; the schema allows only a hash.
     if artifact.source_kind != "saved_model" and is_sha256(artifact.source_sha256):
         source["hashes"] = [_hash(artifact.source_sha256)]
     facts = {"kind": artifact.source_kind, "sha256": artifact.source_sha256}
@@ -116,8 +116,8 @@ def _source(artifact: Artifact) -> dict[str, Any]:
 def _card(artifact: Artifact, measured: tuple[Report, Measurement, str] | None) -> dict[str, Any]:
     data = measured[0].data if measured else None
     parameters: dict[str, Any] = {
-        "inputs": [{"format": one} for one in _formats(artifact, "inputs")],
-        "outputs": [{"format": one} for one in _formats(artifact, "outputs")],
+        "inputs": [{"format": text} for text in _formats(artifact, "inputs")],
+        "outputs": [{"format": text} for text in _formats(artifact, "outputs")],
     }
     if datasets := list(_datasets(artifact, data)):
         parameters["datasets"] = datasets
@@ -152,10 +152,10 @@ def _quantization(artifact: Artifact) -> dict[str, Any]:
 
 
 def _datasets(artifact: Artifact, test: DataIdentity | None) -> Iterator[dict[str, Any]]:
-    """What calibrated the model and what it was measured on, by content: places are not told."""
-    seen = [("calibration", one.sha256, one.samples) for one in artifact.calibration]
-    seen += [("test", test.sha256, test.samples)] if test else []
-    for name, sha256, samples in dict.fromkeys(seen):
+    """The calibration and evaluation sets, by content, without their paths."""
+    datasets = [("calibration", record.sha256, record.samples) for record in artifact.calibration]
+    datasets += [("test", test.sha256, test.samples)] if test else []
+    for name, sha256, samples in dict.fromkeys(datasets):
         facts = {"sha256": sha256, "samples": samples}
         yield {"type": "dataset", "name": name, "contents": {"properties": _properties(facts)}}
 
@@ -193,15 +193,15 @@ def _verdict(verdict: LastCheck | None) -> dict[str, Any]:
         return {"check": "none"}
     facts = {"check": verdict.outcome, "check-date": verdict.date}
     for finding in verdict.passed + verdict.findings:
-        beside = f":{finding.reference}" if finding.reference else ""
-        facts[f"limit:{finding.limit}{beside}"] = (
+        suffix = f":{finding.reference}" if finding.reference else ""
+        facts[f"limit:{finding.limit}{suffix}"] = (
             f"{finding.outcome}: {finding.actual} of {finding.allowed}"
         )
     return facts
 
 
 def _tools(artifact: Artifact) -> Iterator[dict[str, str]]:
-    """What made the model; of one that edgeconv did not make, what wrote this."""
+    """The tools that made the model; edgeconv for a model that it did not make."""
     for name, version in (artifact.tools or {"edgeconv": edgeconv.__version__}).items():
         yield {"type": "application", "name": name, "version": version}
 

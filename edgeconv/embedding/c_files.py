@@ -1,9 +1,8 @@
 """The files that the targets in C and C++ have in common.
 
-Each is written once, as C11 that is C++11 as well. The model and the golden vectors are arrays
-of text where they are small, and `.incbin` or `#embed` of a file beside the source where they
-are large: over 4 MiB as text gcc takes five seconds and half a gigabyte of memory, and over the
-file a hundredth of a second.
+They are C11 and C++11. Small models and golden vectors are arrays in text; large ones are files
+next to the source, for `.incbin` or `#embed`. gcc compiles 4 MiB of text in five seconds with half
+a gigabyte of memory, and the file in a hundredth of a second.
 """
 
 from __future__ import annotations
@@ -13,21 +12,19 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.data.preprocessing import describe
-from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
+from edgeconv.embedding.accessors import check_fixed, identifiers, tensor_types, tensor_values
 from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.plan import RESERVED_IN_C
 from edgeconv.embedding.rendering import render
-from edgeconv.errors import InputRefused
 from edgeconv.tflite.flatbuffer import parse, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from edgeconv.embedding.interface import Embedding, Port
+    from edgeconv.embedding.interface import Embedding
 
-# From here on, text takes a compiler longer than a build should.
+# From this size on, text slows the compiler down.
 LARGE_BYTES = 1 << 20
 C_OPTIONS = {
     "bytes": TargetOption(
@@ -37,7 +34,7 @@ C_OPTIONS = {
         choices=("auto", "text", "file"),
     ),
     "section": TargetOption(
-        help="the linker section that the model's bytes go into; without it, that of constants",
+        help="the linker section of the model's bytes; default: that of constants",
         pattern=r"(?:[.A-Za-z_][A-Za-z0-9_.]*)?",
         example=".model_flash",
     ),
@@ -55,10 +52,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that become an array in C: its name, and the file that has them, "" for text.
-
-    `section` is the one that the linker finds them in, "" for that of constants.
-    """
+    """Bytes that become an array in C: its name, its file, "" for text, and its linker section."""
 
     symbol: str
     content: bytes
@@ -77,17 +71,16 @@ class Blob:
 
     @property
     def sha256(self) -> str:
-        """Their hash: the source has to change with its file, or no build compiles it again."""
+        """Their hash: builds compile the source again only when it changes with its file."""
         return hashlib.sha256(self.content).hexdigest()
 
 
 def c_files(embedding: Embedding) -> dict[str, bytes | Path]:
     """SYMBOL.h and what it declares, by file name.
 
-    SYMBOL_model.c has the model, SYMBOL.c the tables, SYMBOL_interface.c and .h compare another
-    model with it, SYMBOL_self_test.c and .h compare a runtime with the golden vectors, which
-    SYMBOL_golden.c has. Raises `InputRefused` for a
-    model with a dimension that is open, other than the batch.
+    SYMBOL_model.c has the model, SYMBOL.c the tables, SYMBOL_golden.c the golden vectors.
+    SYMBOL_interface.c and .h compare another model with this one, SYMBOL_self_test.c and .h a
+    runtime with the golden vectors. Raises `InputRefused` for an open dimension after the batch.
     """
     symbol = embedding.symbol
     values = c_values(embedding)
@@ -107,14 +100,15 @@ def c_files(embedding: Embedding) -> dict[str, bytes | Path]:
 
 
 def is_of_self_test(file: str, symbol: str) -> bool:
-    """Whether a file of `c_files` is of the self-test: compared with, and no part of the model."""
+    """Whether a file of `c_files` belongs to the self-test."""
     return file.startswith((f"{symbol}_self_test", f"{symbol}_golden"))
 
 
 def _blob_files(
     embedding: Embedding, what: str, content: bytes, file: str
 ) -> dict[str, bytes | Path]:
-    as_file = _is_file(embedding, len(content))
+    chosen = embedding.options["bytes"]
+    as_file = len(content) >= LARGE_BYTES if chosen == "auto" else chosen == "file"
     section = embedding.options["section"] if what == "model" else ""
     blob = Blob(f"{embedding.symbol}_{what}", content, file if as_file else "", section)
     header = embedding.symbol if what == "model" else f"{embedding.symbol}_self_test"
@@ -124,18 +118,16 @@ def _blob_files(
     return {**files, file: content} if as_file else files
 
 
-def _is_file(embedding: Embedding, size: int) -> bool:
-    chosen = embedding.options["bytes"]
-    return size >= LARGE_BYTES if chosen == "auto" else chosen == "file"
-
-
 def c_values(embedding: Embedding) -> dict[str, Any]:
-    """What the templates in C are made from."""
+    """The values for the templates in C."""
     for port in (*embedding.inputs, *embedding.outputs):
-        _check_fixed(port)
+        check_fixed(port, "firmware")
     symbol = embedding.symbol
-    inputs = _tensors(embedding.inputs, f"{symbol}_input", "input")
-    outputs = _tensors(embedding.outputs, f"{symbol}_output", "output")
+    inputs, outputs = tensor_values(
+        embedding, lambda names, side: _identifiers(names, f"{symbol}_{side}", side)
+    )
+    for tensor in (*inputs, *outputs):
+        tensor["ID"], tensor["type"] = tensor["id"].upper(), _TYPES[tensor["port"].dtype]
     for tensor, tolerance in zip(outputs, embedding.golden.tolerances, strict=True):
         tensor["steps"], tensor["absolute"] = tolerance.steps, tolerance.absolute
     return {
@@ -162,7 +154,7 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
 
 
 def _resolved(embedding: Embedding) -> list[tuple[int, str]]:
-    """The operators that the resolver of SYMBOL_micro.h has: codes, and names of custom ones."""
+    """The operators of the resolver in SYMBOL_micro.h: codes, and names of custom ones."""
     if embedding.options.get("micro", "no") == "no":
         return []
     codes = parse(embedding.model.read_bytes(), where=str(embedding.model)).operatorCodes
@@ -195,50 +187,16 @@ def _cube_root(number: int) -> int:
     return low
 
 
-def _check_fixed(port: Port) -> None:
-    if -1 in port.shape[1:]:
-        raise InputRefused(
-            f"{port.name!r} has the shape {list(port.shape)}, and firmware needs a fixed one",
-            hint=f"convert with a fixed shape: edgeconv convert --shape {port.name}=1x...",
-        )
-
-
-def _tensors(ports: tuple[Port, ...], prefix: str, otherwise: str) -> list[dict[str, Any]]:
-    given = [port.name for port in ports]
-    plain = identifiers(given, "snake", RESERVED_IN_C, otherwise)
-    # X_GRAPH_INDEX and X_NORMALIZE_SCALE are of X, not of what is called X_GRAPH or X_NORMALIZE.
+def _identifiers(model_names: Sequence[str], prefix: str, otherwise: str) -> list[str]:
+    plain = identifiers(model_names, "snake", RESERVED_IN_C, otherwise)
+    # X_GRAPH_INDEX and X_NORMALIZE_SCALE belong to X, not to a tensor X_GRAPH or X_NORMALIZE.
     macros = {f"{name}_{part}" for name in plain for part in ("graph", "normalize")}
-    names = identifiers(given, "snake", RESERVED_IN_C | macros, otherwise)
-    return [
-        {
-            "port": port,
-            "name": port.name,
-            "id": f"{prefix}_{name}",
-            "ID": f"{prefix}_{name}".upper(),
-            "type": _TYPES[port.dtype],
-            "dimensions": [abs(size) for size in port.shape],
-            "limits": LIMITS.get(port.dtype) if port.scale is not None else None,
-            "normalisation": normalisation(port),
-            "preprocessing": describe({"": port.preprocessing}) if port.preprocessing else "",
-        }
-        for port, name in zip(ports, names, strict=True)
-    ]
-
-
-def normalisation(port: Port) -> dict[str, Any] | None:
-    """The step of a preprocessing that computes with each value, None where there is none."""
-    steps = port.preprocessing
-    if steps is None or (steps.scale is None and not steps.mean and not steps.std):
-        return None
-    return {
-        "scale": 1.0 if steps.scale is None else steps.scale,
-        "mean": steps.mean or (0.0,),
-        "std": steps.std or (1.0,),
-    }
+    names = identifiers(model_names, "snake", RESERVED_IN_C | macros, otherwise)
+    return [f"{prefix}_{name}" for name in names]
 
 
 def golden_bytes(embedding: Embedding) -> bytes:
-    """All vectors after one another; in each the inputs, then the outputs, each aligned."""
+    """All vectors; in each the inputs, then the outputs, each aligned."""
     return b"".join(
         part + bytes(-len(part) % _ALIGNMENT)
         for vector in embedding.golden.vectors
@@ -249,10 +207,10 @@ def golden_bytes(embedding: Embedding) -> bytes:
 def golden_layout(
     inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], vectors: int
 ) -> Mapping[str, int]:
-    """The place of each tensor in a vector, put into `inputs` and `outputs`, and all sizes."""
-    place = 0
+    """Set each tensor's `offset` in a vector, and return the sizes."""
+    offset = 0
     for tensor in (*inputs, *outputs):
-        tensor["offset"] = place
-        place += -(-tensor["port"].bytes // _ALIGNMENT) * _ALIGNMENT
-    first = outputs[0]["offset"] if outputs else place
-    return {"stride": place, "outputs_at": first, "golden_size": place * vectors}
+        tensor["offset"] = offset
+        offset += -(-tensor["port"].bytes // _ALIGNMENT) * _ALIGNMENT
+    first = outputs[0]["offset"] if outputs else offset
+    return {"stride": offset, "outputs_at": first, "golden_size": offset * vectors}

@@ -1,4 +1,4 @@
-"""Depfiles in the format of Make: what a result was made from, for Make, Ninja and CMake."""
+"""Depfiles, the files that a result depends on, in the format of Make, Ninja and CMake."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
     from edgeconv.embedding.plan import EmbedPlan
 
-# Kinds of data whose place is no path.
+# Kinds of data that have no path.
 _NO_FILES = frozenset({"function", "sklearn", "tfds"})
 
 
 def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
-    """All files that an embedding comes from, absolute, sorted; only those that exist.
+    """All existing files that an embedding depends on, absolute and sorted.
 
-    The .tflite, its manifest and the verdict of its last check, the labels, the data; and what the
-    .tflite was converted from, where it was converted here: the trained model and the samples that
-    calibrated it. Any other manifest could name the whole disk.
+    They are the .tflite, its manifest, the verdict of its last check, the labels and the data. For
+    a .tflite converted here, also the trained model and the calibration samples; another's manifest
+    could name the whole disk.
     """
     artifact = request.published.artifact
     is_ours = was_converted(artifact.source_path, artifact.source_sha256)
-    sources = [request.data, *(one.source for one in artifact.calibration if is_ours)]
+    sources = [request.data, *(record.source for record in artifact.calibration if is_ours)]
     model = request.published.model
     roots = [model, request.published.manifest, verdict_file(model)]
     roots += [Path(artifact.source_path)] if is_ours else []
     roots += [request.labels_file] if request.labels_file else []
-    roots += [place for source in sources if source and (place := _place(source))]
+    roots += [path for source in sources if source and (path := _data_path(source))]
     return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
 
 
@@ -46,35 +46,33 @@ def write_depfile(request: EmbedPlan, depfile: Path, result: str = "") -> None:
 
 
 def make_rule(target: str, files: Iterable[Path]) -> bytes:
-    """The rule `target: files`, and an empty rule for each file, so that one that goes is no
-    error.
-    """
+    """The rule `target: files`, and an empty rule for each file, so that it may be deleted."""
     names = [_escaped(str(file)) for file in files]
     rule = f"{_escaped(target)}:" + "".join(f" \\\n  {name}" for name in names) + "\n"
     return (rule + "".join(f"\n{name}:\n" for name in names)).encode()
 
 
-def _place(source: str) -> Path | None:
-    """Where the data of a SOURCE is, None where it is no file."""
+def _data_path(source: str) -> Path | None:
+    """The path of the data of a SOURCE, None without one."""
     try:
         location = parse_location(source)
     except (InputRefused, UsageError):
-        return None  # It was readable when the model was converted, and has gone since.
+        return None  # It was deleted since the conversion.
     return None if location.kind in _NO_FILES else Path(location.location)
 
 
 def _files(root: Path) -> list[Path]:
-    """The file, or of a directory all files and directories in it, which change with them."""
+    """The file, or a directory with all files and directories in it."""
     if not root.is_dir():
         return [root] if root.exists() else []
     return [root, *(path for path in root.rglob("*") if path.exists())]
 
 
 def _escaped(path: str) -> str:
-    """A path as Make and Ninja read it; neither has a way to write a newline."""
+    """A path as Make and Ninja read it."""
     if "\n" in path:
-        raise UsageError(f"{path!r} has a newline in it, which no depfile can say")
-    escaped = path.replace("\\", "\\\\") if "\\" in path else path
+        raise UsageError(f"{path!r} has a newline, which a depfile cannot contain")
+    escaped = path.replace("\\", "\\\\")
     for sign in (" ", "#"):
         escaped = escaped.replace(sign, "\\" + sign)
     return escaped.replace("$", "$$")

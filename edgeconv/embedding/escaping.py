@@ -1,7 +1,7 @@
 """Text of unknown origin as a literal of each language, quotes included.
 
-Every literal is plain ASCII, so that nothing in a name can end it, hide in it (as the Unicode
-marks that change the direction of writing do), or depend on how a compiler reads the file.
+Every literal is ASCII. So nothing in a name can end it, hide in it (as Unicode's direction marks
+do) or depend on the encoding that a compiler assumes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HARMLESS = re.compile(r"[^A-Za-z0-9_ .,:;()+=-]")
 
 
 def c_string(text: str) -> str:
-    """A literal of C and C++: UTF-8, other than ASCII as octal, which always has three digits."""
+    """A literal of C and C++ in UTF-8; bytes other than ASCII are octal, of three digits."""
     return '"' + "".join(_c_byte(byte) for byte in text.encode("utf-8", "replace")) + '"'
 
 
@@ -38,7 +38,7 @@ def js_string(text: str) -> str:
 
 
 def js_value(value: object) -> str:
-    """What JSON can say as a literal of JavaScript, with strings as by `js_string`."""
+    """A value of JSON as a literal of JavaScript, with strings as by `js_string`."""
     if isinstance(value, str):
         return js_string(value)
     if isinstance(value, dict):
@@ -54,7 +54,7 @@ def python_string(text: str) -> str:
 
 
 def cmake_string(text: str) -> str:
-    """A bracket argument of CMake, in which nothing is special; anything not printable is `?`."""
+    """A bracket argument of CMake, in which nothing is special; unprintable characters are `?`."""
     plain = "".join(c if ord(c) in _PRINTABLE else "?" for c in text)
     equals = "="
     while f"]{equals}]" in plain + "]":
@@ -63,12 +63,12 @@ def cmake_string(text: str) -> str:
 
 
 def xml_text(text: str) -> str:
-    """Text for an element or an attribute of XML; what XML 1.0 cannot have is `?`."""
+    """Text for an element or an attribute of XML; characters that XML 1.0 lacks are `?`."""
     return "".join(_xml_character(c) for c in text)
 
 
 def comment(text: str) -> str:
-    """Text for a comment of any language: letters, digits and a few signs, `?` for all else."""
+    """Text for a comment of any language: letters, digits and some punctuation, else `?`."""
     return _HARMLESS.sub("?", text)
 
 

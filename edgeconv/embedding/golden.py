@@ -1,4 +1,4 @@
-"""Golden vectors: samples, and what LiteRT answers to them, as raw bytes."""
+"""Golden vectors: samples, and LiteRT's outputs for them, as raw bytes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from edgeconv.embedding.interface import Golden, Tolerance, Vector
 from edgeconv.errors import InputRefused
 from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
+from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import quantized, raw
 from edgeconv.store import scratch_directory
 from edgeconv.tflite.summary import output_steps
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
+    from edgeconv.embedding.plan import EmbedPlan
     from edgeconv.embedding.published import Published
     from edgeconv.runtimes.interface import Runtime
     from edgeconv.types import Allowance, Signature, TensorSpec
@@ -31,18 +33,18 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic]
 
 _SEED = 7
-# A kernel of another processor may round the other way once; what is exact stays exact.
+# A kernel of another processor may round one value the other way.
 _STEPS = 1
-# Of the largest output: sums in another order; activations quantised at run time.
+# Of the largest output, for sums in another order, and activations quantized at run time.
 _FLOAT_SHARE, _DYNAMIC_SHARE = 1e-4, 3e-2
 _FLOAT_ABSOLUTE = 1e-5
-# Made-up samples lie where a model is least sure: of an int8 classifier of digits, tflite-runtime
-# 2.14 is more than eight levels off on some of 300 such, and two at most on 300 real ones.
-_ROOM_IF_MADE_UP = 4
+# A model is least sure of synthetic samples: for an int8 classifier of digits, tflite-runtime 2.14
+# differs by more than eight levels on some of 300 such, and by at most two on 300 real ones.
+_ROOM_IF_SYNTHETIC = 4
 
 
 class GoldenRun:
-    """Samples of a model, one invoke after another, and its raw outputs; arrays by name."""
+    """Samples of a model, and its raw outputs: arrays (invokes * batch, *shape) by name."""
 
     def __init__(self, inputs: dict[str, Array], outputs: dict[str, Array], batch: int) -> None:
         self.inputs, self.outputs, self.batch = inputs, outputs, batch
@@ -83,19 +85,16 @@ def run_samples(
     *,
     afresh: bool = False,
 ) -> GoldenRun:
-    """Run `samples` in LiteRT, in a process of its own; `afresh`: one for each invoke.
-
-    Raises `ToolFailed`.
-    """
+    """Run `samples` in LiteRT; `afresh` in a new child for each invoke. Raises `ToolFailed`."""
     batch = batch_size(signature.inputs)
     inputs = dict(raw(samples.arrays, signature.inputs))
     with scratch_directory() as scratch:
         settings = RuntimeSettings(scratch=scratch, threads=1, allowance=allowance)
         model = Model(file=published.model, signature=signature.key or None, batch=batch)
         with open_runtime(RuntimeChoice(name="litert"), settings) as runtime:
-            parts = _invokes(inputs, batch) if afresh else [inputs]
-            given = _joined([_run(runtime, model, part) for part in parts])
-    outputs = {spec.name: quantized(given[spec.name], spec) for spec in signature.outputs}
+            parts = batches(inputs, batch) if afresh else [inputs]
+            raw_outputs = join_batches([_run(runtime, model, part) for part in parts])
+    outputs = {spec.name: quantized(raw_outputs[spec.name], spec) for spec in signature.outputs}
     return GoldenRun(inputs, outputs, batch)
 
 
@@ -104,53 +103,34 @@ def _run(runtime: Runtime, model: Model, inputs: dict[str, Array]) -> dict[str, 
         return session.run(inputs)
 
 
-def _invokes(inputs: dict[str, Array], batch: int) -> list[dict[str, Array]]:
-    """The inputs of each invoke."""
-    count = len(next(iter(inputs.values())))
-    return [
-        {name: array[start : start + batch] for name, array in inputs.items()}
-        for start in range(0, count, batch)
-    ]
-
-
-def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
 def golden_samples(
-    published: Published,
-    signature: Signature,
-    data: str,
-    count: int,
-    *,
-    allow_code: bool,
-    allowance: Allowance,
+    plan: EmbedPlan, *, allow_code: bool, allowance: Allowance
 ) -> tuple[Samples, tuple[str, ...]]:
-    """`count` invokes of samples, and the names of their classes where the data has any.
+    """The samples of the planned invokes, and the names of their classes where the data has any.
 
-    Of `data`, prepared as the manifest says, by a fixed seed; synthetic where `data` is "".
-    Raises `InputRefused` for data that the model cannot take.
+    They are chosen from the data by a fixed seed, and prepared as the manifest says; synthetic
+    without data. Raises `InputRefused` for data that do not fit the model.
     """
-    inputs = _as_given(signature)
-    count *= batch_size(inputs)
+    inputs, data = _as_given(plan.signature), plan.data
+    count = plan.vectors * batch_size(inputs)
     if not data:
         return synthetic_samples(inputs, count, _SEED), ()
     with opened_samples(
         data,
         inputs,
-        preprocessing=published.artifact.preprocessing,
+        preprocessing=plan.published.artifact.preprocessing,
         allow_code=allow_code,
         allowance=allowance,
     ) as opened:
         count = min(count, opened.count // batch_size(inputs) * batch_size(inputs))
         if not count:
-            raise InputRefused(f"{data} has fewer samples than the model takes at once")
+            raise InputRefused(f"{data} has fewer samples than one batch of the model")
         return seeded_choice(opened, count), opened.class_names
 
 
 def golden(run: GoldenRun, signature: Signature, published: Published, data: str) -> Golden:
-    """The vectors of a run, and how exactly other runtimes are held to them."""
-    room = 1 if data else _ROOM_IF_MADE_UP
+    """The vectors of a run, and how much the outputs of other runtimes may differ."""
+    room = 1 if data else _ROOM_IF_SYNTHETIC
     steps = output_steps(published.model.read_bytes(), signature.key)
     return Golden(
         vectors=tuple(_vector(run, signature, index) for index in range(run.count)),
@@ -172,12 +152,12 @@ def _vector(run: GoldenRun, signature: Signature, index: int) -> Vector:
 def _tolerance(
     spec: TensorSpec, values: Array, step: float, published: Published, room: int
 ) -> Tolerance:
-    """How far another runtime may be off.
+    """How much the output of another runtime may differ.
 
-    One level of an output's integers; or, where that is more, twice the largest error that the
-    quantisation itself made when the conversion was verified: two ways to compute the model, both
-    as far as that from the float model, are at most twice as far from each other. A float has
-    its share of the largest output as well. What comes of integers has `room` times as much.
+    One level of an output's integers, or twice the largest error of the quantization, as verified,
+    where that is more: two implementations that differ as much from the float model differ at most
+    twice as much from each other. A float may differ by a share of the largest output too. For
+    integers the tolerance is multiplied by `room`.
     """
     apart = 2 * _own_error(spec.name, published)
     if values.dtype.kind != "f":
@@ -185,7 +165,7 @@ def _tolerance(
             return Tolerance()
         return Tolerance(steps=room * max(_STEPS, round(apart / spec.scale[0])))
     dynamic = published.artifact.recipe.name == "dynamic"
-    # What is infinite or no number has to be so elsewhere too.
+    # Infinities and NaN must be equal.
     finite = np.abs(values.astype(np.float64)[np.isfinite(values)])
     largest = float(np.max(finite, initial=0.0))
     share = (_DYNAMIC_SHARE if dynamic else _FLOAT_SHARE) * largest
@@ -197,12 +177,14 @@ def _own_error(output: str, published: Published) -> float:
     artifact = published.artifact
     if artifact.recipe.name == "float32":
         return 0.0
-    errors = [one.max_abs_error for one in artifact.verification.outputs if one.output == output]
+    errors = [
+        error.max_abs_error for error in artifact.verification.outputs if error.output == output
+    ]
     return max(filter(math.isfinite, errors), default=0.0)
 
 
 def _as_given(signature: Signature) -> tuple[TensorSpec, ...]:
-    """The inputs as samples are given for them: floats where the model is quantised."""
+    """The inputs as samples have them: float32 where the model is quantized."""
     from msgspec.structs import replace
 
     return tuple(

@@ -1,27 +1,28 @@
-"""What a target of `embed` is, and what it is given.
+"""The interface of a target of `embed`, and the values that it gets.
 
 A target is a module of `edgeconv.plugins.EMBED_TARGETS` with
 
     files(embedding) -> Mapping[str, bytes | Path]
-        What is to be written: a relative path, with `/`, and the content, or a file to copy.
-        Equal embeddings give equal bytes on any machine: no time, no version, no path of this
-        machine. Raises `InputRefused` for a model that the target cannot have, `UsageError` for
-        an option with a value that means nothing.
-    OPTIONS: Mapping[str, Option]
-        The options that it takes, by name. Each value is checked before the model is run, and
-        `Embedding.options` has all of them: what was given, and the defaults.
+        The files to write: relative paths with `/`, and their content, or a file to copy. Equal
+        embeddings give equal bytes on any machine: no time, no version, no path of this machine.
+        Raises `InputRefused` for a model that the target does not support, `UsageError` for an
+        option with a bad value.
+    OPTIONS: Mapping[str, TargetOption]
+        Its options by name. Each value is checked before the model runs, and `Embedding.options`
+        has all of them, defaults included.
 
 and may have
 
     notes(embedding) -> tuple[str, ...]
-        What the user should know of what was written, a sentence each.
+        Notes for the user, a sentence each.
 
-Names of models, tensors and labels are anybody's text: they go into generated code through the
+Names of models, tensors and labels may have any text. They go into generated code through the
 filters of `edgeconv.embedding.escaping`, or as identifiers of `edgeconv.embedding.accessors`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetOption:
-    """An option of a target, which is text: one of `choices`, or what `pattern` matches as a whole.
+    """An option of a target: its value is one of `choices`, or matches all of `pattern`.
 
-    `help` is a line that begins with what a value means, and `example` a value for the hint of an
-    error. `default` is what an option that is not given has; "" where the target works it out.
+    `help` begins with the meaning of a value, and `example` is one for the hint of an error. With
+    the `default` "" the target chooses.
     """
 
     help: str
@@ -60,8 +61,8 @@ class TargetOption:
             raise unknown_name(f"value of {name}", value, self.choices)
         if not re.fullmatch(self.pattern, value, re.ASCII):
             raise UsageError(
-                f"--option {name}={value}: no value that it can have; {name} is {self.help}",
-                hint=f"as in {name}={self.example}",
+                f"--option {name}={value}: not a valid value; {name} is {self.help}",
+                hint=f"give one such as {name}={self.example}",
             )
 
 
@@ -72,13 +73,12 @@ def yes_or_no(help_: str, default: str = "yes") -> TargetOption:
 
 @dataclass(frozen=True, kw_only=True)
 class Port:
-    """An input or output of the model, as code has to know it.
+    """An input or output of the model for generated code.
 
-    `index` is its place among the signature's own inputs (or outputs), `graph_index` its place
-    among those of the graph, which is what interpreters without signatures count by. `shape`
-    has -1 where a dimension is open, and `fixed` what the golden vectors have there. `scale` is
-    None where the tensor is not quantised. `preprocessing` is what was done to stored samples
-    in training, None for an output or where nothing is declared.
+    `index` is its position in the signature, `graph_index` that in the graph, for interpreters
+    without signatures. `shape` has -1 for an open dimension, and `fixed` the size in the golden
+    vectors. `scale` is None where the tensor is not quantized. `preprocessing` is that of training,
+    None for an output or where none is declared.
     """
 
     name: str
@@ -95,10 +95,7 @@ class Port:
     @property
     def elements(self) -> int:
         """How many numbers it has."""
-        count = 1
-        for size in self.fixed:
-            count *= size
-        return count
+        return math.prod(self.fixed)
 
     @property
     def is_open(self) -> bool:
@@ -108,7 +105,7 @@ class Port:
 
 @dataclass(frozen=True, kw_only=True)
 class Vector:
-    """One invoke of the model: raw little-endian bytes of every port, in the order of `index`."""
+    """One invoke of the model: little-endian bytes of every port, in the order of `index`."""
 
     inputs: tuple[bytes, ...]
     outputs: tuple[bytes, ...]
@@ -116,10 +113,7 @@ class Vector:
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerance:
-    """How far an output may be from the golden one and still be right.
-
-    `steps` is for integers: so many levels. `absolute` is for floats, in the output's unit.
-    """
+    """How much an output may differ from the golden one: integer `steps`, or `absolute`."""
 
     steps: int = 0
     absolute: float = 0.0
@@ -127,9 +121,9 @@ class Tolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """Invokes of the model in LiteRT, for a self-test; a tolerance for each output.
+    """Invokes of the model in LiteRT, for a self-test, with a tolerance for each output.
 
-    `source` says where the samples came from, and has no path of this machine.
+    `source` is the kind of the samples' source, without a path of this machine.
     """
 
     vectors: tuple[Vector, ...]
@@ -139,14 +133,12 @@ class Golden:
 
 @dataclass(frozen=True, kw_only=True)
 class Embedding:
-    """One model to be embedded; all that a target knows.
+    """One model to embed, with all that a target gets.
 
-    `artifact` is the manifest without what belongs to the machine it was made on. `model` is
-    the .tflite. `symbol` is a C identifier that all generated names begin with. `labels` are
-    the names of classes, () where there are none, and `labelled` is the index of the output
-    that they belong to. `is_stateful`: the model keeps something from one invoke to the next,
-    while every golden vector is the answer of a model that was just loaded. `options` are all
-    options of the target, by name.
+    `artifact` is the manifest without facts of the machine that made it. `model` is the .tflite.
+    All generated names begin with `symbol`, a C identifier. `labels` are the names of classes, and
+    `labelled` is the index of their output. `is_stateful`: the model keeps a state between invokes;
+    every golden vector is of a newly loaded model. `options` are all options of the target by name.
     """
 
     artifact: Artifact

@@ -1,4 +1,4 @@
-"""What the targets that run a model in LiteRT's compiled models have in common."""
+"""Files of the targets that run a model in LiteRT's CompiledModel."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def litert_files(embedding: Embedding) -> dict[str, bytes]:
     refuse_variables(embedding, "LiteRT's C interface")
     if not all(port.name for port in (*embedding.inputs, *embedding.outputs)):
         raise InputRefused(
-            f"{embedding.name} has an input or output without a name, by which LiteRT's C "
-            "interface finds it",
-            hint="--target c, for a runtime that counts them; or export it with names",
+            f"{embedding.name} has an input or output without a name, which LiteRT's C interface "
+            "needs",
+            hint="embed with --target c, for a runtime that uses indices; or export it with names",
         )
     symbol = embedding.symbol
     values = c_values(embedding)
@@ -37,12 +37,12 @@ def litert_files(embedding: Embedding) -> dict[str, bytes]:
 def refuse_variables(embedding: Embedding, runtime: str) -> None:
     """Raise `InputRefused` for variable tensors.
 
-    LiteRT 2.3 loads no such model from C or JavaScript; its interpreter in Python does.
+    LiteRT 2.3 does not load them from C or JavaScript; its interpreter in Python does.
     """
     model = parse(embedding.model.read_bytes(), where=str(embedding.model))
     if any(tensor.isVariable for graph in model.subgraphs for tensor in graph.tensors):
         raise InputRefused(
             f"{embedding.name} has variable tensors, as fused recurrent operators do, and "
             f"{runtime} does not load it",
-            hint="--target c or python, for a runtime that does; or convert it unrolled",
+            hint="embed with --target c or python, for another runtime; or convert it unrolled",
         )

@@ -1,4 +1,4 @@
-"""What TensorFlow Lite for Microcontrollers needs of a model: its operators, and its memory."""
+"""The operators and the memory of a model in TensorFlow Lite for Microcontrollers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 MICRO_OPTION = {
     "micro": yes_or_no(
         "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without, for a "
-        "model with operators that it does not have"
+        "model with operators that it lacks"
     )
 }
-# The methods of MicroMutableOpResolver by operator, as of tflite-micro of October 2026. Those
-# named by no word of the operator are spelled out; see `_method`.
+# The operators of MicroMutableOpResolver in tflite-micro of October 2026; see `_method`.
 _BUILTIN_NAMES = """
     ABS ADD ADD_N ARG_MAX ARG_MIN ASSIGN_VARIABLE AVERAGE_POOL_2D BATCH_MATMUL BATCH_TO_SPACE_ND
     BROADCAST_ARGS BROADCAST_TO CALL_ONCE CAST CEIL CONCATENATION CONV_2D COS CUMSUM
@@ -77,26 +76,26 @@ _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANS
 _SELECTED = frozenset({"int8", "int16", "float32"})
 _INTEGERS = frozenset({"int8", "uint8", "int4", "int2"})
 _ALIGNMENT = 16
-# Upper bounds of what was measured; see tests/integration/test_embed_in_tflite_micro.py.
+# Upper bounds of measurements; see tests/integration/test_embed_in_tflite_micro.py.
 _KEPT_BYTES, _PER_TENSOR_BYTES, _PER_OPERATOR_BYTES, _PER_CHANNEL_BYTES = 1536, 32, 192, 8
 _COLUMN_VALUE_BYTES = 2
-# While the memory planner works it takes this much for each tensor, in the place where the tensors
-# will be: AllocationInfo, and per_buffer_size() of GreedyMemoryPlanner.
+# What the memory planner takes for each tensor while it works, in the memory of the tensors:
+# AllocationInfo, and per_buffer_size() of GreedyMemoryPlanner.
 _PLANNING_BYTES = 32 + 40
 MARGIN = 0.1
 
 
 class Arena(NamedTuple):
-    """Bytes: what the tensors need, and the estimate of all that an interpreter takes."""
+    """Bytes of the tensors, and an estimate of all that an interpreter needs."""
 
     tensors: int
     estimate: int
 
 
 def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
-    """SYMBOL_micro.h, nothing where the option `micro` is no; its self-test apart, if said so.
+    """SYMBOL_micro.h and, with self_test=apart, its self-test; none with micro=no.
 
-    Raises `UnsupportedOperators` for an operator that the resolver has no method for.
+    Raises `UnsupportedOperators` for an operator without a method of the resolver.
     """
     if not wants_micro(embedding):
         return {}
@@ -109,7 +108,7 @@ def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 
 
 def micro_values(embedding: Embedding) -> dict[str, Any]:
-    """What the templates for it are made from; raises as `micro_files` does."""
+    """The values for its templates; raises as `micro_files` does."""
     data = embedding.model.read_bytes()
     model = parse(data, where=str(embedding.model))
     _refuse_other_graph(model, embedding)
@@ -123,53 +122,53 @@ def micro_values(embedding: Embedding) -> dict[str, Any]:
 
 
 def micro_notes(embedding: Embedding) -> tuple[str, ...]:
-    """What the estimate of the arena is worth, and what an open batch and float ends cost."""
+    """Notes on the estimate of the arena, and on the cost of an open batch and float inputs."""
     if not wants_micro(embedding):
         return ()
     data = embedding.model.read_bytes()
     bytes_needed = arena(data, parse(data, where=str(embedding.model)))
     return (
         f"tensor arena: {bytes_needed.estimate:,} bytes by estimate, of which the tensors need "
-        f"{bytes_needed.tensors:,}; arena_used_bytes() of the interpreter says what it really is",
+        f"{bytes_needed.tensors:,}; the interpreter's arena_used_bytes() gives the actual number",
         *saving_notes(embedding.artifact, embedding.model),
     )
 
 
 def wants_micro(embedding: Embedding) -> bool:
-    """What the option `micro` says."""
+    """Whether the option `micro` is yes."""
     return embedding.options["micro"] == "yes"
 
 
 def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:
     """The methods of MicroMutableOpResolver for the operators of a model, sorted, each once.
 
-    Raises `UnsupportedOperators` naming those that it has no method for, and those that its
-    kernels do not take, or get wrong: of float16 (which a float16 model unpacks), of floats with
-    weights of integers (as a dynamic model has), integers unpacked with a scale for each
-    channel (as in a weight-only model), and a choice between indices (as of an embedding).
+    Raises `UnsupportedOperators` with those that it has no method for, and those that its kernels
+    refuse or compute wrong: of float16 (in a float16 model), of floats with integer weights (in a
+    dynamic model), integers dequantized per channel (in a weight-only model), and a choice between
+    indices (of an embedding).
     """
     used = {
         (operator_name(model, o), is_custom(model, o)) for g in model.subgraphs for o in g.operators
     }
     missing = sorted(name for name, custom in used if name not in (_CUSTOM if custom else _BUILTIN))
-    missing += _without_kernels(model)
+    missing += _missing_kernels(model)
     if missing:
         raise UnsupportedOperators(
             f"TensorFlow Lite for Microcontrollers cannot run {name}: {', '.join(missing)}",
-            hint="convert to int8, int16x8 or float32, with operators that it has; or "
-            "--option micro=no, for another runtime",
+            hint="convert to int8, int16x8 or float32 with operators that it has, or use "
+            "--option micro=no for another runtime",
         )
     return tuple(sorted(_CUSTOM[name] if custom else _method(name) for name, custom in used))
 
 
 def _refuse_other_graph(model: ModelT, embedding: Embedding) -> None:
-    """Its interpreter knows no signatures, and runs the first graph."""
+    """Raise `InputRefused` for a signature of another graph than the first, which it runs."""
     for signature in model.signatureDefs or ():
         if text(signature.signatureKey) == embedding.signature.key and signature.subgraphIndex:
             raise InputRefused(
                 f"signature {embedding.signature.key!r} is not the first graph of "
                 f"{embedding.name}, which is what TensorFlow Lite for Microcontrollers runs",
-                hint="convert that signature by itself, or --option micro=no",
+                hint="convert that signature alone, or use --option micro=no",
             )
 
 
@@ -180,24 +179,24 @@ def _method(operator: str) -> str:
     return "Add" + "".join(word if word == "2D" else word.capitalize() for word in words)
 
 
-def _without_kernels(model: ModelT) -> list[str]:
-    """Operators that it has, on types for which it has no kernel."""
-    found = set()
+def _missing_kernels(model: ModelT) -> list[str]:
+    """Its operators on types for which it has no kernel."""
+    missing = set()
     for graph in model.subgraphs:
         types = [type_names()[tensor.type] for tensor in graph.tensors]
         for operator in graph.operators:
             name = operator_name(model, operator)
             inputs = [types[index] for index in operator.inputs if index != -1]
             if name == "DEQUANTIZE" and len(spec_of("", _first(graph, operator)).scale) > 1:
-                # It takes the first scale for all of them, and says nothing.
-                found.add(f"{name} with a scale for each channel")
+                # It silently uses the first scale for all of them.
+                missing.add(f"{name} with a scale for each channel")
             if "float16" in inputs:
-                found.add(f"{name} of float16")
+                missing.add(f"{name} of float16")
             if name == "SELECT_V2" and inputs[1] not in _SELECTED:
-                found.add(f"{name} of {inputs[1]}")
+                missing.add(f"{name} of {inputs[1]}")
             if name in _WEIGHTED and inputs[0] == "float32" and set(inputs[1:2]) & _INTEGERS:
-                found.add(f"{name} of floats with weights of integers")
-    return sorted(found)
+                missing.add(f"{name} of floats with integer weights")
+    return sorted(missing)
 
 
 def _first(graph: SubGraphT, operator: OperatorT) -> TensorT:
@@ -205,7 +204,7 @@ def _first(graph: SubGraphT, operator: OperatorT) -> TensorT:
 
 
 def resource_variables(model: ModelT) -> int:
-    """How many variables the model has, which `MicroResourceVariables` has to be made for."""
+    """How many variables the model has, the size of `MicroResourceVariables`."""
     return len(
         {
             (text(operator.builtinOptions.sharedName), text(operator.builtinOptions.container))
@@ -217,12 +216,12 @@ def resource_variables(model: ModelT) -> int:
 
 
 def arena(data: bytes, model: ModelT) -> Arena:
-    """What the interpreter takes of its arena, by estimate.
+    """An estimate of the arena that the interpreter needs.
 
-    To the tensors (`arena_bytes`) come the scratch memory of the optimised kernels for Cortex-M
-    at its largest, what the interpreter keeps for each tensor, operator and output channel,
-    as measured with tflite-micro's 64-bit build, which needs more than a 32-bit one, and a
-    margin of 10 % of all that. Of many small tensors the planner's own memory is larger than they.
+    It is the sum of the tensors (`arena_bytes`), the largest scratch memory of the optimized
+    kernels for Cortex-M, and the memory for each tensor, operator and output channel, as measured
+    with tflite-micro's 64-bit build, which needs more than a 32-bit one; with a margin of 10 %. For
+    many small tensors the planner needs more than the tensors.
     """
     tensors = arena_bytes(data)
     count = sum(len(graph.tensors) for graph in model.subgraphs)
@@ -245,7 +244,7 @@ def _channels(model: ModelT) -> Iterator[int]:
 
 
 def _scratch(model: ModelT) -> Iterator[int]:
-    """The bytes that CMSIS-NN's convolutions need beside the tensors: two columns of int16."""
+    """The scratch memory of CMSIS-NN's convolutions, in bytes: two columns of int16."""
     for _, shape in _weights(model):
         if len(shape) == 4:
             yield 2 * _COLUMN_VALUE_BYTES * math.prod(shape[1:])

@@ -1,4 +1,4 @@
-"""What an `embed` is asked for, checked, and whether it is there already; without numpy."""
+"""An `embed` as checked, and whether it is up to date already; without numpy."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from edgeconv.plugins import embed_target
 from edgeconv.reporting.last_check import require_passed
 from edgeconv.source import refuse_unusable
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
-from edgeconv.types import Allowance, Embedded, Signature
+from edgeconv.types import Embedded, Signature
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from edgeconv.requests.embed import EmbedRequest
 
 RECORD = "edgeconv-embedded.json"
-# It is there while files are being put in place, and where a run was killed over that.
+# It exists while files are written, and after a run that was killed meanwhile.
 JOURNAL = ".edgeconv-embedding.json"
 _SYMBOL = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)*_?")
 _LONGEST_SYMBOL = 48
 _MOST_LABELS = 100_000
-# What decides the code, the golden inputs and the golden outputs.
+# They decide the code, the golden inputs and the golden outputs.
 _TOOLS = ("edgeconv", "ai-edge-litert", "numpy")
 # Keywords of C23 and C++23, and names that a program already has.
 _WORDS_OF_C = """
@@ -45,8 +44,8 @@ _WORDS_OF_C = """
     while xor xor_eq main std
 """
 RESERVED_IN_C = frozenset(_WORDS_OF_C.split())
-# Headers of C23 and POSIX, and of toolchains, without their .h: in a directory of -I, SYMBOL.h
-# would be found in their place.
+# Headers of C23, POSIX and toolchains, without .h: a SYMBOL.h in a directory of -I would replace
+# them.
 _HEADERS_OF_C = """
     aio alloca arduino assert complex cpio crypt ctype curses dirent dlfcn elf endian
     errno error features fenv fcntl float fmtmsg fnmatch ftw getopt glob grp iconv inttypes iso646
@@ -60,11 +59,11 @@ _HEADERS = frozenset(_HEADERS_OF_C.split())
 
 
 class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """An `embed`, checked: what is embedded, how, and where to.
+    """A checked `embed`: what is embedded, how, and where.
 
-    `data_identity` is the hash of what the SOURCE `data` has, "" for synthetic vectors.
-    `check_note` is what there is to say of the file's last check, "" where it passed. `bom` is
-    the bill of materials that goes with it, b"" for none.
+    `data_identity` is the hash of the samples of the SOURCE `data`, "" for synthetic vectors.
+    `check_note` is a note on the file's last check, "" where it passed. `bom` is the bill of
+    materials, b"" for none.
     """
 
     published: Published
@@ -102,90 +101,56 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def plan_embed(
-    artifact: str | Path,
-    target: str,
-    directory: str | Path,
-    *,
-    symbol: str = "",
-    signature: str = "",
-    data: str = "",
-    labels: str | Path = "",
-    vectors: int = 2,
-    options: Mapping[str, str] | None = None,
-    allow_code: bool = False,
-    require_check: bool = False,
-    allowance: Allowance = Allowance(),
-    bom: bool = False,
-    report: str | Path = "",
-) -> EmbedPlan:
-    """What is asked for, once it is known to be possible. See `embed` for the arguments.
+def plan_embed(request: EmbedRequest) -> EmbedPlan:
+    """The request once it is known to be possible; of a directory, its one artifact.
 
-    Raises `UsageError` for a name, option or symbol that cannot be, `InputRefused` for an
-    artifact, data or labels that cannot be taken, `CheckFailed` for a rejected artifact.
+    Raises `UsageError` for a bad name, option or symbol, `InputRefused` for an artifact, data or
+    labels that do not fit, `CheckFailed` for a rejected artifact.
     """
-    module = embed_target(target)
-    given = dict(options or {})
-    for name, value in given.items():
-        if name not in module.OPTIONS:
-            raise unknown_name(f"option of {target}", name, module.OPTIONS)
-        module.OPTIONS[name].check(name, value)
-    if report and not bom:
-        raise UsageError("a report is for the bill of materials", hint="give --bom with --report")
-    if vectors < 1:
-        raise UsageError(f"{vectors} golden vectors: at least one is needed")
-    published = find_published(artifact)
-    chosen = _signature_of(published, signature)
-    refuse_unusable(str(published.model), chosen)
+    options = embed_target(request.target).OPTIONS
+    for name, value in request.options.items():
+        if name not in options:
+            raise unknown_name(f"option of {request.target}", name, options)
+        options[name].check(name, value)
+    if request.report and not request.bom:
+        raise UsageError("--report is for the bill of materials", hint="add --bom")
+    if request.vectors < 1:
+        raise UsageError(f"--vectors {request.vectors}: at least one golden vector is needed")
+    published = find_published(published_file(Path(request.artifact), request.recipe))
+    signature = _signature_of(published, request.signature)
+    refuse_unusable(str(published.model), signature)
+    symbol, data = request.symbol, request.data
     return EmbedPlan(
         published=published,
-        target=target,
-        directory=Path(directory),
-        symbol=_checked(symbol) if symbol else _symbol_of(published),
-        signature=chosen,
-        options=given,
+        target=request.target,
+        directory=Path(request.directory),
+        symbol=_checked_symbol(symbol) if symbol else _symbol_of(published),
+        signature=signature,
+        options=dict(request.options),
         data=data,
-        data_identity=samples.identity(data, allow_code=allow_code, allowance=allowance)
+        data_identity=samples.identity(
+            data, allow_code=request.allow_code, allowance=request.allowance
+        )
         if data
         else "",
-        labels=read_labels(Path(labels)) if labels else (),
-        labels_file=Path(labels) if labels else None,
-        vectors=vectors,
+        labels=read_labels(Path(request.labels)) if request.labels else (),
+        labels_file=Path(request.labels) if request.labels else None,
+        vectors=request.vectors,
         check_note=require_passed(
-            published.model, published.artifact.sha256, is_required=require_check
+            published.model, published.artifact.sha256, is_required=request.require_check
         ),
-        bom=_bom(published, report) if bom else b"",
-    )
-
-
-def plan_of(asked: EmbedRequest) -> EmbedPlan:
-    """What is asked for, as `plan_embed` gives it; of a directory, its one artifact."""
-    return plan_embed(
-        published_file(Path(asked.artifact), asked.recipe),
-        asked.target,
-        asked.directory,
-        symbol=asked.symbol,
-        signature=asked.signature,
-        data=asked.data,
-        labels=asked.labels,
-        vectors=asked.vectors,
-        options=asked.options,
-        allow_code=asked.allow_code,
-        require_check=asked.require_check,
-        allowance=asked.allowance,
-        bom=asked.bom,
-        report=asked.report,
+        bom=_bom(published, request.report) if request.bom else b"",
     )
 
 
 def noted(request: EmbedPlan, embedded: Embedded) -> Embedded:
-    """What was embedded, with the note on its last check: that is no part of the record."""
+    """What was embedded, with the note on its last check, which is not in the record."""
     note = (request.check_note,) if request.check_note else ()
     return msgspec.structs.replace(embedded, notes=(*embedded.notes, *note))
 
 
 def embedded_already(request: EmbedPlan) -> Embedded | None:
-    """What is in the directory, if it is whole and what the request would write; else None."""
+    """The embedding in the directory if it is complete and as planned, else None."""
     record = request.directory / RECORD
     if is_torn(request.directory) or not record.is_file():
         return None
@@ -195,17 +160,14 @@ def embedded_already(request: EmbedPlan) -> Embedded | None:
         return None
     if embedded.key != request.key:
         return None
-    whole = all(_is_whole(request.directory / one.path, one.sha256) for one in embedded.files)
-    return embedded if whole else None
+    paths = {request.directory / file.path: file.sha256 for file in embedded.files}
+    is_whole = all(path.is_file() and sha256_file(path) == paths[path] for path in paths)
+    return embedded if is_whole else None
 
 
 def is_torn(directory: Path) -> bool:
-    """Whether a run that wrote there was killed: it may have left what only the next one knows."""
+    """Whether a run that wrote there was killed and left its journal."""
     return (directory / JOURNAL).exists()
-
-
-def _is_whole(path: Path, sha256: str) -> bool:
-    return path.is_file() and sha256_file(path) == sha256
 
 
 def read_labels(path: Path) -> tuple[str, ...]:
@@ -217,15 +179,15 @@ def read_labels(path: Path) -> tuple[str, ...]:
         raise InputRefused(f"labels {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputRefused(f"labels {path} are not UTF-8: {error}") from error
-    # Not `splitlines`, for which some characters inside a label end a line.
+    # `splitlines` would end a line at some characters of a label.
     lines = text.removesuffix("\n").split("\n")
     labels = tuple(line.removesuffix("\r") for line in lines)
     if len(labels) > _MOST_LABELS:
-        raise InputRefused(f"labels {path} are {len(labels)} lines, more than any model's classes")
+        raise InputRefused(f"labels {path}: {len(labels)} lines, more than any model has classes")
     if not all(label.strip() for label in labels):
         number = next(i for i, label in enumerate(labels, 1) if not label.strip())
         raise InputRefused(
-            f"labels {path}: line {number} is empty", hint="one label a line, as many as classes"
+            f"labels {path}: line {number} is empty", hint="give one label per class, one per line"
         )
     return labels
 
@@ -237,34 +199,37 @@ def _bom(published: Published, report: str | Path) -> bytes:
 
 
 def _signature_of(published: Published, key: str) -> Signature:
-    found = {one.key: one for one in published.artifact.signatures}
-    if key in found:
-        return found[key]
+    signatures = {signature.key: signature for signature in published.artifact.signatures}
+    if key in signatures:
+        return signatures[key]
     if key:
-        raise unknown_name("signature", key, found)
-    if len(found) != 1:
+        raise unknown_name("signature", key, signatures)
+    if len(signatures) != 1:
         raise UsageError(
-            f"{published.model} has the signatures {', '.join(found)}",
+            f"{published.model} has the signatures {quoted(signatures)}",
             hint="choose one with --signature KEY",
         )
     return published.artifact.signature
 
 
-def _checked(symbol: str) -> str:
+def _checked_symbol(symbol: str) -> str:
     if not _SYMBOL.fullmatch(symbol):
         raise UsageError(
-            f"symbol {symbol!r} is no identifier that C and C++ leave to a program",
-            hint="begin with a letter; letters, digits and single underscores",
+            f"symbol {symbol!r} is not an identifier that a program may use in C and C++",
+            hint="use letters, digits and single underscores, and begin with a letter",
         )
     if symbol in RESERVED_IN_C:
-        raise UsageError(f"symbol {symbol!r} is a word of C or C++", hint=f"--symbol {symbol}_net")
+        raise UsageError(
+            f"symbol {symbol!r} is a word of C or C++",
+            hint=f"choose another: --symbol {symbol}_net",
+        )
     if symbol.lower() in _HEADERS:
         raise UsageError(
-            f"symbol {symbol!r} would make {symbol}.h, which a compiler takes for the system's",
-            hint=f"--symbol {symbol}_net",
+            f"symbol {symbol!r} makes {symbol}.h, which has the name of a system header",
+            hint=f"choose another: --symbol {symbol}_net",
         )
     if len(symbol) > _LONGEST_SYMBOL:
-        raise UsageError(f"symbol {symbol!r} has {len(symbol)} characters", hint="48 at most")
+        raise UsageError(f"symbol {symbol!r} has {len(symbol)} characters", hint="use 48 at most")
     return symbol
 
 

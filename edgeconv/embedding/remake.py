@@ -1,4 +1,4 @@
-"""A published model converted again without what costs a microcontroller: `embed --remake`."""
+"""A published model converted again, smaller for a microcontroller: `embed --remake`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgeconv.conversion.convert import convert
 from edgeconv.data import runs_code
 from edgeconv.embedding.micro import arena
 from edgeconv.embedding.published import find_published
-from edgeconv.embedding.savings import has_open_batch, integer_ends, options_that_save
+from edgeconv.embedding.savings import has_open_batch, integer_io, options_that_save
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.plugins import embed_target
 from edgeconv.processes.escaping import shell_line
@@ -31,7 +31,7 @@ _FOLDER = "remade"
 
 
 class _Cost(NamedTuple):
-    """What a model takes: operators, different ones for the resolver, and bytes."""
+    """The size of a model: operators, different ones for the resolver, and bytes."""
 
     operators: int
     kinds: int
@@ -40,66 +40,62 @@ class _Cost(NamedTuple):
 
 
 def remake_command(published: Published) -> str:
-    """The command that does what `remake` does, to be typed."""
+    """The command that does the same as `remake`."""
     return shell_line(["edgeconv", "convert", *_conversion(published).words()])
 
 
 def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path, str]:
-    """Convert the model so, from the source and samples of its manifest.
+    """Convert the model again from the source and samples of its manifest.
 
-    Returns the .tflite, in a folder beside the published one, and what it saves, measured; the
-    published one itself, and "", where there is nothing to save. Raises `InputRefused` where the
-    source is not at hand, or is another than when the model was converted, `UsageError` for a model
-    of quantization-aware training or a target that is not for microcontrollers, and `ToolFailed`
-    where the conversion fails.
+    Returns the .tflite, in a folder next to the published one, and its measured saving; the
+    published one and "" where there is nothing to save. Raises `InputRefused` where the source is
+    missing or changed, `UsageError` for a model of quantization-aware training or a target that is
+    not for microcontrollers, and `ToolFailed` where the conversion fails.
     """
     published = request.published
     artifact = published.artifact
     if "micro" not in embed_target(request.target).OPTIONS:
         raise UsageError(
-            f"--remake is for microcontrollers, and {request.target} is not for these",
+            f"--remake is for microcontrollers, which {request.target} is not",
             hint="convert with --batch 1, or --io int8, yourself",
         )
     if not options_that_save(artifact):
         return published.model, ""
     if artifact.recipe.name not in ("float32", *CALIBRATED):
         raise UsageError(
-            f"--remake: {artifact.file} cannot be made again from its manifest alone: its recipe "
-            f"is {artifact.recipe.name}",
+            f"--remake: {artifact.file} cannot be converted again from its manifest: its recipe is "
+            f"{artifact.recipe.name}",
             hint=f"convert it with {' '.join(options_that_save(artifact))} yourself",
         )
-    _refuse_anybodys(published)
+    _refuse_foreign(published)
     if not Path(artifact.source_path).exists():
         raise InputRefused(
-            f"--remake: {artifact.source_path}, which {artifact.file} was made of, is not here",
-            hint="run it where the model was converted, or type the command with your paths: "
+            f"--remake: {artifact.source_path}, the source of {artifact.file}, does not exist",
+            hint="run it where the model was converted, or run this with your paths: "
             + remake_command(published),
         )
     conversion = convert(_conversion(published), on_progress=on_progress)
     for failure in conversion.failures:
         raise ToolFailed(f"--remake: {failure.message}", hint=failure.hint)
-    made = find_published(Path(conversion.directory) / conversion.artifacts[0].file)
-    _refuse_other(artifact, made.artifact)
-    return made.model, _saved(_cost_of(published), _cost_of(made))
+    remade = find_published(Path(conversion.directory) / conversion.artifacts[0].file)
+    _refuse_other(artifact, remade.artifact)
+    return remade.model, _saved(_cost_of(published), _cost_of(remade))
 
 
-def _refuse_anybodys(published: Published) -> None:
-    """Raise `InputRefused` for a manifest that this user's conversions did not write.
-
-    It names what would be loaded, and code that would be run.
-    """
+def _refuse_foreign(published: Published) -> None:
+    """Raise `InputRefused` for another's manifest, which names files to load and code to run."""
     artifact = published.artifact
     codes = [record.source for record in artifact.calibration if runs_code(record.source)]
     if codes or not was_converted(artifact.source_path, artifact.source_sha256):
-        why = f"it names code, {codes[0]}" if codes else "it was not written here"
+        why = f"it names code, {codes[0]}" if codes else "it was not written on this machine"
         raise InputRefused(
-            f"--remake: the manifest of {artifact.file} is not simply believed: {why}",
-            hint=f"look at the command, and type it yourself: {remake_command(published)}",
+            f"--remake: the manifest of {artifact.file} is not trusted: {why}",
+            hint=f"check this command, and run it yourself: {remake_command(published)}",
         )
 
 
 def _cost_of(published: Published) -> _Cost:
-    """What the model takes of a microcontroller; the arena by estimate."""
+    """The size of the model on a microcontroller; the arena is estimated."""
     data = published.model.read_bytes()
     model = parse(data, where=str(published.model))
     names = [operator_name(model, o) for graph in model.subgraphs for o in graph.operators]
@@ -107,7 +103,7 @@ def _cost_of(published: Published) -> _Cost:
 
 
 def _saved(before: _Cost, after: _Cost) -> str:
-    """The measured difference between a model and what was made of it."""
+    """The measured difference between a model and its new conversion."""
     return (
         f"{before.operators} operators became {after.operators}, "
         f"{before.kinds} in the resolver became {after.kinds}, "
@@ -118,21 +114,21 @@ def _saved(before: _Cost, after: _Cost) -> str:
 
 def _refuse_other(before: Artifact, after: Artifact) -> None:
     """Raise `InputRefused` where the model or its samples changed since."""
-    samples = [[record.sha256 for record in one.calibration] for one in (before, after)]
+    samples = [[record.sha256 for record in artifact.calibration] for artifact in (before, after)]
     if before.source_sha256 != after.source_sha256 or samples[0] != samples[1]:
         what = "calibration samples" if samples[0] != samples[1] else before.source_path
         raise InputRefused(
             f"--remake: {what} changed since {before.file} was converted",
-            hint="convert it again first, so that what is embedded is what was measured",
+            hint="convert and measure it again first",
         )
 
 
 def _conversion(published: Published) -> ConvertRequest:
-    """What `convert` is asked, so that it makes the model so."""
+    """The request of `convert` that makes the model smaller."""
     artifact = published.artifact
     recipe = artifact.recipe
     several = len(artifact.signatures) > 1
-    first, last = integer_ends(artifact)
+    first, last = integer_io(artifact)
     fixes = has_open_batch(artifact) and artifact.source_kind != "tflite"
     least = recipe.min_snr_db
     return ConvertRequest(
@@ -150,7 +146,7 @@ def _conversion(published: Published) -> ConvertRequest:
         calibration={
             record.signature if several else "": record.source for record in artifact.calibration
         },
-        signature=tuple(one.key for one in artifact.signatures) if several else (),
+        signature=tuple(signature.key for signature in artifact.signatures) if several else (),
         preprocess=Steps(by_input=artifact.preprocessing),
         batch=1 if fixes else None,
         target_runtime=parse_target_runtime(artifact.target.runtime)

@@ -1,4 +1,4 @@
-"""Templates to files: jinja2 with the filters of every language, and nothing escaped by itself."""
+"""Renders templates: jinja2 with the filters of every language, without autoescape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PER_LINE = 16
 
 
 def render(template: str, **values: Any) -> bytes:
-    """The template of edgeconv/embedding/templates with these values, as ASCII."""
+    """The template of edgeconv/embedding/templates with these values, in ASCII."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -33,7 +33,7 @@ def byte_rows(data: bytes) -> str:
 
 
 def float_literal(value: float) -> str:
-    """The float32 nearest to `value` in as few digits as give it back, with a point or exponent."""
+    """The float32 nearest to `value` in its shortest exact form, with a point or exponent."""
     import numpy as np
 
     text = str(np.float32(value))

@@ -1,7 +1,7 @@
-"""Putting the files of an embedding in place: all of them or none, and nobody else's touched.
+"""Writes the files of an embedding: all of them or none, and no foreign file is touched.
 
-Before the first file takes its place, its name is in a journal; the record goes last, and then
-the journal. So a run that was killed at any moment leaves only files that the next one knows.
+A journal with their names is written first; the record is written last, and then the journal is
+removed. So a run that is killed at any moment leaves only files that the next one knows.
 """
 
 from __future__ import annotations
@@ -48,11 +48,10 @@ def listed(files: Files) -> tuple[EmbeddedFile, ...]:
 def write_embedding(
     directory: Path, files: Files, embedded: Embedded, *, on_wait: Callable[[], None] = lambda: None
 ) -> None:
-    """Make the directory hold these files, and no others of an earlier run.
+    """Make the directory contain these files, and no others of an earlier run.
 
-    A file that has its content already is not touched, so that builds see no change. Raises
-    `OutputRefused` where it cannot be written, and, before anything changed, where a file that
-    edgeconv did not write is in the way.
+    An unchanged file is not touched, so that builds see no change. Raises `OutputRefused` where it
+    cannot be written, and, before any change, where a foreign file is in the way.
     """
     with owned(directory, on_wait=on_wait):
         record, journal = _record(directory), _journal(directory)
@@ -63,7 +62,7 @@ def write_embedding(
             sweep_unfinished(folder)
         changed = [path for path in sorted(files) if not _is_same(directory / path, files[path])]
         stale = _stale(directory, record, journal, files)
-        text = _text(embedded)
+        text = json_with_checksum(embedded, indent=2)
         if changed or stale or journal or not _is_same(directory / RECORD, text):
             _put(directory, files, changed, stale, sorted(earlier | set(files)), text)
 
@@ -96,7 +95,7 @@ def _put(
 
 
 def _forget(directory: Path, files: Files, changed: list[str]) -> None:
-    """Take back what was prepared for files of which none took its place."""
+    """Remove the journal and empty folders, where no file was written."""
     if not any(_is_same(directory / path, files[path]) for path in changed):
         for path in changed:
             _remove_empty(directory, (directory / path).parent)
@@ -107,7 +106,7 @@ def _forget(directory: Path, files: Files, changed: list[str]) -> None:
 def _stale(
     directory: Path, record: Mapping[str, str], journal: tuple[str, ...], files: Files
 ) -> list[str]:
-    """What earlier runs wrote and this one does not; not what somebody else wrote since."""
+    """The unchanged files that earlier runs wrote and this one does not."""
     return sorted(
         path
         for path in {*record, *journal} - set(files)
@@ -116,17 +115,17 @@ def _stale(
 
 
 def _record(directory: Path) -> dict[str, str]:
-    """The files of an earlier run and their hashes. Raises `InputRefused` for no record."""
+    """The files of an earlier run and their hashes. Raises `InputRefused` for a bad record."""
     if not (directory / RECORD).is_file():
         return {}
     embedded = read_noun(directory / RECORD, Embedded, what="record of an embedding")
-    files = {one.path: one.sha256 for one in embedded.files}
+    files = {file.path: file.sha256 for file in embedded.files}
     _safe(directory / RECORD, tuple(files))
     return files
 
 
 def _journal(directory: Path) -> tuple[str, ...]:
-    """The files of a run that did not come to its end."""
+    """The files of a run that did not finish."""
     if not (directory / JOURNAL).is_file():
         return ()
     journal = read_noun(directory / JOURNAL, WriteJournal, what="journal of an embedding")
@@ -134,7 +133,7 @@ def _journal(directory: Path) -> tuple[str, ...]:
 
 
 def _safe(source: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """`paths`, all of them below the directory: who edits a record must not have others deleted."""
+    """`paths`; `InputRefused` for one outside of the directory, which must not be deleted."""
     directory = source.parent
     for path in paths:
         parts = PurePosixPath(path)
@@ -143,7 +142,7 @@ def _safe(source: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
         if not is_below or links or path != str(parts) or path == ".":
             raise InputRefused(
                 f"{source} names the file {path!r}, which is not below its directory",
-                hint="it was changed by hand; remove it and the files that edgeconv wrote",
+                hint="it was edited; remove it and the files that edgeconv wrote",
             )
     return paths
 
@@ -152,14 +151,14 @@ def _refuse_foreign(directory: Path, path: str, earlier: set[str]) -> None:
     target = directory / path
     if path not in earlier and (target.exists() or target.is_symlink()):
         raise OutputRefused(
-            f"{target} is in the way, and edgeconv did not write it",
+            f"{target} exists, and edgeconv did not write it",
             hint="move it, or choose another directory with -o",
         )
     for parent in target.relative_to(directory).parents[:-1]:
-        place = directory / parent
-        if place.is_symlink() or (place.exists() and not place.is_dir()):
+        folder = directory / parent
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise OutputRefused(
-                f"{place} is in the way: it is no directory", hint="move it, or choose another -o"
+                f"{folder} is not a directory", hint="move it, or choose another -o"
             )
 
 
@@ -168,7 +167,7 @@ def _remove_empty(directory: Path, folder: Path) -> None:
         try:
             folder.rmdir()
         except OSError:
-            return  # Something else is in it.
+            return  # It is not empty.
         folder = folder.parent
 
 
@@ -186,15 +185,12 @@ def _sha256(content: bytes | Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _text(embedded: Embedded) -> bytes:
-    return json_with_checksum(embedded, indent=2)
-
-
 @contextlib.contextmanager
 def _refusals(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise OutputRefused(
-            f"cannot write in {directory}: {error.strerror}", hint="choose another place with -o"
+            f"cannot write in {directory}: {error.strerror}",
+            hint="choose another directory with -o",
         ) from error

@@ -10,7 +10,7 @@ from edgeconv.reporting.closeness import snr
 from edgeconv.source import load
 from edgeconv.store import read_noun
 from edgeconv.tflite import summarize
-from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.tflite.contents import tensor_specs
 from edgeconv.types import (
     Artifact,
     Difference,

@@ -15,7 +15,7 @@ from edgeconv.source.scanning import admit_model, trusted_models
 from edgeconv.store import read_noun, sha256_file
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite import is_quantized, summarize
-from edgeconv.tflite.precision import likely_recipe
+from edgeconv.tflite.weights import likely_recipe
 from edgeconv.types import (
     Artifact,
     Execution,

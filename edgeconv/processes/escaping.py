@@ -1,7 +1,7 @@
-"""Text from models, tools and data, made fit to be shown: the one place that escapes it.
+"""Escapes text from models, tools and data for display.
 
-What is not shown as a character (controls, escapes, directions, halves of surrogate pairs) is
-spelled as JSON spells it, so that the same escape is right in a line, in a table and in JSON.
+Invisible characters (controls, escapes, directions, halves of surrogate pairs) become JSON's
+escapes, which are right in a line, in a table and in JSON.
 """
 
 from __future__ import annotations
@@ -16,25 +16,22 @@ if TYPE_CHECKING:
 
 _NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
-# What CI systems take for a command: GitHub at the start of a line (blanks before it do not
-# count); GitHub (`##[`), Azure (`##vso[`) and TeamCity (`##teamcity[`) anywhere. What GitLab,
-# Travis and Buildkite obey has control characters in it.
+# Commands of CI systems: GitHub's at the start of a line, after blanks; GitHub's `##[`, Azure's
+# `##vso[` and TeamCity's `##teamcity[` anywhere. Those of GitLab, Travis and Buildkite have control
+# characters.
 _COMMAND = re.compile(r"^\s*:(?=:)|##\w{0,32}(?=\[)")
 _QUOTED = frozenset("'\\")
 
 
 def plain(text: str) -> str:
-    """`text` in one line, with every character that is not shown spelled out."""
+    """`text` in one line, with every invisible character escaped."""
     if text.isprintable():
         return text
     return "".join(c if unicodedata.category(c) not in _NOT_SHOWN else _spelled(c) for c in text)
 
 
 def harmless_line(text: str, before: str = "") -> str:
-    """`plain(text)` without what a CI system takes for a command.
-
-    `before`: what is in the same line already, where the line is written in parts.
-    """
+    """`plain(text)` with the commands of CI systems escaped; `before` precedes it in the line."""
     shown = plain(text)
     line = before + shown
     if ":" not in line and "#" not in line:
@@ -46,10 +43,7 @@ def harmless_line(text: str, before: str = "") -> str:
 
 
 def encodable(value: Any) -> Any:
-    """A plain value with every half of a surrogate pair spelled out: JSON in UTF-8 has none.
-
-    They come from names of files that are not UTF-8.
-    """
+    """A plain value for JSON, with the lone surrogates of non-UTF-8 file names escaped."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, dict):
@@ -60,7 +54,7 @@ def encodable(value: Any) -> Any:
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """A command that a shell takes as exactly these words, in characters that are shown."""
+    """A command that a shell reads as exactly these words, in visible characters."""
     return " ".join(map(_shell_word, words))
 
 
@@ -72,7 +66,7 @@ def _shell_word(word: str) -> str:
 
 
 def _in_dollar_quotes(character: str) -> str:
-    """The character, or its bytes in octal: names of files are bytes, and not always UTF-8."""
+    """The character, or its bytes in octal, as names of files are not always UTF-8."""
     if character.isprintable() and character not in _QUOTED:
         return character
     errors = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"

@@ -1,4 +1,4 @@
-"""Errors on their way from a child to its parent, and faults of edgeconv itself."""
+"""Errors that a child passes to its parent, and faults of edgeconv itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REPORT = "please report it with {} and what `edgeconv --version` prints"
 
 
 class ChildFailure(msgspec.Struct, frozen=True):
-    """An error on its way from a child."""
+    """An error as a child writes it."""
 
     kind: str
     message: str
@@ -34,7 +34,7 @@ class ChildFailure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: EdgeconvError) -> ChildFailure:
-        """How a child tells an error."""
+        """The error as JSON can hold it."""
         return cls(type(error).__name__, error.message, error.hint, error.cause)
 
     def error(self) -> EdgeconvError:
@@ -44,14 +44,14 @@ class ChildFailure(msgspec.Struct, frozen=True):
 
 
 def report_faults() -> None:
-    """Called in a child, in its own directory: what nothing catches is told to the parent.
+    """Called in a child, in its directory: pass uncaught faults of edgeconv on to the parent.
 
-    The process ends as it would have: with its traceback in the log, and exit code 1.
+    The process still ends with its traceback in the log, and exit code 1.
     """
-    sys.excepthook = functools.partial(_tell_fault, Path.cwd())
+    sys.excepthook = functools.partial(_report_fault, Path.cwd())
 
 
-def _tell_fault(
+def _report_fault(
     directory: Path,
     kind: type[BaseException],
     error: BaseException,
@@ -64,10 +64,7 @@ def _tell_fault(
 
 
 def _is_own(error: BaseException) -> bool:
-    """Whether an exception that nothing caught is a fault of edgeconv.
-
-    A full disk or memory is not, and an exception of a type that a tool defines is the tool's.
-    """
+    """Whether an uncaught exception is a fault of edgeconv, and not of the machine or of a tool."""
     package = type(error).__module__.partition(".")[0]
     is_ours = package == "edgeconv" or package in sys.stdlib_module_names
     return (
@@ -76,14 +73,14 @@ def _is_own(error: BaseException) -> bool:
 
 
 def is_called_back(error: BaseException) -> bool:
-    """Whether code of ours raised an error that a tool, which had called it, passed on."""
+    """Whether edgeconv, called by a tool, raised an error that the tool passed on."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
     return names[-1] == "edgeconv" and names != ["edgeconv"] * len(names)
 
 
 def fault_of(directory: Path) -> InternalError | None:
-    """The fault that a child with its files in `directory` ended with, if it told one."""
+    """The fault that the child with this directory reported, if any."""
     with (
         contextlib.suppress(OSError, msgspec.DecodeError),
         (directory / FAILURE).open("rb") as file,
@@ -97,7 +94,7 @@ def fault_of(directory: Path) -> InternalError | None:
 def internal_error(error: BaseException) -> InternalError:
     """The error for a fault of edgeconv; see `with_traceback` for where its traceback is."""
     text = " ".join(traceback.format_exception_only(error)[-1].split())
-    # Names of files may have what no encoding can write.
+    # Names of files may have characters that cannot be encoded.
     text = text.encode(errors="replace").decode()
     return InternalError(f"internal error: {text[:_LONGEST_CHARACTERS]}")
 

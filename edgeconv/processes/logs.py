@@ -1,4 +1,4 @@
-"""What child processes print: read while it grows, and made fit for a user's terminal."""
+"""What child processes print: read while it grows, and cleaned for a terminal."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TAIL_LINES = 12
 _TAIL_BYTES = 2**16
 _LONGEST_CHARACTERS = 240
 _BYTES_PER_LINE = 2**10
-# What TensorFlow and Python say in every run.
+# What TensorFlow and Python print in every run.
 _CHATTER = re.compile(
     r"[IWE]\d+ [\d:.]+ |WARNING: All log|To enable the following|.*UserWarning: |  warnings\.warn"
-    # Whom a member still waits for.
+    # The members that one still waits for.
     r"|/job:[\w/:]+$"
 )
-# A progress bar goes back by them, and writes over what it wrote before.
+# With these a progress bar overwrites what it wrote before.
 _BACK = re.compile("[\r\b]+")
 
 
@@ -35,22 +35,21 @@ def tail(log: Path) -> str:
 
 
 def worth_showing(lines: Iterable[str]) -> Iterable[str]:
-    """The lines without TensorFlow's chatter and empty ones, each fit for a terminal."""
+    """The lines that are neither empty nor TensorFlow's chatter, cleaned by `shown`."""
     return (shown(line) for line in lines if line.strip() and not _CHATTER.match(line))
 
 
 def shown(line: str) -> str:
-    """A line cut to a length that can be read, with nothing in it that a terminal obeys."""
+    """A line cut to a readable length, without control characters."""
     overwritten = [part for part in _BACK.split(line) if part.strip()]
     last = overwritten[-1].rstrip() if overwritten else ""
     return plain(last[:_LONGEST_CHARACTERS].expandtabs())
 
 
 class NewLines:
-    """The lines a file got since they were last asked for; a line in the making waits.
+    """The lines that a file got since the last call; an unfinished line waits.
 
-    With `most`, only the last so many at a time, and of an endless line only its end: what
-    writes faster than that is passed over.
+    With `most`, at most that many of the last lines at a time, and only the end of an endless line.
     """
 
     def __init__(self, file: Path, *, most: int | None = None) -> None:
@@ -60,13 +59,13 @@ class NewLines:
         self._begun = b""
 
     def read(self) -> list[str]:
-        """The new lines, without their ends; none while there is no such file."""
+        """The new lines without line ends; none while the file does not exist."""
         new = self._new_bytes()
         *lines, self._begun = (self._begun + new).split(b"\n")
         if self._most is not None:
             self._begun = self._begun[-_BYTES_PER_LINE:]
             lines = lines[-self._most :]
-        # Only whole lines: one that is still being written may end within a character.
+        # Only whole lines: an unfinished one may end within a character.
         return [line.decode("utf-8", "replace") for line in lines]
 
     def _new_bytes(self) -> bytes:

@@ -1,8 +1,8 @@
-"""A child that stays: functions of this package are called in it, one after the other.
+"""A child that stays, in which functions of this package are called one after another.
 
-What a function keeps in memory, as by `functools.cache`, is there for the next call. The functions,
-and how they get their arguments and give their answers, are those of `edgeconv.processes.tasks`;
-which one is to be called next is a line on the child's stdin.
+What a function keeps in memory, as with `functools.cache`, is there for the next call. Arguments
+and answers are passed as by `edgeconv.processes.tasks`. A line on the child's stdin names the
+function.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 
     from edgeconv.processes.sandbox import Access
 
-_DONE = "done"
+_FINISHED = "finished"
 
 
 class PersistentChild:
-    """The child, in a new directory of `scratch`; `access` says what else it may touch.
+    """The child, in a new directory of `scratch`; `access` is what else it may touch.
 
-    Each call may take the time of `allowance`, counted while its answer is waited for; all of
-    them together may take its memory.
+    Each call may take the time of `allowance` while it is waited for; all calls share its memory.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class PersistentChild:
         allowance: Allowance = Allowance(),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        # The only place that the child may write to.
+        # The child may write nowhere else.
         self.directory = Path(tempfile.mkdtemp(prefix="standing-", dir=scratch))
         self.child = Child(
             [sys.executable, "-m", "edgeconv.processes.persistent"],
@@ -57,7 +56,7 @@ class PersistentChild:
             environment=environment,
         )
         self.child.rest()
-        # It ends with whoever could still call it, also where nobody closes it.
+        # The child ends when this object is collected, even if it was not closed.
         weakref.finalize(self, self.child.kill)
         self._calls = 0
 
@@ -67,14 +66,14 @@ class PersistentChild:
         return not self.child.has_ended()
 
     def allow(self, allowance: Allowance) -> None:
-        """From now on a call may take this time, and all of them together this memory."""
+        """Change the allowance."""
         self.child.allowance = allowance
 
     def start(self, function: Callable[[Any], Answer], job: msgspec.Struct) -> PendingCall[Answer]:
         """Call `function(job)` once the calls before it have ended.
 
-        The result is to be waited for in the order of the calls. Where the child ends, that call
-        and all after it have no answer, and raise why.
+        Wait for the results in the order of the calls. Where the child ends, that call and all
+        later ones raise the reason.
         """
         directory = self.directory / f"call-{self._calls}"
         self._calls += 1
@@ -88,34 +87,34 @@ class PersistentChild:
 
 
 class PendingCall(Task[Answer]):
-    """One call; leaving it as a context manager leaves the child at work."""
+    """One call; its context manager does not end the child."""
 
     def __exit__(self, *_: object) -> None:
         pass
 
     @property
-    def is_done(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether there is an answer."""
-        return (self._directory / _DONE).exists()
+        return (self._directory / _FINISHED).exists()
 
     def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
         """The function's answer. Raises what it raised, or how the child died."""
         with self.child.waited_for():
             poll_until(
-                lambda: self.is_done or self.child.has_ended(), lambda: self.relay(on_progress)
+                lambda: self.is_finished or self.child.has_ended(), lambda: self.relay(on_progress)
             )
         self.relay(on_progress)
-        if self.is_done:
-            return self._told()
+        if self.is_finished:
+            return self._read_answer()
         self.child.kill()
         return self.answer()
 
 
 def main() -> None:
-    """Call what is named on stdin until that ends."""
+    """Call the functions named on stdin until it closes."""
     report_faults()
     calls = os.fdopen(os.dup(0), "rb")
-    # What is read from there is for nobody else.
+    # No function must read from it.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     # A function may change the working directory.
@@ -123,7 +122,7 @@ def main() -> None:
     for line in calls:
         name, directory = line.decode().split()
         call(name, here / directory)
-        (here / directory / _DONE).write_bytes(b"")
+        (here / directory / _FINISHED).write_bytes(b"")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Talking with a supervised child over its pipes: a line of JSON out, a line of JSON back.
+"""Messages to and from a supervised child over its pipes: a line of JSON for a line of JSON.
 
-A child that talks prints a greeting first, answers each line with one, and ends when its stdin
-does. Its stdout is the conversation, so that nothing else may be printed there.
+Such a child prints a greeting first, answers each line with one, and ends when its stdin closes.
+Nothing else may be printed to its stdout.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ if TYPE_CHECKING:
 
     from edgeconv.processes.workers import Child
 
-# How often a silent process is looked after.
+# How often a silent process is checked.
 _LOOK_MS = 50
 _PIECE_BYTES = 1 << 16
-# An answer in words and numbers; arrays come otherwise.
+# An answer has texts and numbers; arrays follow it.
 _LONGEST_LINE_BYTES = 1 << 28
-# Linux lets a pipe hold so much without asking; the default holds a sixteenth.
+# The most that Linux allows without privileges; the default is a sixteenth.
 _PIPE_BYTES = 1 << 20
-# A process that has closed its output is as good as gone.
+# A process that has closed its output ends soon.
 _LOOKS_UNTIL_GONE = 100
 
 
 class Talk:
-    """A child at work that is asked one thing after the other.
+    """A running child that answers one message after another. The context manager ends it.
 
-    A context manager: leaving it ends the process. Its time counts within `waited_for`, from zero
-    each time; its memory counts always.
+    Its time counts within `waited_for`, from zero each time; its memory counts always.
     """
 
     def __init__(self, child: Child, *, greeting: bytes) -> None:
-        """Talk with a child that was started to; `greeting` is the line that it begins with."""
+        """`child` was started with `talks`; `greeting` is its first line."""
         self.label = child.label
         self._greeting = greeting
         self._child = child
@@ -66,7 +65,7 @@ class Talk:
         self._from.close()
 
     def write(self, data: memoryview | bytes) -> None:
-        """Send bytes. Raises a `ToolFailed` where the process does not live to take them."""
+        """Send bytes. Raises `ToolFailed` where the process has ended."""
         rest = memoryview(data)
         while rest:
             if not self._writable.poll(_LOOK_MS):
@@ -80,14 +79,14 @@ class Talk:
                 self._raise_gone()
 
     def line(self) -> bytes:
-        """The next line, its end included. Raises as `write` does."""
+        """The next line with its line end. Raises as `write` does."""
         while not self._is_greeted:
-            # A login shell may have something to say before the process does.
+            # A login shell may print something before the process does.
             self._is_greeted = self._line() == self._greeting
         return self._line()
 
     def fill(self, into: memoryview) -> None:
-        """Fill `into` with the bytes that come next. Raises as `write` does."""
+        """Fill `into` with the next bytes. Raises as `write` does."""
         taken = min(len(into), len(self._read))
         into[:taken] = self._read[:taken]
         del self._read[:taken]
@@ -129,7 +128,7 @@ class Talk:
 
 
 def _widen(pipe: int) -> None:
-    """Let a pipe hold more, so that both ends wait for each other less often."""
+    """Let a pipe hold more, so that its ends wait for each other less often."""
     if hasattr(fcntl, "F_SETPIPE_SZ"):
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)

@@ -1,7 +1,7 @@
 """Functions of this package in supervised child processes.
 
-`start_task` runs one as `python -m edgeconv.processes.tasks MODULE:FUNCTION DIRECTORY`, its
-argument and its answer passed as JSON files in that directory.
+`start_task` runs one as `python -m edgeconv.processes.tasks MODULE:FUNCTION DIRECTORY`. Its
+argument and its answer are JSON files in that directory.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from edgeconv.processes.sandbox import Access
 
 Answer = TypeVar("Answer")
-Said = TypeVar("Said")
+Content = TypeVar("Content")
 
 _PROGRESS = "progress.txt"
 # An answer names files, and has no arrays.
 _MOST_ANSWER_BYTES = 2**28
-# Between a line and its numbers; no text has it.
+# Separates a line from its numbers; no text has it.
 _BETWEEN = "\x1f"
 
 _child_directory: Path | None = None
 
 
 class Task(Generic[Answer]):
-    """A function of this package running in a child. `result` blocks for its answer.
+    """A function of this package running in a child.
 
-    `peak_memory_bytes`, of resident memory, is known once there is one.
+    `peak_memory_bytes`, of resident memory, is set with the answer.
     """
 
     def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
@@ -66,7 +66,7 @@ class Task(Generic[Answer]):
         return self._directory
 
     def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
-        """The function's answer. Raises what it raised, or how the child died."""
+        """Block for the function's answer. Raises its error, or how the child ended."""
         self.child.wait(lambda: self.relay(on_progress))
         return self.answer()
 
@@ -77,26 +77,23 @@ class Task(Generic[Answer]):
             on_progress(CountedLine(text, *map(int, numbers)) if numbers else text)
 
     def answer(self) -> Answer:
-        """What `result` gives or raises, of a child that has ended."""
+        """The result of a child that has ended, as `result` gives it."""
         self.child.raise_unless_well()
-        return self._told()
+        return self._read_answer()
 
-    def _told(self) -> Answer:
-        failure = self._said(FAILURE, ChildFailure)
+    def _read_answer(self) -> Answer:
+        failure = self._read_file(FAILURE, ChildFailure)
         if failure is not None:
             raise failure.error()
-        answer = self._said("answer.json", self._answer_type)
-        peak_memory_bytes = self._said("peak.txt", int)
+        answer = self._read_file("answer.json", self._answer_type)
+        peak_memory_bytes = self._read_file("peak.txt", int)
         if answer is None or peak_memory_bytes is None:
             raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
         self.peak_memory_bytes = peak_memory_bytes
         return answer
 
-    def _said(self, name: str, kind: type[Said]) -> Said | None:
-        """What a file of the child's has; None where it is not there.
-
-        Raises `WorkerCrashed` for what no child writes that does what it is to do.
-        """
+    def _read_file(self, name: str, kind: type[Content]) -> Content | None:
+        """The content of a file of the child's; None without one. Raises `WorkerCrashed`."""
         try:
             with (self._directory / name).open("rb") as file:
                 content = file.read(_MOST_ANSWER_BYTES + 1)
@@ -107,7 +104,7 @@ class Task(Generic[Answer]):
             return None
         except (OSError, msgspec.DecodeError) as error:
             reason = str(error)
-        raise WorkerCrashed(f"{self.child.label} wrote no answer to be read: {name}: {reason}")
+        raise WorkerCrashed(f"{self.child.label} wrote an unreadable answer: {name}: {reason}")
 
 
 def start_task(
@@ -122,11 +119,8 @@ def start_task(
 ) -> Task[Answer]:
     """Run `function(job)` in a child; its files go into a new directory in `scratch`.
 
-    `access` says what else it may touch, such as all that `job` names.
-
-    `function` must be at module level, and is only named here, never called: a module
-    of the folder tf/ can be imported by the parent as long as it imports TensorFlow
-    inside its functions.
+    `access` is what else it may touch, such as the files that `job` names. `function` must be at
+    module level. The parent only imports its module, which must import TensorFlow inside functions.
     """
     directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
     name = put_job(function, job, directory)
@@ -143,7 +137,7 @@ def start_task(
 
 
 def put_job(function: Callable[[Any], Any], job: msgspec.Struct, directory: Path) -> str:
-    """Write a function's argument to where `call` finds it; returns what names the function."""
+    """Write a function's argument for `call`, and return the function's name."""
     (directory / "job.json").write_bytes(msgspec.json.encode(job))
     return f"{function.__module__}:{function.__qualname__}"
 
@@ -155,11 +149,11 @@ def answer_type(function: Callable[[Any], Answer]) -> type[Answer]:
 
 
 def report_progress(line: str) -> None:
-    """Called in a child: pass a line to the parent's `on_progress`. Elsewhere: nothing."""
+    """In a child, pass a line to the parent's `on_progress`; elsewhere do nothing."""
     if _child_directory is not None:
         numbers = (line.completed, line.total) if isinstance(line, CountedLine) else ()
         text = line.replace("\n", " ").replace(_BETWEEN, " ")
-        # Names of files may have what no encoding can write.
+        # Names of files may have characters that cannot be encoded.
         with (_child_directory / _PROGRESS).open("ab") as file:
             whole = _BETWEEN.join([text, *map(str, numbers)]) + "\n"
             file.write(whole.encode("utf-8", "replace"))
@@ -172,10 +166,7 @@ def task_directory() -> Path:
 
 
 def _peak_bytes() -> int:
-    """The peak of this process's resident memory.
-
-    What `getrusage` and `wait4` tell begins, on Linux, with the peak of the parent.
-    """
+    """The peak of this process's resident memory; on Linux, `getrusage` includes the parent's."""
     if sys.platform == "linux":
         lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
@@ -183,7 +174,7 @@ def _peak_bytes() -> int:
 
 
 def call(name: str, directory: Path) -> None:
-    """In a child: call a function with the argument in `directory`, and put its answer there."""
+    """In a child, call a function with the argument in `directory`, and write its answer there."""
     global _child_directory
     _child_directory = directory
     module_name, function_name = name.split(":")
@@ -210,5 +201,5 @@ def _main(name: str, directory: str) -> None:
 
 
 if __name__ == "__main__":
-    # Run under its real name, so that `report_progress` sees the same module.
+    # Under its real name, so that `report_progress` sees the same module.
     import_module("edgeconv.processes.tasks")._main(sys.argv[1], sys.argv[2])

@@ -1,14 +1,13 @@
 """Supervised child processes: timeout, memory limit, crash turned into a typed error.
 
-TensorFlow, the quantiser and every runtime run in a child, because each can abort
-the process it is in. `Child` runs any command under supervision; `edgeconv.processes.tasks` runs
-functions of this package so, and `edgeconv.processes.talk` talks with one.
+TensorFlow, the quantizer and every runtime run in a child, because each can abort its process.
+`Child` runs any command under supervision, `edgeconv.processes.tasks` functions of this package;
+`edgeconv.processes.talk` exchanges messages with a child.
 
-No child outlives its parent. Each is a session of its own, so that it goes with all
-that it started; the parent ends it on any exception, Ctrl-C included; and should the
-parent be killed, a pipe to the child closes, at which the kernel (on Linux) ends the
-session. prctl's PR_SET_PDEATHSIG was tried instead: of a parent that was killed it left the
-grandchildren, and it killed a child at once whose starting thread had ended.
+No child outlives its parent. Each leads a session, which the parent kills as a whole on any
+exception, Ctrl-C included. Where the parent is killed, a pipe to the child closes, at which the
+kernel (on Linux) ends the session. prctl's PR_SET_PDEATHSIG does not do: it leaves the
+grandchildren of a killed parent, and kills a child whose starting thread has ended.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeVar
 from edgeconv.errors import (
     Cause,
     EdgeconvError,
+    ToolFailed,
     WorkerCrashed,
     WorkerKilled,
     WorkerOutOfMemory,
@@ -35,7 +35,7 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.failures import fault_of
 from edgeconv.processes.logs import tail
-from edgeconv.processes.sandbox import start_command
+from edgeconv.processes.sandbox import Access, start_command
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
@@ -43,27 +43,25 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import FrameType
 
-    from edgeconv.processes.sandbox import Access
 
-
-class Closes(Protocol):
-    """Anything that stands for a running child."""
+class Closable(Protocol):
+    """A running child, or what has one."""
 
     def close(self) -> None:
         """End the process."""
 
 
-Running = TypeVar("Running", bound=Closes)
+Running = TypeVar("Running", bound=Closable)
 
 _POLL_S = 0.01
 _POLLS_PER_CHECK = 5
 _POLLS_UNTIL_LOST = 100
 _KILLED = (
-    "run the same command again; if the system killed it for want of memory, free some first "
+    "run the same command again; if the system killed it because memory ran out, free some first "
     "or give fewer samples"
 )
-# A program does nothing before it is tied to its parent, of which this line tells it: else a
-# parent that is killed in between would leave it.
+# A program waits for a line, which comes once it is tied to its parent: else a parent that is
+# killed in between would leave it running.
 _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'ulimit -c 0; read -r _ && exec "$@"', "sh")
 
 
@@ -92,8 +90,8 @@ class Child:
     ) -> None:
         """Start it in `cwd`, its own scratch directory, where its log is kept as log.txt.
 
-        `access` says what else it may touch. One that `talks` has its stdout in a pipe, which is
-        not in the log; see `pipes`. It `shares` these open files, by their numbers.
+        `access` says what else it may touch. One that `talks` has its stdout in a pipe and not in
+        the log; see `pipes`. It inherits the open files `shares`.
         """
         self.label = label
         self.log = cwd / "log.txt"
@@ -122,7 +120,8 @@ class Child:
             self._tether.close()
             raise
         _running.add(self)
-        self._let_go()
+        # It is tied to this process now, and may begin.
+        self.tell("")
 
     def __enter__(self) -> Child:
         return self
@@ -130,14 +129,10 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.kill()
 
-    def _let_go(self) -> None:
-        """Let the command begin, now that it is tied to this process."""
-        self.tell("")
-
     def tell(self, line: str) -> None:
         """Write a line to its stdin; nothing happens where it has ended."""
         assert self._process.stdin is not None
-        # Of a child that was killed it is closed.
+        # `ValueError`: `kill` has closed it.
         with contextlib.suppress(BrokenPipeError, ValueError):
             self._process.stdin.write(f"{line}\n".encode())
 
@@ -149,11 +144,11 @@ class Child:
         return self._process.stdin, self._process.stdout
 
     def renew(self) -> None:
-        """Count its time from now on: it was given something new to do."""
+        """Count its time from now on."""
         self._started_s = time.monotonic()
 
     def rest(self) -> None:
-        """Count no time until it is renewed: nobody waits for it."""
+        """Count no time outside of `waited_for` blocks from now on."""
         self._started_s = math.inf
 
     @contextlib.contextmanager
@@ -166,9 +161,8 @@ class Child:
             self.rest()
 
     def check(self) -> None:
-        """Hold all to their allowances; once this one has ended, raise unless that was well."""
-        for child in tuple(_running):
-            child._enforce_allowance()
+        """Enforce every child's allowance; raise where this one has ended with an error."""
+        _enforce_allowances()
         if self.has_ended():
             self.kill()
             self.raise_unless_well()
@@ -176,14 +170,14 @@ class Child:
     def has_ended(self) -> bool:
         """Whether the process has ended; its exit code is known then.
 
-        The system is asked, and no lock is held: one of the standard library's stays
-        locked for ever where an interrupt comes at the wrong moment.
+        It asks the system directly: a lock of the standard library stays locked for ever where an
+        interrupt comes at the wrong moment.
         """
         if self._process.returncode is None:
             try:
                 pid, status = os.waitpid(self._process.pid, os.WNOHANG)
             except ChildProcessError:
-                # Another thread saw the end and is about to tell, or was interrupted.
+                # Another thread saw the end, and sets the code soon or was interrupted.
                 self._unseen_polls += 1
                 if self._unseen_polls > _POLLS_UNTIL_LOST:
                     self._process.returncode = -signal.SIGKILL
@@ -194,8 +188,8 @@ class Child:
         return self._process.returncode is not None
 
     def kill(self) -> None:
-        """End the process and its whole session; nothing happens the second time."""
-        # Once its end was seen, the number may belong to another process.
+        """End the process and its whole session, once."""
+        # The number of an ended process may belong to another one.
         if self not in _running:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -210,8 +204,7 @@ class Child:
     @property
     def ending_signal(self) -> int:
         """The signal that ended the process; 0 for none, or one that runs."""
-        code = self._process.returncode
-        return -code if code is not None and code < 0 else 0
+        return -min(self._process.returncode or 0, 0)
 
     def tail(self) -> str:
         """The last lines the child printed, for an error message."""
@@ -220,10 +213,8 @@ class Child:
     def wait(self, on_poll: Callable[[], None] = lambda: None) -> None:
         """Block until the child ended with exit code 0.
 
-        Raises `WorkerTimedOut`, `WorkerOutOfMemory` or `WorkerCrashed`, with the last
-        lines of its log, and `KeyboardInterrupt` where that was lost before; the process
-        is gone in every case. While one child is waited for, every running one is held to
-        its allowance.
+        Raises `WorkerTimedOut`, `WorkerOutOfMemory` or `WorkerCrashed`, with the last lines of its
+        log, and `KeyboardInterrupt` where that was lost before; the process is gone in every case.
         """
         try:
             poll_until(self.has_ended, on_poll)
@@ -233,10 +224,10 @@ class Child:
         self.raise_unless_well()
 
     def raise_unless_well(self) -> None:
-        """Of a child that has ended: raise as `wait` does where that was not with exit code 0."""
+        """Raise as `wait` does where the child ended with an exit code other than 0."""
         if self._stopped_for is not None:
             raise self._stopped_for
-        self._start.raise_or_tell()
+        self._start.raise_or_warn()
         code = self._process.returncode
         if code > 0:
             self._stopped_for = fault_of(self.log.parent)
@@ -250,7 +241,6 @@ class Child:
 
     def _enforce_allowance(self) -> None:
         if self.has_ended():
-            # It did what it should in time; only nobody has asked for it yet.
             return
         timeout_s, memory_bytes = self.allowance.timeout_s, self.allowance.memory_bytes
         if time.monotonic() - self._started_s > timeout_s:
@@ -269,16 +259,15 @@ class Child:
 
 
 def start_ahead(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:
-    """Start things `width` at a time and yield them in order, each to be waited for.
+    """Start children, at most `width` at a time, and yield them in order, each to be waited for.
 
-    The next is started when the one yielded before has been dealt with. Those still
-    running are ended when the caller stops early.
+    The caller gets the next after it is done with one. Where it stops early, the others are ended.
     """
     started: deque[Running] = deque()
     pending = iter(starts)
     try:
-        for start_one in pending:
-            started.append(start_one())
+        for start in pending:
+            started.append(start())
             if len(started) == width:
                 yield started[0]
                 started.popleft().close()
@@ -286,25 +275,54 @@ def start_ahead(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> I
             yield started[0]
             started.popleft().close()
     finally:
-        for one in started:
-            one.close()
+        for running in started:
+            running.close()
 
 
 def poll_until(is_over: Callable[[], bool], on_poll: Callable[[], None] = lambda: None) -> None:
-    """Block until `is_over()`, which is asked often; `on_poll` is called less so.
+    """Block until `is_over()`, which is called often; `on_poll` is called less often.
 
-    Every running child is held to its allowance meanwhile. Raises `KeyboardInterrupt` where
-    that was lost before.
+    Meanwhile every child's allowance is enforced. Raises `KeyboardInterrupt` where that was lost.
     """
     for poll in itertools.count():
-        _raise_lost_interrupt()
+        if _interrupted:
+            raise KeyboardInterrupt
         if is_over():
             return
         if poll % _POLLS_PER_CHECK == 0:
             on_poll()
-            for child in tuple(_running):
-                child._enforce_allowance()
+            _enforce_allowances()
         time.sleep(_POLL_S)
+
+
+def _enforce_allowances() -> None:
+    for child in tuple(_running):
+        child._enforce_allowance()
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    label: str,
+    cwd: Path,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[str, ToolFailed | None]:
+    """Run a program of the user's machine; what it printed, and the error that it ended with."""
+    with Child(
+        command,
+        label=label,
+        cwd=cwd,
+        access=Access(profile="programs"),
+        allowance=Allowance(timeout_s=timeout_s),
+        environment=environment,
+    ) as child:
+        failure = None
+        try:
+            child.wait()
+        except ToolFailed as error:
+            failure = error
+        return child.log.read_text(encoding="utf-8", errors="replace"), failure
 
 
 def resident_bytes(pid: int) -> int:
@@ -323,8 +341,8 @@ def resident_bytes(pid: int) -> int:
 def end_on_signals() -> None:
     """Make Ctrl-C and SIGTERM an exception that cannot get lost, so that no child is left behind.
 
-    Native code clears errors at places (the import of numpy was seen to), and with them
-    an interrupt that came just then; so whoever waits for a child raises it once more.
+    Native code such as the import of numpy may clear errors, an interrupt among them. So every wait
+    for a child raises it again.
     """
     global _interrupted
     _interrupted = False
@@ -338,11 +356,6 @@ def end_on_signals() -> None:
         signal.signal(number, stop)
 
 
-def _raise_lost_interrupt() -> None:
-    if _interrupted:
-        raise KeyboardInterrupt
-
-
 def _how_it_ended(code: int) -> str:
     if code > 0:
         return f"ended with exit code {code}"
@@ -354,10 +367,7 @@ def _how_it_ended(code: int) -> str:
 
 
 def _end_session_when_closed(pipe: int, session: int) -> None:
-    """Have the kernel kill a session when the writing end of a pipe it inherited closes.
-
-    It works for any program, and while native code holds Python's lock.
-    """
+    """Have the kernel kill a session, of any program, when the writing end of its pipe closes."""
     if sys.platform == "linux":
         fcntl.fcntl(pipe, fcntl.F_SETOWN, -session)
         fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed
 from edgeconv.processes.logs import shown
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.workers import Child
+from edgeconv.processes.workers import run_program
 from edgeconv.types import Allowance
 
 _ANSWER_TIMEOUT_S = 120.0
@@ -19,7 +18,7 @@ _LIST = "List of devices attached"
 # Before Android 7, adb does not pass exit codes on.
 _MARK = "edgeconv-exit:"
 _READY = "device"
-# What adb says of a device that is not, and what helps.
+# What adb prints for a device that is not ready, and what to do.
 _STATES = {
     "unauthorized": "unlock it, and allow this computer to debug it",
     "offline": "plug it in again, or: adb reconnect",
@@ -31,95 +30,90 @@ _STATES = {
 
 
 class Device:
-    """A device that is there, and takes commands.
+    """A device that takes commands.
 
     `serial` "" is the only one. Raises `UsageError` where there is no adb, no such device, or
-    more than one to choose from, and `ToolFailed` where it is there and takes no commands.
+    several without a serial, and `ToolFailed` where the device takes no commands.
     """
 
     def __init__(self, serial: str, scratch: Path) -> None:
         self._adb = shutil.which("adb") or ""
         if not self._adb:
             raise UsageError(
-                "there is no adb here", hint="install it: Debian's adb, or Google's platform-tools"
+                "adb is not installed", hint="install Debian's adb or Google's platform-tools"
             )
         self._scratch = scratch
         self.serial = _chosen(serial, self._states())
 
     def shell(self, script: str, what: str, allowance: Allowance) -> tuple[int, str]:
-        """The exit code of a script there, and what it printed. Raises `ToolFailed`."""
-        code, said = self._run(["shell", f"({script}\n)\necho {_MARK}$?"], what, allowance)
-        before, mark, ended = said.rpartition(_MARK)
+        """The exit code of a script on the device, and what it printed. Raises `ToolFailed`."""
+        code, output = self._run(["shell", f"({script}\n)\necho {_MARK}$?"], what, allowance)
+        before, mark, ended = output.rpartition(_MARK)
         if not mark or not ended.strip().isdecimal():
-            raise self._gone(what, code, said)
+            raise self._gone(what, code, output)
         return int(ended), before.replace("\r\n", "\n")
 
     def push(self, source: Path, target: str) -> None:
-        """Copy a file, or a directory's content, there. Raises `ToolFailed`."""
+        """Copy a file, or a directory's content, to the device. Raises `ToolFailed`."""
         self._copy(["push", str(source), target], f"copying {source.name} to {self.serial}")
 
     def pull(self, source: str, target: Path) -> None:
-        """Copy a directory from there, to one that is not there yet. Raises `ToolFailed`."""
+        """Copy a directory of the device to a new one here. Raises `ToolFailed`."""
         self._copy(["pull", source, str(target)], f"copying from {self.serial}")
 
     def remove(self, directory: str) -> None:
-        """Remove a directory there, if that can be done."""
+        """Remove a directory of the device, if that works."""
         allowance = Allowance(timeout_s=_ANSWER_TIMEOUT_S)
         with suppress(ToolFailed):
             self.shell(f"rm -rf {shlex.quote(directory)}", "cleaning up", allowance)
 
     def _copy(self, arguments: list[str], what: str) -> None:
-        code, said = self._run(arguments, what, Allowance(timeout_s=_ANSWER_TIMEOUT_S))
+        code, output = self._run(arguments, what, Allowance(timeout_s=_ANSWER_TIMEOUT_S))
         if code:
             if self._states().get(self.serial) != _READY:
-                raise self._gone(what, code, said)
-            raise ToolFailed(f"{what} failed\n{_indented(said)}", hint="see that it has room")
+                raise self._gone(what, code, output)
+            raise ToolFailed(
+                f"{what} failed\n{_indented(output)}", hint="check that the device has free space"
+            )
 
-    def _gone(self, what: str, code: int, said: str) -> ToolFailed:
+    def _gone(self, what: str, code: int, output: str) -> ToolFailed:
         state = self._states().get(self.serial, "gone")
         if state == _READY:
-            return ToolFailed(f"{what}: adb ended with exit code {code}\n{_indented(said)}")
+            return ToolFailed(f"{what}: adb ended with exit code {code}\n{_indented(output)}")
         return ToolFailed(
-            f"{what}: the device {self.serial} is {state}\n{_indented(said)}".rstrip(),
-            hint=_STATES.get(state, "plug it in again, see that it is in: adb devices"),
+            f"{what}: the device {self.serial} is {state}\n{_indented(output)}".rstrip(),
+            hint=_STATES.get(state, "plug it in again, and check that `adb devices` lists it"),
         )
 
     def _states(self) -> dict[str, str]:
         """The state of every device that adb knows, by serial number."""
         command, allowance = ["devices"], Allowance(timeout_s=_ANSWER_TIMEOUT_S)
-        code, said = self._adb_said(command, "adb devices", allowance)
+        code, output = self._run_adb(command, "adb devices", allowance)
         if code:
-            raise ToolFailed(f"adb devices failed\n{_indented(said)}", hint="adb kill-server")
-        _, _, listed = said.partition(_LIST)
+            raise ToolFailed(f"adb devices failed\n{_indented(output)}", hint="adb kill-server")
+        _, _, listed = output.partition(_LIST)
         rows = (line.split(None, 1) for line in listed.splitlines() if line.strip())
         return {row[0]: _state(row[1]) for row in rows if len(row) == 2}
 
     def _run(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
-        return self._adb_said(["-s", self.serial, *arguments], what, allowance)
+        return self._run_adb(["-s", self.serial, *arguments], what, allowance)
 
-    def _adb_said(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
+    def _run_adb(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
         directory = Path(tempfile.mkdtemp(prefix="adb-", dir=self._scratch))
-        child: Child
-        with Child(
-            [self._adb, *arguments],
-            label=what,
-            cwd=directory,
-            access=Access(profile="programs"),
-            allowance=allowance,
-        ) as child:
-            try:
-                child.wait()
-                code = 0
-            except WorkerCrashed:
-                code = 1
-            return code, child.log.read_text(encoding="utf-8", errors="replace")
+        command = [self._adb, *arguments]
+        timeout_s = allowance.timeout_s
+        output, failure = run_program(command, label=what, cwd=directory, timeout_s=timeout_s)
+        if failure is not None and not isinstance(failure, WorkerCrashed):
+            raise failure
+        return int(failure is not None), output
 
 
 def _chosen(serial: str, states: dict[str, str]) -> str:
-    listed = ", ".join(f"{one} ({state})" for one, state in states.items())
+    listed = ", ".join(f"{name} ({state})" for name, state in states.items())
     if not states:
         raise UsageError(
-            "there is no Android device", hint="plug one in, with USB debugging on: adb devices"
+            "there is no Android device",
+            hint="plug one in with USB debugging on, and check that `adb devices` lists it",
         )
     if not serial and len(states) > 1:
         raise UsageError(
@@ -127,10 +121,10 @@ def _chosen(serial: str, states: dict[str, str]) -> str:
         )
     serial = serial or next(iter(states))
     if serial not in states:
-        raise UsageError(f"there is no Android device {serial}", hint=f"there are {listed}")
+        raise UsageError(f"there is no Android device {serial}", hint=f"connected: {listed}")
     if states[serial] != _READY:
         state = states[serial]
-        hint = _STATES.get(state, "see that it is on, and what this says: adb devices")
+        hint = _STATES.get(state, "check that it is on, and what `adb devices` prints")
         raise ToolFailed(f"the Android device {serial} is {state}", hint=hint)
     return serial
 
@@ -141,6 +135,6 @@ def _state(text: str) -> str:
     return next(known, text.split()[0])
 
 
-def _indented(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip() and not line.startswith(_MARK)]
+def _indented(output: str) -> str:
+    lines = [line for line in output.splitlines() if line.strip() and not line.startswith(_MARK)]
     return "\n".join(f"  | {shown(line)}" for line in lines[-8:])

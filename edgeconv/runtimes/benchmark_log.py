@@ -1,8 +1,8 @@
 """What TensorFlow Lite's benchmark_model prints.
 
-It says how long it took to load the model, then a line of statistics of its warm-up and one of
-the timed invokes, in microseconds, and a line that sums up. Single times are in none of them,
-but where there was one invoke only. Older ones say less: no median, no memory.
+It prints how long it took to load the model, a line of statistics of its warm-up and one of the
+timed invokes, in microseconds, and a summary. Single times are not printed, except for a single
+invoke. Older versions print no median and no memory.
 """
 
 from __future__ import annotations
@@ -45,10 +45,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchmarkLog(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run of benchmark_model said.
-
-    `memory_bytes` is by how much the process grew since it began, None where it does not say.
-    """
+    """The log of one run of benchmark_model; `memory_bytes` is the process's growth, or None."""
 
     load_us: float
     first_us: float
@@ -58,15 +55,15 @@ class BenchmarkLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_log(text: str, what: str) -> BenchmarkLog:
-    """What the log says. Raises `ToolFailed`, which names `what` ran, where that is no result."""
-    found = [match for line in text.splitlines() if (match := _STATISTICS.fullmatch(line.strip()))]
+    """The results in a log. Raises `ToolFailed`, which names `what` ran, where there are none."""
+    lines = [match for line in text.splitlines() if (match := _STATISTICS.fullmatch(line.strip()))]
     summed_up = _SUMMED_UP.search(text) or _SUMMED_UP_BEFORE.search(text)
-    if summed_up is None or len(found) < 2 or found[-1][1] == "0":
+    if summed_up is None or len(lines) < 2 or lines[-1][1] == "0":
         raise ToolFailed(
-            f"{what} failed: benchmark_model gave no times\n{complaints(text)}".rstrip()
+            f"{what} failed: benchmark_model printed no times\n{complaints(text)}".rstrip()
         )
-    # Without a warm-up there are its statistics, of no invoke.
-    warm_up, timed = (_statistics(match) for match in found[:2])
+    # Without a warm-up, its statistics are of no invoke.
+    warm_up, timed = (_statistics(match) for match in lines[:2])
     memory = _MEMORY.search(text)
     first_us = summed_up[2] if summed_up.re is _SUMMED_UP else warm_up.first
     return BenchmarkLog(
@@ -81,14 +78,14 @@ def parse_log(text: str, what: str) -> BenchmarkLog:
 def _statistics(match: re.Match[str]) -> Statistics:
     values = {name: float(value) for name, value in _VALUE.findall(match[2])}
     if "first" not in values:
-        # All were the same, or there was but one: it says what that was.
+        # All were equal, or there was only one.
         same = values.get("curr", 0.0)
         values = {**dict.fromkeys(("first", "min", "max", "avg"), same), "curr": same, **values}
     return msgspec.convert({**values, "count": int(match[1])}, Statistics)
 
 
 def complaints(text: str) -> str:
-    """The lines of a log that say what went wrong, the last ones where none does."""
+    """The lines of a log that look like errors, or else its last lines."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     wrong = [line for line in lines if _COMPLAINT.search(line)]
     return "\n".join(f"  | {line}" for line in (wrong or lines)[-_MOST_COMPLAINTS:])

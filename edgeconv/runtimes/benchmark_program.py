@@ -1,4 +1,4 @@
-"""benchmark_model on an Android device: how it is told what to run, and its outputs read."""
+"""benchmark_model on an Android device: its command line, its inputs and its outputs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
     from edgeconv.types import Allowance, Signature
 
-# So many batches are copied to the device at once.
+# How many batches are copied to the device at once.
 _BATCHES = 64
 
 
 class BenchmarkProgram:
-    """The program in a directory of a device, and the models that were put beside it."""
+    """The program in a directory of a device, with the models that were copied there."""
 
     def __init__(self, device: Device, directory: str, settings: RuntimeSettings) -> None:
         self.device, self.directory, self._settings = device, directory, settings
@@ -44,7 +44,7 @@ class BenchmarkProgram:
         self.must(f"chmod 755 {self.directory}/benchmark_model", "preparing benchmark_model")
 
     def flags(self, model: Model) -> list[str]:
-        """What benchmark_model is told in any case; the model is copied there first."""
+        """The common flags of benchmark_model for a model, which is copied there first."""
         from edgeconv.tflite.flatbuffer import parse
 
         name = f"{sha256_file(model.file)}.tflite"
@@ -57,13 +57,13 @@ class BenchmarkProgram:
             "--use_xnnpack=true",
         ]
         data = model.file.read_bytes()
-        # Older programs do not know this flag, and need it as little.
+        # Older programs do not know this flag, and do not need it.
         if len(parse(data, where=str(model.file)).signatureDefs or ()) > 1:
             flags.append(f"--signature_to_run_for={model.signature}")
         return flags
 
     def command(self, flags: list[str]) -> str:
-        """What runs benchmark_model in a shell there."""
+        """The shell command there that runs benchmark_model."""
         return shlex.join([f"{self.directory}/benchmark_model", *flags]) + " 2>&1"
 
     def benchmark(self, flags: list[str], what: str) -> str:
@@ -73,27 +73,27 @@ class BenchmarkProgram:
         return log
 
     def must(self, script: str, what: str, *, allowance: Allowance | None = None) -> str:
-        """What a script there printed. Raises `ToolFailed` where it does not end with 0."""
-        code, said = self.device.shell(script, what, allowance or self._settings.allowance)
+        """What a script there printed. Raises `ToolFailed` where its exit code is not 0."""
+        code, output = self.device.shell(script, what, allowance or self._settings.allowance)
         if code:
-            raise ToolFailed(f"{what} ended with exit code {code}\n{complaints(said)}".rstrip())
-        return said
+            raise ToolFailed(f"{what} ended with exit code {code}\n{complaints(output)}".rstrip())
+        return output
 
     @contextlib.contextmanager
     def inputs_there(self, runs: list[dict[str, NDArray[np.generic]]]) -> Iterator[str]:
-        """A directory there with the inputs of each run, N/0, N/1 …; it is removed then."""
-        place = f"{self.directory}/inputs-{secrets.token_hex(4)}"
+        """A directory there with the inputs of each run, N/0, N/1 …, removed at the end."""
+        folder = f"{self.directory}/inputs-{secrets.token_hex(4)}"
         with tempfile.TemporaryDirectory(dir=self._settings.scratch) as name:
             scratch = Path(name)
             for index, run in enumerate(runs):
                 (scratch / "in" / str(index)).mkdir(parents=True)
                 for position, array in enumerate(run.values()):
                     array.tofile(scratch / "in" / str(index) / str(position))
-            self.device.push(scratch / "in", place)
+            self.device.push(scratch / "in", folder)
         try:
-            yield place
+            yield folder
         finally:
-            self.device.remove(place)
+            self.device.remove(folder)
 
 
 class BenchmarkSession:
@@ -107,31 +107,31 @@ class BenchmarkSession:
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Every output by name, over all samples. Raises `ToolFailed`."""
         runs = list(batches(raw(inputs, self._signature.inputs), self._batch))
-        given = []
+        outputs = []
         for start in range(0, len(runs), _BATCHES):
-            given += self._run(runs[start : start + _BATCHES])
-        return join_batches(given)
+            outputs += self._run(runs[start : start + _BATCHES])
+        return join_batches(outputs)
 
     def close(self) -> None:
-        """Nothing stays open: each batch has a process of its own."""
+        """Nothing is open: each batch has its own process."""
 
     def _run(
         self, runs: list[dict[str, NDArray[np.generic]]]
     ) -> list[dict[str, NDArray[np.generic]]]:
         program = self._program
         once = ["--warmup_runs=0", "--warmup_min_secs=0", "--num_runs=1", "--min_secs=0"]
-        with program.inputs_there(runs) as place:
-            script = [f"mkdir {place}/out"]
+        with program.inputs_there(runs) as folder:
+            script = [f"mkdir {folder}/out"]
             for index, run in enumerate(runs):
                 there = [
-                    *input_flags(run, f"{place}/{index}"),
-                    f"--output_filepath={place}/out/{index}",
+                    *input_flags(run, f"{folder}/{index}"),
+                    f"--output_filepath={folder}/out/{index}",
                 ]
                 script.append(program.command([*self._flags, *once, *there]) + " || exit 1")
             log = program.must("\n".join(script), self._what)
             with scratch_directory() as scratch:
                 here = scratch / "out"
-                program.device.pull(f"{place}/out", here)
+                program.device.pull(f"{folder}/out", here)
                 return [self._read(here / str(index), log) for index in range(len(runs))]
 
     def _read(self, file: Path, log: str) -> dict[str, NDArray[np.generic]]:
@@ -140,21 +140,21 @@ class BenchmarkSession:
 
         if not file.is_file():
             raise ToolFailed(
-                f"{self._what}: it wrote no outputs\n{complaints(log)}".rstrip(),
-                hint="a newer benchmark_model has --output_filepath",
+                f"{self._what}: benchmark_model wrote no outputs\n{complaints(log)}".rstrip(),
+                hint="use a newer benchmark_model, which has --output_filepath",
             )
-        data, given, at = file.read_bytes(), {}, 0
+        data, outputs, at = file.read_bytes(), {}, 0
         for spec, shape in zip(self._signature.outputs, self._shapes(len(data)), strict=True):
             dtype, count = np.dtype(spec.dtype), math.prod(shape)
             array = np.frombuffer(data, dtype, count, at).reshape(shape)
-            given[spec.name] = dequantized(array, spec)
+            outputs[spec.name] = dequantized(array, spec)
             at += array.nbytes
-        return given
+        return outputs
 
     def _shapes(self, size_bytes: int) -> list[tuple[int, ...]]:
-        """The shapes of the outputs, which have so many bytes together.
+        """The shapes of the outputs, of `size_bytes` together.
 
-        A file may say 1 for the batch of an output that grows with the batch of the inputs.
+        A file may have 1 for the batch of an output that grows with the batch of the inputs.
         """
         import numpy as np
 
@@ -162,8 +162,8 @@ class BenchmarkSession:
         for open_sizes in ((-1,), (-1, 1)):
             shapes = [
                 tuple(
-                    self._batch if not place and size in open_sizes else size
-                    for place, size in enumerate(spec.shape)
+                    self._batch if not axis and size in open_sizes else size
+                    for axis, size in enumerate(spec.shape)
                 )
                 for spec in outputs
             ]
@@ -174,7 +174,7 @@ class BenchmarkSession:
             if sum(sizes) == size_bytes and min(sizes) >= 0:
                 return shapes
         raise ToolFailed(
-            f"{self._what}: it wrote {size_bytes} bytes of outputs, which is not their size",
+            f"{self._what}: the {size_bytes} bytes that it wrote are not the outputs' size",
             hint="convert the model with fixed shapes",
         )
 
@@ -188,19 +188,19 @@ def runnable(model: Model) -> Signature:
     refuse_strings(model, signature, "benchmark_model")
     if any(not spec.shape for spec in signature.inputs):
         raise InputRefused(
-            f"{model.file}: benchmark_model takes no input without dimensions",
+            f"{model.file}: benchmark_model needs inputs with at least one dimension",
             hint="give the input a dimension of 1",
         )
     return signature
 
 
-def input_flags(inputs: dict[str, NDArray[np.generic]], place: str) -> list[str]:
-    """The flags for inputs whose files are 0, 1 … in `place`, in the order of the graph.
+def input_flags(inputs: dict[str, NDArray[np.generic]], folder: str) -> list[str]:
+    """The flags for inputs whose files are 0, 1 … in `folder`, in the order of the graph.
 
-    They need not have the names that they have in the model, which may have any character.
+    The inputs get other names here: the model's may have any character.
     """
     names = [f"input{index}" for index in range(len(inputs))]
-    files = (f"{name}:{place}/{index}" for index, name in enumerate(names))
+    files = (f"{name}:{folder}/{index}" for index, name in enumerate(names))
     shapes = (",".join(map(str, array.shape)) for array in inputs.values())
     return [
         f"--input_layer={','.join(names)}",

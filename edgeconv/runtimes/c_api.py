@@ -1,8 +1,8 @@
-"""LiteRT's C interface, as far as profiling a model needs it; for use in a child process.
+"""The part of LiteRT's C interface that profiling a model needs; for use in a child process.
 
-The wheel of ai-edge-litert has libLiteRt.so, which exports it, and no headers. Here are the
-prototypes of the functions used, held against version 2.3 by a test. Structures are only handed
-on and never looked into, because their layout changes between versions.
+The wheel of ai-edge-litert has libLiteRt.so, which exports it, and no headers. A test compares the
+functions used here with version 2.3. Structures are only passed on, because their layout changes
+between versions.
 """
 
 from __future__ import annotations
@@ -34,10 +34,7 @@ _NO_DESTRUCTOR = ctypes.CFUNCTYPE(None, _Handle)(lambda _: None)
 
 
 class Event(NamedTuple):
-    """An operator that ran: its name, the runtime's number for it, and microseconds.
-
-    The number is of the operator in the graph, or in the delegate where `delegated`.
-    """
+    """An operator that ran: its name, its number in the graph or delegate, and microseconds."""
 
     name: str
     number: int
@@ -46,14 +43,14 @@ class Event(NamedTuple):
 
 
 class ProfiledModel:
-    """A compiled model with buffers, ready to run. Raises `ToolFailed` where it is not taken.
+    """A compiled model with buffers, ready to run. Raises `ToolFailed` where it does not compile.
 
-    `path` is of a model with one signature and no open dimensions. `inputs` are by the
-    signature's names, in the tensors' own dtypes.
+    The model at `path` has one signature and no open dimensions. `inputs` are arrays of the
+    inputs' shapes by the signature's names, in the tensors' own dtypes.
     """
 
     def __init__(self, path: Path, inputs: Mapping[str, Array], threads: int) -> None:
-        self._library = _library()
+        self._library = ctypes.CDLL(str(library_path()))
         self._index = ctypes.c_size_t(0)
         self._kept: list[object] = []
         self._environment = self._new("LiteRtCreateEnvironment", 0, None)
@@ -79,7 +76,7 @@ class ProfiledModel:
         )
 
     def profiled_run(self) -> list[Event]:
-        """Run the model once, and say what ran, in order. Raises `ToolFailed`."""
+        """Run the model once; the operators that ran, in order. Raises `ToolFailed`."""
         self._call("LiteRtResetProfiler", self._profiler)
         self._call("LiteRtStartProfiler", self._profiler)
         self.run()
@@ -95,15 +92,15 @@ class ProfiledModel:
     def _compiled(self, model: ctypes.c_void_p, threads: int) -> ctypes.c_void_p:
         options = self._new("LiteRtCreateOptions")
         self._call("LiteRtSetOptionsHardwareAccelerators", options, _CPU)
-        for name, said in (
+        for name, content in (
             ("runtime_options_string", "enable_profiling = true\n"),
             ("xnnpack", f"num_threads = {threads}\n"),
         ):
-            text = ctypes.create_string_buffer(said.encode())
+            text = ctypes.create_string_buffer(content.encode())
             self._kept.append(text)
             pointer = ctypes.cast(text, _Handle)
-            one = self._new("LiteRtCreateOpaqueOptions", name.encode(), pointer, _NO_DESTRUCTOR)
-            self._call("LiteRtAddOpaqueOptions", options, one)
+            opaque = self._new("LiteRtCreateOpaqueOptions", name.encode(), pointer, _NO_DESTRUCTOR)
+            self._call("LiteRtAddOpaqueOptions", options, opaque)
         return self._new("LiteRtCreateCompiledModel", self._environment, model, options)
 
     def _buffers(self, signature: ctypes.c_void_p, side: str) -> ctypes.Array[ctypes.c_void_p]:
@@ -113,12 +110,12 @@ class ProfiledModel:
         return (_Handle * len(buffers))(*[buffer.value for buffer in buffers])
 
     def _buffer(self, signature: ctypes.c_void_p, side: str, number: int) -> ctypes.c_void_p:
-        place = ctypes.c_size_t(number)
-        tensor = self._new(f"LiteRtGetSignature{side}TensorByIndex", signature, place)
+        index = ctypes.c_size_t(number)
+        tensor = self._new(f"LiteRtGetSignature{side}TensorByIndex", signature, index)
         kind = ctypes.create_string_buffer(_STRUCTURE_BYTES)
         self._call("LiteRtGetRankedTensorType", tensor, kind)
         needs = self._new(
-            f"LiteRtGetCompiledModel{side}BufferRequirements", self._model, self._index, place
+            f"LiteRtGetCompiledModel{side}BufferRequirements", self._model, self._index, index
         )
         name = "LiteRtCreateManagedTensorBufferFromRequirements"
         return self._new(name, self._environment, kind, needs)
@@ -134,14 +131,16 @@ class ProfiledModel:
         self._call("LiteRtGetTensorBufferHostMemory", buffer, ctypes.byref(memory))
         content = np.ascontiguousarray(value).tobytes()
         if len(content) > size.value or not memory.value:
-            raise ToolFailed(f"an input of {len(content)} bytes does not fit the model's")
+            raise ToolFailed(
+                f"an input has {len(content)} bytes, which do not fit the model's buffer"
+            )
         ctypes.memmove(memory, content, len(content))
 
     def _new(self, function: str, *arguments: object) -> ctypes.c_void_p:
-        """What `function` gives through its last argument."""
-        made = _Handle()
-        self._call(function, *arguments, ctypes.byref(made))
-        return made
+        """What `function` returns through its last argument."""
+        handle = _Handle()
+        self._call(function, *arguments, ctypes.byref(handle))
+        return handle
 
     def _call(self, function: str, *arguments: object) -> None:
         try:
@@ -152,26 +151,22 @@ class ProfiledModel:
             raise ToolFailed(f"{function} failed with status {status}")
 
 
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(str(library_path()))
-
-
 def library_path() -> Path:
-    """The shared library in the package ai_edge_litert. Raises `ToolFailed` where it is not."""
-    found = find_spec("ai_edge_litert")
-    folders = (found.submodule_search_locations or []) if found else []
+    """The shared library in the package ai_edge_litert. Raises `ToolFailed` without one."""
+    spec = find_spec("ai_edge_litert")
+    folders = (spec.submodule_search_locations or []) if spec else []
     for folder in folders:
         for name in ("libLiteRt.so", "libLiteRt.dylib"):
             if Path(folder, name).is_file():
                 return Path(folder, name)
-    raise ToolFailed("LiteRT's library is not in the package ai_edge_litert")
+    raise ToolFailed("the package ai_edge_litert has no shared library of LiteRT")
 
 
 def _operator_events(raw: NDArray[np.uint8], count: int) -> list[Event]:
-    """The events that are operators, of the structures that the library wrote one by one.
+    """The events that are operators, of the `count` structures that the library wrote.
 
     Each begins with the name, the type, the start and the microseconds, and ends with two
-    numbers and the source; how long it is between them is seen from how much was written.
+    numbers and the source. Its size follows from the number of bytes written.
     """
     written = int(np.flatnonzero(raw != _UNTOUCHED)[-1]) + 1
     # The last field is an enumeration of 4 bytes, after which the next structure is aligned.

@@ -1,7 +1,7 @@
 """The texts that name a runtime: of `--runtime` and of `--target-runtime`.
 
-A target runtime is `litert`, `litert==2.1.0` or `tflite-runtime==2.14.0`. PLACE of `--runtime
-NAME:PLACE` may end in options: `host?key=value&key=value`.
+A target runtime is `litert`, `litert==2.1.0` or `tflite-runtime==2.14.0`. The location in
+`--runtime NAME:LOCATION` may end in options: `host?key=value&key=value`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
 
 
 def parse_choice(text: str) -> RuntimeChoice:
-    """What NAME, NAME==VERSION or NAME:PLACE says.
-
-    Raises `UsageError` for an unknown name, or for nothing behind the sign.
-    """
-    is_place = ":" in text and not text.partition(":")[0].count("==")
-    name, sign, rest = (part.strip() for part in text.partition(":" if is_place else "=="))
+    """The choice in NAME, NAME==VERSION or NAME:LOCATION. Raises `UsageError`."""
+    is_location = ":" in text and not text.partition(":")[0].count("==")
+    name, sign, rest = (part.strip() for part in text.partition(":" if is_location else "=="))
     runtime_module(name)
     if sign and not rest:
         raise UsageError(
-            f"runtime {text!r} has nothing behind {sign}", hint=f"{name}, or {name}{sign}SOMETHING"
+            f"runtime {text!r} has nothing after {sign}", hint=f"{name}, or {name}{sign}SOMETHING"
         )
     return (
-        RuntimeChoice(name=name, place=rest) if is_place else RuntimeChoice(name=name, version=rest)
+        RuntimeChoice(name=name, location=rest)
+        if is_location
+        else RuntimeChoice(name=name, version=rest)
     )
 
 
@@ -47,20 +46,20 @@ def choice_text(choice: RuntimeChoice) -> str:
     """The text that `parse_choice` reads back as `choice`."""
     if choice.version:
         return f"{choice.name}=={choice.version}"
-    return f"{choice.name}:{choice.place}" if choice.place else choice.name
+    return f"{choice.name}:{choice.location}" if choice.location else choice.name
 
 
 def runs_here_alone(text: str) -> bool:
     """Whether a runtime runs on this machine, from edgeconv's own environments.
 
-    Others are for a person to choose: they reach other machines, or start programs. Raises as
+    Only a user may choose the others, which reach other machines or start programs. Raises as
     `parse_choice`.
     """
     return getattr(runtime_module(parse_choice(text).name), "RUNS_HERE_ALONE", False)
 
 
 def files_named(text: str) -> tuple[str, ...]:
-    """The files that say what a runtime starts. Raises as `parse_choice`."""
+    """The files that decide which programs a runtime starts. Raises as `parse_choice`."""
     choice = parse_choice(text)
     named = getattr(runtime_module(choice.name), "files_named", None)
     return tuple(named(choice)) if named else ()
@@ -69,16 +68,16 @@ def files_named(text: str) -> tuple[str, ...]:
 def open_runtime(
     choice: RuntimeChoice, settings: RuntimeSettings
 ) -> AbstractContextManager[Runtime]:
-    """The runtime, opened and let go of by its own module. Raises as that does."""
+    """The runtime, opened and closed by its module. Raises as that does."""
     module = runtime_module(choice.name)
     return cast("AbstractContextManager[Runtime]", module.open_runtime(choice, settings))
 
 
-def split_place(choice: RuntimeChoice, known: Collection[str]) -> tuple[str, Mapping[str, str]]:
-    """The place alone, and its options. Raises `UsageError` for an option that is not `known`."""
-    place, mark, text = choice.place.partition("?")
+def split_location(choice: RuntimeChoice, known: Collection[str]) -> tuple[str, Mapping[str, str]]:
+    """The location alone, and its options. Raises `UsageError` for an option not in `known`."""
+    location, mark, text = choice.location.partition("?")
     if not mark:
-        return place, {}
+        return location, {}
     options = {}
     for part in text.split("&"):
         name, equals, value = part.partition("=")
@@ -87,24 +86,23 @@ def split_place(choice: RuntimeChoice, known: Collection[str]) -> tuple[str, Map
         if not equals or not value:
             raise UsageError(
                 f"the runtime's option {name!r} has no value",
-                hint=f"as in {choice.name}:{place}?{name}=VALUE",
+                hint=f"as in {choice.name}:{location}?{name}=VALUE",
             )
         options[name] = value
-    return place, options
+    return location, options
 
 
 def refuse_version(choice: RuntimeChoice) -> None:
-    """Raise `UsageError` where a version is asked for that cannot be chosen."""
+    """Raise `UsageError` for a choice with a version, of a runtime without versions."""
     if choice.version:
         raise UsageError(
-            f"the runtime {choice.name} has no versions to choose from, and {choice.version!r} "
-            "was asked for",
-            hint=f"--runtime {choice.name}, without ==",
+            f"the runtime {choice.name} has no versions to choose from: =={choice.version}",
+            hint=f"remove =={choice.version}",
         )
 
 
 def parse_target_runtime(text: str) -> TargetRuntime:
-    """The runtime that `text` names. Raises `UsageError` for another name or a bad version."""
+    """The runtime that `text` names. Raises `UsageError` for an unknown name or a bad version."""
     name, separator, version = (part.strip() for part in text.partition("=="))
     if name not in _DEFAULT_VERSION:
         raise unknown_name("target runtime", name, _DEFAULT_VERSION)

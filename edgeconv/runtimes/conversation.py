@@ -1,6 +1,6 @@
-"""Talking with runner.py in a supervised process: here, in another Python, or behind ssh.
+"""Requests to runner.py in a supervised process: here, in another Python, or behind ssh.
 
-The protocol is in the docstring of runner.py.
+Its docstring has the protocol.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgeconv.processes.sandbox import Access
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child
 from edgeconv.runtimes.interface import Timed
-from edgeconv.types import Accelerator, Allowance
+from edgeconv.types import Accelerator, Allowance, Environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,17 +30,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays, Model
-    from edgeconv.types import Environment, Timing
+    from edgeconv.types import Timing
 
 Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow", "LiteRT.js"]
 
-_GREETING = b"edgeconv runner 1\n"
-# Where an array begins in shared memory: as a processor likes it.
+# Arrays in shared memory begin at multiples of it.
 _ALIGNMENT = 64
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a runner says of its machine, and of the runtime there, which may be in a browser."""
+    """A runner's machine, and the runtime there, which may be in a browser."""
 
     runtime: str
     version: str
@@ -52,10 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     numpy: str
     browser: str = ""
 
-    def environment(self, place: str = "") -> Environment:
-        """The environment that measurements made there belong to."""
-        from edgeconv.types import Environment
-
+    def environment(self, location: str = "") -> Environment:
+        """The environment of measurements there."""
         return Environment(
             machine=self.machine,
             cpu=self.cpu,
@@ -63,17 +60,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             system=self.system,
             python=self.python,
             tools={self.runtime.replace("_", "-"): self.version, "numpy": self.numpy},
-            host=place,
+            host=location,
         )
 
 
 class Runner(msgspec.Struct, frozen=True, kw_only=True):
-    """How to start a serving runner.py, and what it is to run models with.
+    """How to start a runner.py, and the settings that it runs models with.
 
-    `command` ends in "runner.py". Files of models are named as they are called there.
-    `label` names the place in errors. One that `shares` memory runs on this machine, and gets
-    its arrays through that where the system has it. `access` is what its process may touch beyond
-    the model.
+    Paths of models are those on its machine. `label` names it in errors. One that `shares` memory
+    runs on this machine, and gets its arrays that way where the system has it. `access` is what its
+    process may touch in addition to the model.
     """
 
     command: tuple[str, ...]
@@ -87,18 +83,18 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     shares: bool = False
 
     def facts(self) -> Facts:
-        """What the machine is. Raises `ToolFailed` where no runtime is to be had there."""
+        """What the machine is. Raises `ToolFailed` where it does not have the runtime."""
         with self._open(f"the runtime in {self.label}", self.access) as talk:
-            said, _ = talk.ask({"do": "facts", "runtime": self.package})
-        return msgspec.convert(said, Facts)
+            answer, _ = talk.ask({"do": "facts", "runtime": self.package})
+        return msgspec.convert(answer, Facts)
 
     def time(self, file: str, model: Model, inputs: Arrays, timing: Timing) -> Timed:
-        """Time a model on its first batch of `inputs` in a fresh process. Raises `ToolFailed`."""
+        """Time a model on its first batch of `inputs` in a new process. Raises `ToolFailed`."""
         batch = {name: array[: model.batch] for name, array in inputs.items()}
         request = {**self.request("time", file, model), **msgspec.structs.asdict(timing)}
         with self.opened(model) as talk:
-            said, _ = talk.ask(request, batch)
-        return msgspec.convert(said, Timed)
+            answer, _ = talk.ask(request, batch)
+        return msgspec.convert(answer, Timed)
 
     def start(self, file: str, model: Model) -> RunnerSession:
         """Load a model to stay. Raises `ToolFailed`."""
@@ -109,7 +105,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
         return RunnerSession(talk, self.package)
 
     def opened(self, model: Model, *reads: Path) -> Conversation:
-        """A runner's process for a model, which may read that and these files."""
+        """A runner's process for a model, which may read it and these files."""
         access = self.access.reading(model.file.absolute(), *reads)
         return self._open(f"running {model.file.name} in {self.label}", access)
 
@@ -118,7 +114,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
         session.talk.ask(self.request("load", file, model))
 
     def request(self, do: Literal["load", "time"], file: str, model: Model) -> dict[str, Any]:
-        """The request to load a model, which is called `file` there, or to time it."""
+        """The request to load or time a model, whose path there is `file`."""
         return {
             "do": do,
             "runtime": self.package,
@@ -141,7 +137,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerSession:
-    """A model loaded in a runner that stays; a `Session`."""
+    """A model that stays loaded in a runner; a `RuntimeSession`."""
 
     def __init__(self, talk: Conversation, package: str) -> None:
         self.talk = talk
@@ -156,17 +152,17 @@ class RunnerSession:
         self.talk.close()
 
 
-def failed(what: str, error: str) -> ToolFailed:
-    """The error for what a runtime said when it failed."""
+def _failure(what: str, error: str) -> ToolFailed:
+    """The error for the text of a runtime that failed."""
     unresolved = re.search(r"unresolved custom op: ([\w-]+)", error)
     cause = Cause(operators=(unresolved[1],)) if unresolved else Cause()
     return ToolFailed(f"{what} failed: {error}", cause=cause)
 
 
 class Conversation(Talk):
-    """A serving runner.py at work, asked one thing after the other.
+    """A running runner.py, which gets one request after another.
 
-    Each question may take as long as the allowance says.
+    Each request may take the time of the allowance.
     """
 
     def __init__(
@@ -189,7 +185,7 @@ class Conversation(Talk):
             talks=True,
             shares=(self._memory.file,) if self._memory else (),
         )
-        super().__init__(child, greeting=_GREETING)
+        super().__init__(child, greeting=b"edgeconv runner 1\n")
 
     def close(self) -> None:
         """End the process."""
@@ -201,36 +197,30 @@ class Conversation(Talk):
     def ask(
         self, request: dict[str, Any], arrays: Arrays | None = None
     ) -> tuple[dict[str, Any], dict[str, NDArray[np.generic]]]:
-        """The answer to a request, and its arrays.
-
-        Raises `ToolFailed` where the runner says that it failed, or does not live to say so.
-        """
+        """The answer to a request, and its arrays. Raises `ToolFailed` where the runner fails."""
         self.tell(request, arrays)
         return self.hear()
 
     def hear(self) -> tuple[dict[str, Any], dict[str, NDArray[np.generic]]]:
-        """The answer to the oldest request that has none yet. Raises as `ask` does."""
+        """The answer to the oldest open request. Raises as `ask` does."""
         with self.waited_for():
-            said = msgspec.json.decode(self.line())
-            given = {name: self._array(*what) for name, *what in said.get("arrays", ())}
-        if error := said.get("error"):
-            raise failed(f"{self.label} {said.get('version', '')}", error)
-        return said, given
+            answer = msgspec.json.decode(self.line())
+            arrays = {name: self._array(*what) for name, *what in answer.get("arrays", ())}
+        if error := answer.get("error"):
+            raise _failure(f"{self.label} {answer.get('version', '')}", error)
+        return answer, arrays
 
     def tell(self, request: dict[str, Any], arrays: Arrays | None = None) -> None:
-        """Send a request. Raises `ToolFailed` where the runner does not live to take it."""
-        with self.waited_for():
-            self._send(request, arrays or {})
-
-    def _send(self, request: dict[str, Any], arrays: Arrays) -> None:
+        """Send a request. Raises `ToolFailed` where the runner has ended."""
         from edgeconv.runtimes.runner import message_parts
 
-        if self._memory is not None and arrays:
-            request = {**request, "shared": self._memory.put(arrays)}
-            self.write(next(message_parts(request, dict(arrays))))
-            return
-        for piece in message_parts(request, dict(arrays)):
-            self.write(piece)
+        with self.waited_for():
+            if self._memory is not None and arrays:
+                request = {**request, "shared": self._memory.put(arrays)}
+                self.write(next(message_parts(request, dict(arrays))))
+            else:
+                for part in message_parts(request, dict(arrays or {})):
+                    self.write(part)
 
     def _array(self, dtype: str, shape: list[int]) -> NDArray[np.generic]:
         import numpy as np
@@ -241,7 +231,7 @@ class Conversation(Talk):
 
 
 class SharedMemory:
-    """A file without a name that holds the arrays of a request, grown as they grow."""
+    """An unnamed file in memory for the arrays of a request, which grows with them."""
 
     def __init__(self) -> None:
         self.file = os.memfd_create("edgeconv")
@@ -253,21 +243,21 @@ class SharedMemory:
         return sys.platform == "linux" and hasattr(os, "memfd_create")
 
     def put(self, arrays: Arrays) -> dict[str, Any]:
-        """Lay the arrays into it, and say where: what a request has as "shared"."""
+        """Write the arrays into it; returns the value of "shared" in a request."""
         import numpy as np
 
-        places, end = [], 0
+        offsets, end = [], 0
         for array in arrays.values():
-            places.append(end)
+            offsets.append(end)
             end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
         memory = self._at_least(max(end, 1))
-        for place, array in zip(places, arrays.values(), strict=True):
-            into = np.frombuffer(memory, array.dtype, array.size, place)
+        for offset, array in zip(offsets, arrays.values(), strict=True):
+            into = np.frombuffer(memory, array.dtype, array.size, offset)
             into.reshape(array.shape)[...] = array
-        return {"file": self.file, "bytes": len(memory), "at": places}
+        return {"file": self.file, "bytes": len(memory), "at": offsets}
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the file."""
         os.close(self.file)
 
     def _at_least(self, size: int) -> mmap.mmap:

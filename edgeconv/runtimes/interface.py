@@ -1,14 +1,14 @@
-"""What every runtime is to `bench`.
+"""The interface of a runtime.
 
-Each is a module of `edgeconv.plugins.RUNTIMES` with one function:
+Each runtime is a module of `edgeconv.plugins.RUNTIMES` with one function:
 
     open_runtime(choice, settings) -> AbstractContextManager[Runtime]
 
-It finds the device, the browser or the Python, sees that a model runs there at all, and lets
-go of it at the end. It raises `UsageError` for a choice that cannot be, and `ToolFailed` where
-the place does not answer; both say what to do next. With `RUNS_HERE_ALONE = True` it runs on this
-machine, from edgeconv's own environments, so that a project may choose it; else
-`files_named(choice)`, where there is one, gives the files that say what it starts.
+It finds the device, the browser or the Python, checks that a model runs there, and closes it at the
+end. It raises `UsageError` for an impossible choice, and `ToolFailed` where the runtime does not
+answer. With `RUNS_HERE_ALONE = True` it runs on this machine, from edgeconv's own environments, and
+a project may choose it. Otherwise `files_named(choice)`, where there is one, gives the files that
+decide which programs it starts.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 class RuntimeChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--runtime` says: NAME, NAME==VERSION or NAME:PLACE."""
+    """The value of `--runtime`: NAME, NAME==VERSION or NAME:LOCATION."""
 
     name: str
     version: str = ""
-    place: str = ""
+    location: str = ""
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that runtimes can be told beside the choice; each takes what it knows.
+    """The settings of all runtimes; each uses those that apply to it.
 
-    `python` is the Python that has the runtime, here or on the other machine, "" for the usual
-    one. `binary` is the benchmark_model that is put on a device. `reads` are the directories of
-    models that a process here is to load one after the other.
+    `python` is the Python that has the runtime, here or on the other machine, "" for the default.
+    `binary` is the benchmark_model for a device. `reads` are directories of models that a process
+    here loads one after another.
     """
 
     scratch: Path
@@ -67,12 +67,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process said of one model; times in microseconds.
+    """The times of one model in one process, in microseconds.
 
-    `runtime` and `version` are what the runtime calls itself. `warmup` is how many invokes were
-    needed until the times were stable, None where the runtime does not say. `memory_bytes` is
-    the growth of the peak resident set from just before the model was loaded. `log` is what the
-    process printed, where that is worth keeping.
+    `runtime` and `version` are the runtime's own names. `warmup` is the number of invokes until the
+    times were stable, None where it is unknown. `memory_bytes` is the growth of the peak resident
+    set from just before the model was loaded. `log` is what the process printed, where it is kept.
     """
 
     runtime: str
@@ -86,13 +85,13 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimeSession(Protocol):
-    """A model loaded in a process that stays, for its outputs."""
+    """A model that stays loaded in a process, for its outputs."""
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Every output by name, (n, *shape), of samples (n, *sample_shape) by input.
 
-        n is a multiple of the model's batch. Floats go in and come out where the model is
-        quantised. Raises `ToolFailed` where the model, its process or its place fails.
+        n is a multiple of the model's batch. Quantized inputs and outputs are float32. Raises
+        `ToolFailed` where the model, its process or its machine fails.
         """
         ...
 
@@ -102,14 +101,14 @@ class RuntimeSession(Protocol):
 
 
 class Runtime(Protocol):
-    """A place where models run, opened."""
+    """An opened runtime."""
 
     environment: Environment
-    # How many sessions may work at the same time; 0 where there are no outputs to be had.
+    # How many sessions may work at the same time; 0 where it gives no outputs.
     sessions: int
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
-        """Time the model on its first batch of `inputs` in a fresh process. `ToolFailed`."""
+        """Time the model on its first batch of `inputs` in a new process. Raises `ToolFailed`."""
         ...
 
     def start(self, model: Model) -> RuntimeSession:

@@ -1,4 +1,4 @@
-"""Which Pythons this machine has to make an environment with."""
+"""The Pythons of this machine that can make an environment."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.errors import ToolFailed
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.workers import Child
+from edgeconv.processes.workers import run_program
 from edgeconv.store import scratch_directory
-from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 Version = tuple[int, int]
 
 _TRY_TIMEOUT_S = 30.0
-# ensurepip is what Debian keeps in a package of its own; without it venv fails half-way.
+# Debian has ensurepip in another package; without it venv fails half-way.
 _TRY = (
     "import ensurepip, venv, sys;"
     "print('edgeconv', sys.implementation.name, *sys.version_info[:2], sys.maxsize > 2**32)"
@@ -39,9 +36,9 @@ def preferred(versions: Sequence[Version]) -> list[Version]:
 
 
 def interpreters(versions: Sequence[Version]) -> Iterator[Interpreter]:
-    """A CPython of each of `versions` that is here, the present one first.
+    """A CPython of each of `versions` on this machine, the present one first.
 
-    Each was run: a name on the PATH may be a shim with nothing behind it.
+    Each was run: a name on the PATH may be a shim without a Python.
     """
     for version in preferred(versions):
         works = (path for path in _candidates(version) if _works(path, version))
@@ -60,16 +57,8 @@ def _candidates(version: Version) -> Iterator[str]:
 
 
 def _works(path: str, version: Version) -> bool:
-    allowance = Allowance(timeout_s=_TRY_TIMEOUT_S)
     with scratch_directory() as scratch:
         command = [path, "-I", "-c", _TRY]
-        try:
-            access = Access(profile="programs")
-            with Child(
-                command, label=path, cwd=scratch, access=access, allowance=allowance
-            ) as child:
-                child.wait()
-                said = child.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        except ToolFailed:
-            return False
-    return "edgeconv cpython {} {} True".format(*version) in said
+        output, failure = run_program(command, label=path, cwd=scratch, timeout_s=_TRY_TIMEOUT_S)
+    wanted_line = "edgeconv cpython {} {} True".format(*version)
+    return failure is None and wanted_line in output.splitlines()

@@ -1,9 +1,9 @@
-"""Environments for runtimes that cannot live in this one, made on demand and kept.
+"""Environments for runtimes that cannot be installed in this one, made on demand and kept.
 
-Such a runtime has a Python and a numpy of its own: tflite-runtime has wheels for CPython 3.9
-to 3.11, and needs numpy 1. An environment is a directory of the user's cache. It counts as
-made once its ready.json is there, which is written last and seals every file; what has none, or
-was changed since, is made anew.
+Such a runtime needs its own Python and numpy: tflite-runtime has wheels for CPython 3.9 to 3.11,
+and needs numpy 1. An environment is a directory of the user's cache. It is complete once it has a
+ready.json, which is written last and seals every file. One without it, or changed since, is made
+again.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.errors import OutputRefused, PackageMissing, ToolFailed, UsageError
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.workers import Child
+from edgeconv.processes.workers import run_program
 from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import RuntimePython, start_run
@@ -36,13 +35,13 @@ if TYPE_CHECKING:
 
 _INSTALL_TIMEOUT_S = 900.0
 _PROBE_TIMEOUT_S = 120.0
-# What pip says where it has nothing for this Python, and perhaps something for another.
 _MARKER, _VENV = "ready.json", "venv"
+# pip prints it where it has no wheel for this Python; it may have one for another.
 _NO_WHEEL = "No matching distribution found"
 
 
 class InstalledRuntime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """ready.json: what is really in an environment, and the seconds that making it took."""
+    """ready.json: what an environment contains, and the seconds that making it took."""
 
     runtime: str
     python: str
@@ -50,10 +49,10 @@ class InstalledRuntime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     seconds: float
 
 
-class _Distribution(NamedTuple):
+class _RuntimePackage(NamedTuple):
     """A runtime's package in Python and for pip, and the Pythons that it has wheels for.
 
-    The versions that begin with `numpy_1` were built for numpy 1, and die with a newer one.
+    Versions that begin with `numpy_1` were built for numpy 1, and crash with a newer one.
     """
 
     package: Package
@@ -63,12 +62,12 @@ class _Distribution(NamedTuple):
 
 
 _KINDS = {
-    "tflite-runtime": _Distribution(
+    "tflite-runtime": _RuntimePackage(
         "tflite_runtime", "tflite-runtime", "", ((3, 11), (3, 10), (3, 9))
     ),
     # Built for numpy 1, as all of TensorFlow before 2.18 was.
-    "tensorflow": _Distribution("tensorflow", "tensorflow", "2.1", ((3, 11), (3, 10), (3, 9))),
-    "litert": _Distribution(
+    "tensorflow": _RuntimePackage("tensorflow", "tensorflow", "2.1", ((3, 11), (3, 10), (3, 9))),
+    "litert": _RuntimePackage(
         "ai_edge_litert",
         "ai-edge-litert",
         "1.0.",
@@ -78,14 +77,14 @@ _KINDS = {
 
 
 class _RuntimeEnvironment(NamedTuple):
-    """One environment, made or not: `directory` and all that is in it."""
+    """One environment, made or not, in `directory`."""
 
     runtime: TargetRuntime
     python: Version
     directory: Path
 
     @property
-    def kind(self) -> _Distribution:
+    def kind(self) -> _RuntimePackage:
         return _KINDS[self.runtime.name]
 
     @property
@@ -95,9 +94,9 @@ class _RuntimeEnvironment(NamedTuple):
         )
 
     def ready(self) -> InstalledRuntime | None:
-        """What is in it, None where it is not complete, or its Python has gone since."""
-        found = _ready(self.directory)
-        return found if Path(self.target.python).exists() else None
+        """Its contents, None where it is not complete or its Python was removed since."""
+        installed = _ready(self.directory)
+        return installed if Path(self.target.python).exists() else None
 
     def complete(self, ready: InstalledRuntime) -> None:
         marker = self.directory / _MARKER
@@ -107,31 +106,31 @@ class _RuntimeEnvironment(NamedTuple):
 def isolated_target(
     runtime: TargetRuntime, on_progress: Callable[[str], None] = lambda _: None
 ) -> RuntimePython:
-    """Where `runtime` is, made first if need be; a process of it has run a model.
+    """The Python that has `runtime`, made first if need be; the runtime has run a model there.
 
-    For LiteRT as it is installed here that is the present Python. One that is there already
-    is found without starting a process. `on_progress` is told what takes time, and how long
-    it took. Raises `UsageError` where no Python here can have it, `ToolFailed` where it
-    cannot be installed or does not run, `OutputRefused` where the cache cannot be written.
+    For LiteRT of the installed version that is the present Python. A complete environment is found
+    without starting a process. Raises `UsageError` where no Python of this machine can have the
+    runtime, `ToolFailed` where it cannot be installed or does not run, and `OutputRefused` where
+    the cache cannot be written.
     """
     kind = _KINDS[runtime.name]
     if runtime.name == "litert" and runtime.version in ("", metadata.version(kind.distribution)):
         return RuntimePython()
     environments = [_environment(runtime, python) for python in preferred(kind.pythons)]
-    made = next((each for each in environments if each.ready()), None)
-    return made.target if made else _made_by_any(runtime, on_progress)
+    ready = next((each for each in environments if each.ready()), None)
+    return ready.target if ready else _made_by_any(runtime, on_progress)
 
 
 def installed(target: RuntimePython) -> InstalledRuntime | None:
-    """What is in the environment of a `target` that was made here, None for any other Python."""
+    """The contents of the environment of a `target` made here, None for any other Python."""
     return _ready(Path(target.python).parents[2])
 
 
 def _ready(directory: Path) -> InstalledRuntime | None:
-    """What is in an environment that is as it was made here: else it could run anything."""
-    found = sealed_directory(directory / _VENV, directory / _MARKER)
+    """The contents of an environment that is unchanged since it was made here."""
+    marker = sealed_directory(directory / _VENV, directory / _MARKER)
     try:
-        return msgspec.json.decode(found, type=InstalledRuntime) if found else None
+        return msgspec.json.decode(marker, type=InstalledRuntime) if marker else None
     except msgspec.DecodeError:
         return None
 
@@ -155,7 +154,7 @@ def _no_python(runtime: TargetRuntime) -> UsageError:
     names = ", ".join("{}.{}".format(*python) for python in _KINDS[runtime.name].pythons)
     return UsageError(
         f"{runtime_text(runtime)} needs a 64-bit CPython with venv and pip, one of {names}; "
-        "the present Python is none, and no python3.N on the PATH is a working one",
+        "neither the present Python nor a python3.N on the PATH is one that works",
         hint="install one, such as python3.11 and python3.11-venv, or use the runtime litert",
     )
 
@@ -177,7 +176,7 @@ def _make(
     environment: _RuntimeEnvironment, interpreter: Interpreter, on_progress: Callable[[str], None]
 ) -> None:
     what = f"{runtime_text(environment.runtime)} for Python {'{}.{}'.format(*environment.python)}"
-    on_progress(f"installing {what} in an environment of its own, this once")
+    on_progress(f"installing {what} in its own environment, once")
     started = time.monotonic()
     with contextlib.ExitStack() as unless_complete:
         unless_complete.callback(shutil.rmtree, environment.directory, ignore_errors=True)
@@ -202,7 +201,7 @@ def _make_directory(directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputRefused(
-            f"cannot make {directory}: {error.strerror}",
+            f"cannot create {directory}: {error.strerror}",
             hint="set EDGECONV_CACHE_DIR to a writable directory",
         ) from error
 
@@ -210,46 +209,39 @@ def _make_directory(directory: Path) -> None:
 def _install(environment: _RuntimeEnvironment, interpreter: Interpreter, what: str) -> None:
     kind, python = environment.kind, environment.target.python
     venv = str(environment.directory / _VENV)
-    wanted = [f"{kind.distribution}=={environment.runtime.version}"]
+    requirements = [f"{kind.distribution}=={environment.runtime.version}"]
     if environment.runtime.version.startswith(kind.numpy_1):
-        wanted.append("numpy<2")
+        requirements.append("numpy<2")
     pip = [
         *("-m", "pip", "install", "--only-binary", ":all:", "--progress-bar", "off"),
-        *("--no-input", "--disable-pip-version-check", *wanted),
+        *("--no-input", "--disable-pip-version-check", *requirements),
     ]
     hint = (
-        f"see that the version exists for Python {'{}.{}'.format(*environment.python)}, and that "
-        "pip reaches its package index from here"
+        f"check that the version exists for Python {'{}.{}'.format(*environment.python)}, and that "
+        "pip reaches its package index"
     )
     _run(environment, [interpreter.path, "-I", "-m", "venv", venv], f"installing {what}", hint)
     _run(environment, [python, "-I", *pip], f"installing {what}", hint)
 
 
 def _run(environment: _RuntimeEnvironment, command: Sequence[str], label: str, hint: str) -> None:
-    allowance = Allowance(timeout_s=_INSTALL_TIMEOUT_S)
-    # What a user has set for pip elsewhere would put the packages beside the environment.
-    variables = {"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": ""}
-    child = Child(
+    output, failure = run_program(
         command,
         label=label,
         cwd=environment.directory,
-        access=Access(profile="programs"),
-        allowance=allowance,
-        environment=variables,
+        timeout_s=_INSTALL_TIMEOUT_S,
+        # A user's own settings of pip would put the packages outside of the environment.
+        environment={"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": ""},
     )
-    with child:
-        try:
-            child.wait()
-        except ToolFailed as error:
-            said = child.log.read_text(encoding="utf-8", errors="replace")
-            kind = PackageMissing if _NO_WHEEL in said else ToolFailed
-            raise kind(error.message, hint=hint) from error
+    if failure is not None:
+        error_type = PackageMissing if _NO_WHEEL in output else ToolFailed
+        raise error_type(failure.message, hint=hint) from failure
 
 
 def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
-    """Run a model there: a runtime with the wrong numpy imports well, and dies at a model.
+    """Run a model there, and return the runtime's name. Raises `ToolFailed`.
 
-    Returns what the runtime calls itself. Raises `ToolFailed`.
+    A runtime with the wrong numpy can be imported, and crashes with a model.
     """
     import numpy as np
 
@@ -260,16 +252,16 @@ def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
     values = np.array([[-3.0, 2.5]], np.float32)
     write_samples(Samples({"x": values}, None, "probe"), samples)
     allowance = Allowance(timeout_s=_PROBE_TIMEOUT_S)
-    hint = "choose another version; this one does not work on this machine"
+    hint = "choose another version: this one does not work on this machine"
     with start_run(
         model, samples, scratch=scratch, signature=None, target=target, allowance=allowance
     ) as running:
         try:
             run = running.result()
         except ToolFailed as error:
-            raise ToolFailed(f"{what} runs no model: {error.message}", hint=hint) from error
+            raise ToolFailed(f"{what} cannot run a model: {error.message}", hint=hint) from error
         if not np.array_equal(run.outputs["y"], [[0.0, 2.5]]):
-            raise ToolFailed(f"{what} computes a RELU wrongly", hint=hint)
+            raise ToolFailed(f"{what} computes a wrong RELU", hint=hint)
     return f"{run.runtime} {run.version}"
 
 
@@ -293,10 +285,10 @@ def relu_model() -> bytes:
 
 
 def _packages(environment: _RuntimeEnvironment) -> dict[str, str]:
-    wanted = {environment.kind.distribution, "numpy"}
+    names = {environment.kind.distribution, "numpy"}
     places = (environment.directory / _VENV / "lib").glob("python*/site-packages")
-    found = metadata.distributions(path=[str(place) for place in places])
-    return {d.metadata["Name"]: d.version for d in found if d.metadata["Name"] in wanted}
+    installed = metadata.distributions(path=[str(path) for path in places])
+    return {d.metadata["Name"]: d.version for d in installed if d.metadata["Name"] in names}
 
 
 def _python_version(environment: _RuntimeEnvironment) -> str:

@@ -1,4 +1,4 @@
-"""Run the one-file runner in supervised children, in this environment or another's Python."""
+"""Run the one-file runner in supervised children, in this Python or another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNNER = Path(__file__).with_name("runner.py")
 
 
 class RuntimePython(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime: the package that has the interpreter, and the Python that has the package."""
+    """A runtime in Python: the package with the interpreter, and the Python that has it."""
 
     package: Package = "ai_edge_litert"
     python: str = sys.executable
@@ -48,14 +48,14 @@ def start_run(
 ) -> StoredRun:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
 
-    Raises `UsageError` where the target's Python is not there.
+    Raises `UsageError` where the target's Python does not exist.
     """
     runner = _runner(target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance))
     return StoredRun(runner, Model(file=model, signature=signature, batch=batch), samples)
 
 
 class RunResult(NamedTuple):
-    """What a runner said of a model, and every output by name, over all samples."""
+    """The runtime of a run, and every output (samples, *shape) by name."""
 
     runtime: str
     version: str
@@ -64,7 +64,7 @@ class RunResult(NamedTuple):
 
 
 class StoredRun:
-    """A runner at work on stored samples. A context manager: leaving it ends the process."""
+    """A model running on stored samples. The context manager ends the process."""
 
     def __init__(self, runner: Runner, model: Model, samples: Path) -> None:
         from edgeconv.data.handover import sample_files
@@ -76,7 +76,7 @@ class StoredRun:
             self._talk.tell(runner.request("load", str(model.file.absolute()), model))
             self._talk.tell({"do": "run", "runtime": runner.package, "files": files})
         except ToolFailed as error:
-            # It is `result` that is asked how it went.
+            # For `result`, which the caller waits for.
             self._failure = error
 
     def __enter__(self) -> StoredRun:
@@ -101,7 +101,9 @@ class StoredRun:
 
 def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
     if shutil.which(target.python) is None:
-        raise UsageError(f"there is no Python at {target.python}", hint="--python FILE")
+        raise UsageError(
+            f"there is no Python at {target.python}", hint="name another with --python FILE"
+        )
     return Runner(
         command=(target.python, str(RUNNER)),
         package=target.package,
@@ -116,20 +118,20 @@ def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
 
 
 class LocalRuntime:
-    """A runtime in a Python of this machine; a `Runtime`, already seen to be there.
+    """A `Runtime` in a Python of this machine.
 
-    Raises `UsageError` where there is no such Python, `ToolFailed` where it has no such runtime.
+    Raises `UsageError` where there is no such Python, `ToolFailed` where it lacks the runtime.
     """
 
     def __init__(self, target: RuntimePython, settings: RuntimeSettings) -> None:
         self._runner = _runner(target, settings)
         self.environment = _environment(self._runner, target)
         self.sessions = usable_cores()
-        # Whether what edgeconv itself finds out with LiteRT holds for this runtime.
+        # Whether it is the LiteRT that edgeconv itself uses.
         self.is_present_litert = target == RuntimePython()
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
-        """Time the model on its first batch in a fresh process. Raises `ToolFailed`."""
+        """Time the model on its first batch in a new process. Raises `ToolFailed`."""
         return self._runner.time(str(model.file.absolute()), model, inputs, timing)
 
     def start(self, model: Model) -> RunnerSession:
@@ -137,18 +139,15 @@ class LocalRuntime:
         return self._runner.start(str(model.file.absolute()), model)
 
     def load(self, session: RunnerSession, model: Model) -> None:
-        """Load another model, of the directories that it reads, in a session of this runtime.
-
-        Raises `ToolFailed`.
-        """
+        """Load another model, in the directories `reads`, in a session. Raises `ToolFailed`."""
         self._runner.load(session, str(model.file.absolute()), model)
 
 
 def _environment(runner: Runner, target: RuntimePython) -> Environment:
-    found = runner.facts().environment()
+    environment = runner.facts().environment()
     if target.python != sys.executable:
-        return found
-    return msgspec.structs.replace(found, tools={**tool_versions(), **found.tools})
+        return environment
+    return msgspec.structs.replace(environment, tools={**tool_versions(), **environment.tools})
 
 
 def usable_cores() -> int:

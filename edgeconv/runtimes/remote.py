@@ -1,8 +1,8 @@
 """Another machine, reached by the system's ssh.
 
-One connection is made and kept; commands and copies go through it, so that only the first waits
-for keys to be exchanged. Nothing is ever asked for: what needs a password fails, and says so.
-Of the machine it takes a POSIX shell.
+One connection is made and kept. Commands and copies go through it, so that only the first waits for
+the exchange of keys. It never prompts: what needs a password fails with an error. The machine needs
+a POSIX shell.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.errors import ToolFailed, UsageError, WorkerCrashed, WorkerTimedOut
+from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.workers import Child, poll_until
+from edgeconv.processes.workers import Child, poll_until, run_program
 from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance
 
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 
 
 _CONNECT_TIMEOUT_S = 15
-# Keys are exchanged after the connection was made, and a slow board takes its time.
+# Keys are exchanged after the connection was made, which a slow board does slowly.
 _READY_TIMEOUT_S = 60.0
 _COMMAND_TIMEOUT_S = 120.0
 _LOST_WITHIN_S = 3.0
-# How ssh ends where not the command there failed, but ssh.
+# The exit code where ssh itself failed, and not the remote command.
 _SSH_FAILED = 255
 _FOR_EVER = Allowance(timeout_s=float("inf"))
 _OPTIONS = (
     *("BatchMode=yes", f"ConnectTimeout={_CONNECT_TIMEOUT_S}"),
-    # A machine that is gone is noticed within a minute.
+    # A lost machine is noticed within a minute.
     *("ServerAliveInterval=15", "ServerAliveCountMax=4"),
-    # What a user's own configuration may say for other purposes.
+    # A user's configuration may set these for other purposes.
     *("RemoteCommand=none", "PermitLocalCommand=no", "ForwardAgent=no", "ForwardX11=no"),
     "ClearAllForwardings=yes",
 )
-# What ssh says, and what helps.
+# What ssh prints, and what to do.
 _REASONS = {
-    "Connection refused": "see that an ssh server runs there, on that port: ssh:HOST:PORT",
-    "Could not resolve hostname": "see that the name is right: ssh:USER@HOST",
+    "Connection refused": "check that an ssh server runs there, on that port: ssh:HOST:PORT",
+    "Could not resolve hostname": "check the name: ssh:USER@HOST",
     "Permission denied": (
-        "no password can be typed here: put your key there with ssh-copy-id, or into an ssh-agent, "
-        "or name one: ssh:USER@HOST?identity=FILE"
+        "passwords are not supported: copy your key there with ssh-copy-id, add it to an "
+        "ssh-agent, or name one: ssh:USER@HOST?identity=FILE"
     ),
     "Host key verification failed": (
-        "its key is not known here, or has changed: connect by hand once with ssh, and see"
+        "its key is unknown, or has changed: connect once with ssh yourself, and check the key"
     ),
-    "timed out": "see that the machine is on, and reached from here",
-    "No route to host": "see that the machine is on, and reached from here",
-    "Network is unreachable": "see that the machine is on, and reached from here",
+    "timed out": "check that the machine is on and reachable",
+    "No route to host": "check that the machine is on and reachable",
+    "Network is unreachable": "check that the machine is on and reachable",
 }
 
 
@@ -63,7 +63,7 @@ _ACCESS = Access(profile="programs")
 
 
 class SshAddress(NamedTuple):
-    """Where a machine is: `user` and `port` are "" where ssh is to choose them."""
+    """A machine's address: `user` and `port` are "" where ssh chooses them."""
 
     host: str
     user: str = ""
@@ -87,26 +87,26 @@ def parse_ssh_address(text: str) -> SshAddress:
     wrong = not host or host.startswith("-") or user.startswith("-") or set(text) & set(" \t\n")
     if wrong or (port and not port.isdecimal()):
         raise UsageError(
-            f"{text!r} is no machine to reach by ssh", hint="as in ssh:user@host or ssh:host:2222"
+            f"{text!r} is not the address of a machine for ssh",
+            hint="as in ssh:user@host or ssh:host:2222",
         )
     return SshAddress(host, user, port)
 
 
 class Machine:
-    """A machine that is connected to; a context manager, which makes and ends the connection.
+    """A machine; the context manager makes and ends the connection.
 
-    Raises `UsageError` where there is no ssh here, and `ToolFailed` where the machine cannot
-    be reached.
+    Raises `UsageError` without ssh here, and `ToolFailed` where the machine cannot be reached.
     """
 
     def __init__(self, address: SshAddress, options: Mapping[str, str], scratch: Path) -> None:
         if shutil.which("ssh") is None:
-            raise UsageError("there is no ssh here", hint="install it: openssh-client")
+            raise UsageError("ssh is not installed", hint="install openssh-client")
         chosen = _ssh_options(address, options)
         self.address = address
         self._scratch = scratch
         self._until_gone = ExitStack()
-        # The path of a socket may have some hundred characters only.
+        # The path of a socket is limited to some hundred characters.
         self._sockets = self._until_gone.enter_context(scratch_directory())
         self._options = ("-S", str(self._sockets / "s"), *chosen)
         self._master: Child | None = None
@@ -141,21 +141,21 @@ class Machine:
         socket, deadline = self._sockets / "s", time.monotonic() + _READY_TIMEOUT_S
         poll_until(lambda: socket.exists() or master.has_ended() or time.monotonic() > deadline)
         if not socket.exists():
-            said = master.log.read_text(encoding="utf-8", errors="replace")
-            raise self._unreachable(said, master.tail())
+            output = master.log.read_text(encoding="utf-8", errors="replace")
+            raise self._unreachable(output, master.tail())
 
-    def _unreachable(self, said: str, tail: str) -> ToolFailed:
-        hint = next((hint for reason, hint in _REASONS.items() if reason in said), "")
+    def _unreachable(self, output: str, tail: str) -> ToolFailed:
+        hint = next((hint for reason, hint in _REASONS.items() if reason in output), "")
         return ToolFailed(
             f"cannot connect to {self.address} by ssh\n{tail}".rstrip(),
-            hint=hint or f"see that this works: ssh -o BatchMode=yes {self.address.host} true",
+            hint=hint or f"check that this works: ssh -o BatchMode=yes {self.address.host} true",
         )
 
     def lost(self, error: ToolFailed) -> ToolFailed:
-        """`error`, or a clearer one where it is because the connection is gone."""
+        """`error`, or a clearer one where the connection was lost."""
         if self._master is None or error.cause.status != _SSH_FAILED:
             return error
-        # The connection ends a little later than what went through it.
+        # The connection ends a little later than the command that it carried.
         deadline = time.monotonic() + _LOST_WITHIN_S
         master = self._master
         poll_until(lambda: master.has_ended() or time.monotonic() > deadline)
@@ -163,44 +163,41 @@ class Machine:
             return error
         return ToolFailed(
             f"the connection to {self.address} was lost\n{error.message}",
-            hint="see that the machine is on and reached from here, and run it again",
+            hint="check that the machine is on and reachable, and run it again",
         )
 
     def command(self, script: str) -> tuple[str, ...]:
-        """What to start here for `script` to run in a POSIX shell there."""
+        """The command here that runs `script` in a POSIX shell there."""
         there = f"exec sh -c {shlex.quote(script)}"
         return ("ssh", *self._options, self.address.host, there)
 
     def run(self, script: str, what: str) -> str:
-        """What `script` printed there. Raises `ToolFailed` where it does not end well."""
-        return self._done(self.command(script), what)
+        """What `script` printed there. Raises `ToolFailed` where it fails."""
+        return self._run_here(self.command(script), what)
 
     def try_to_run(self, script: str, what: str) -> None:
-        """`run`, where it does not matter whether it could be done."""
+        """`run`, ignoring a failure."""
         with suppress(ToolFailed):
             self.run(script, what)
 
     def send(self, file: Path, script: str, what: str) -> str:
-        """`run`, with the file as what `script` reads."""
+        """`run`, with the file as the stdin of `script`."""
         from_file = ("/bin/sh", "-c", 'exec "$@" < "$0"', str(file))
-        return self._done((*from_file, *self.command(script)), what)
+        return self._run_here((*from_file, *self.command(script)), what)
 
     def copy(self, file: Path, target: str) -> None:
-        """Copy a file there. It needs neither scp nor sftp. Raises `ToolFailed`."""
+        """Copy a file there, without scp or sftp. Raises `ToolFailed`."""
         what = f"copying {file.name} to {self.address}"
         self.send(file, f"cat > {shlex.quote(target)}", what)
 
-    def _done(self, command: tuple[str, ...], what: str) -> str:
+    def _run_here(self, command: tuple[str, ...], what: str) -> str:
         directory = Path(tempfile.mkdtemp(prefix="ssh-", dir=self._scratch))
-        allowance = Allowance(timeout_s=_COMMAND_TIMEOUT_S)
-        with Child(
-            command, label=what, cwd=directory, access=_ACCESS, allowance=allowance
-        ) as child:
-            try:
-                child.wait()
-            except (WorkerCrashed, WorkerTimedOut) as error:
-                raise self.lost(ToolFailed(error.message, cause=error.cause)) from error
-            return child.log.read_text(encoding="utf-8", errors="replace")
+        output, failure = run_program(
+            command, label=what, cwd=directory, timeout_s=_COMMAND_TIMEOUT_S
+        )
+        if failure is not None:
+            raise self.lost(ToolFailed(failure.message, cause=failure.cause)) from failure
+        return output
 
 
 def _ssh_options(address: SshAddress, options: Mapping[str, str]) -> tuple[str, ...]:

@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from edgeconv.runtimes.interface import Arrays
 
 # The types that are numbers, as TensorFlow and as numpy call them.
 DTYPES = {
@@ -52,64 +46,36 @@ class ServedModel(NamedTuple):
 
 
 def parse_served_model(text: str) -> ServedModel:
-    """The address that `text` is. Raises `UsageError`."""
-    found = _REST.fullmatch(text) or _GRPC.fullmatch(text)
-    if found is None:
+    """The served model that `text` names. Raises `UsageError`."""
+    match = _REST.fullmatch(text) or _GRPC.fullmatch(text)
+    if match is None:
         raise UsageError(
-            f"{text!r} is no address of a served model",
+            f"{text!r} is not the address of a served model",
             hint="as in tfserving:http://HOST:8501/v1/models/NAME or tfserving:grpc://HOST:8500/NAME",
         )
-    scheme, host, prefix, name, version = found.groups()
+    scheme, host, prefix, name, version = match.groups()
     return ServedModel(scheme, host, prefix or "", name, int(version) if version else None)
 
 
-class PredictCall(Protocol):
-    """One call, made ready: what goes there and what comes back are bytes already."""
-
-    def __call__(self) -> bytes:
-        """The answer. Raises `ToolFailed`."""
-        ...
-
-
-class Client(Protocol):
-    """A connection to a served model. Every method raises `ToolFailed` where it does not answer."""
-
-    def version(self) -> str:
-        """The version that answers. Raises `ToolFailed` where none is available."""
-        ...
-
-    def call(self, signature: str, inputs: Arrays) -> PredictCall:
-        """A call for the samples of one batch."""
-        ...
-
-    def outputs(self, signature: str, answer: bytes) -> dict[str, NDArray[np.generic]]:
-        """The outputs by name that an answer has."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        ...
-
-
 def unreachable(address: ServedModel, why: str) -> ToolFailed:
-    """The error where nothing answers."""
+    """The error where no server answers."""
     return ToolFailed(
         f"no TensorFlow Serving answers at {address}: {why}",
-        hint="see that tensorflow_model_server runs there, with --port (gRPC) or --rest_api_port",
+        hint="check that tensorflow_model_server runs there, with --port (gRPC) or --rest_api_port",
     )
 
 
 def not_available(address: ServedModel, why: str) -> ToolFailed:
-    """The error where the server answers, and has not got the model."""
+    """The error where the server answers but does not have the model."""
     return ToolFailed(
-        f"{address} has no model to answer with: {why}",
-        hint="see --model_name and --model_base_path of tensorflow_model_server",
+        f"{address} does not serve the model: {why}",
+        hint="check --model_name and --model_base_path of tensorflow_model_server",
     )
 
 
 def refused(address: ServedModel, why: str) -> ToolFailed:
-    """The error where the server does not take a call."""
+    """The error where the server refuses a call."""
     return ToolFailed(
         f"{address} refused the samples: {why}",
-        hint="see that it serves the model that was converted, and the same signature",
+        hint="check that it serves the model that was converted, with the same signature",
     )

@@ -8,29 +8,31 @@ from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.serving import DTYPES, not_available, refused, unreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays
-    from edgeconv.runtimes.serving import PredictCall, ServedModel
+    from edgeconv.runtimes.serving import ServedModel
     from edgeconv.runtimes.serving_pb2 import ModelSpec, PredictRequest, TensorProto
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _PREDICT = "/tensorflow.serving.PredictionService/Predict"
 _STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
-# Whole batches of images go through; the default ends at 4 MiB.
+# Batches of images exceed the default of 4 MiB.
 _OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
 class GrpcClient:
-    """A channel that is kept open; see `edgeconv.runtimes.serving.Client`."""
+    """A channel that stays open. Every method raises `ToolFailed` where the server fails."""
 
     def __init__(self, address: ServedModel, timeout_s: float) -> None:
         try:
             import grpc
         except ImportError as error:
             raise UsageError(
-                "there is no grpcio here, which gRPC needs", hint="pip install grpcio"
+                "gRPC needs the package grpcio, which is not installed", hint="pip install grpcio"
             ) from error
         self._address, self._timeout_s, self._grpc = address, timeout_s, grpc
         self._channel = grpc.insecure_channel(address.host, _OPTIONS)
@@ -47,7 +49,7 @@ class GrpcClient:
 
         spec = _model_spec(self._address.name, self._address.version)
         request = GetModelStatusRequest(model_spec=spec).SerializeToString()
-        answer = GetModelStatusResponse.FromString(self._asked(self._status, request))
+        answer = GetModelStatusResponse.FromString(self._call(self._status, request))
         versions = answer.model_version_status
         available = [v.version for v in versions if v.state == ModelVersionStatus.AVAILABLE]
         if not available:
@@ -55,15 +57,15 @@ class GrpcClient:
             raise not_available(self._address, ", ".join(states) or "it names no version")
         return str(max(available))
 
-    def call(self, signature: str, inputs: Arrays) -> PredictCall:
-        """A call for the samples of one batch."""
+    def call(self, signature: str, inputs: Arrays) -> Callable[[], bytes]:
+        """What sends one batch, arrays (batch, *sample) by input, and gives the answer."""
         address = self._address
         request = predict_request(address.name, address.version, signature, inputs)
         body = request.SerializeToString()
-        return lambda: self._asked(self._predict, body)
+        return lambda: self._call(self._predict, body)
 
     def outputs(self, signature: str, answer: bytes) -> dict[str, NDArray[np.generic]]:  # noqa: ARG002
-        """The outputs by name."""
+        """The outputs (batch, *shape) by name."""
         from edgeconv.runtimes.serving_pb2 import PredictResponse
 
         outputs = PredictResponse.FromString(answer).outputs
@@ -73,7 +75,7 @@ class GrpcClient:
         """Close the channel."""
         self._channel.close()
 
-    def _asked(self, method: Any, body: bytes) -> bytes:
+    def _call(self, method: Any, body: bytes) -> bytes:
         try:
             answer: bytes = method(body, timeout=self._timeout_s)
         except self._grpc.RpcError as error:
@@ -85,7 +87,7 @@ class GrpcClient:
         if code in (self._grpc.StatusCode.UNAVAILABLE, self._grpc.StatusCode.DEADLINE_EXCEEDED):
             return unreachable(self._address, why)
         if code == self._grpc.StatusCode.UNIMPLEMENTED:
-            return unreachable(self._address, f"what listens there is another server: {why}")
+            return unreachable(self._address, f"another server listens there: {why}")
         if code == self._grpc.StatusCode.NOT_FOUND:
             return not_available(self._address, why)
         return refused(self._address, why)
@@ -94,7 +96,7 @@ class GrpcClient:
 def predict_request(
     name: str, version: int | None, signature: str, inputs: Arrays
 ) -> PredictRequest:
-    """The request for the samples of one call. Raises `InputRefused` for what is no number."""
+    """The request for the samples of one call. Raises `InputRefused` for what is not a number."""
     from edgeconv.runtimes.serving_pb2 import PredictRequest
 
     tensors = {key: tensor_of(array, f"input {key!r}") for key, array in inputs.items()}
@@ -131,11 +133,11 @@ def array_of(tensor: TensorProto, where: str) -> NDArray[np.generic]:
     dtype, shape = DTYPES[name], tuple(dim.size for dim in tensor.tensor_shape.dim)
     if tensor.tensor_content:
         return np.frombuffer(tensor.tensor_content, dtype).reshape(shape)
-    # Smaller integers have no field of their own.
+    # Smaller integers share a field.
     values = getattr(tensor, f"{name.removeprefix('DT_').lower()}_val", tensor.int_val)
     flat = np.array(values, np.uint16).view(dtype) if name == "DT_HALF" else np.array(values, dtype)
     count = int(np.prod(shape))
-    # Values that are left out are as the last one, or 0 where there is none.
+    # Omitted values equal the last one, or are 0 where there is none.
     rest = np.full(count - len(flat), flat[-1] if len(flat) else 0, dtype)
     return np.concatenate([flat, rest]).reshape(shape)
 

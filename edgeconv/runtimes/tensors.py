@@ -1,4 +1,4 @@
-"""The inputs and outputs of a .tflite, for runtimes that are told raw tensors."""
+"""The inputs and outputs of a .tflite, for runtimes that take raw tensors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Signature
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,65 +20,62 @@ if TYPE_CHECKING:
 def signature_of(model: Model) -> Signature:
     """The signature of `model` that is to run, its tensors in the order of the graph.
 
-    Its key is "" in a file without signatures. Raises `InputRefused` for a file that is no
-    model, and `UsageError` where the signature is not there or has to be chosen.
+    Its key is "" in a file without signatures. Raises `InputRefused` for a file that is not a
+    model, and `UsageError` for an unknown signature, or without one where there are several.
     """
     from edgeconv.tflite.flatbuffer import parse
     from edgeconv.tflite.summary import summarize
 
     data = model.file.read_bytes()
-    found = summarize(data, where=str(model.file)).signatures
-    keys = [signature.key for signature in found]
+    signatures = summarize(data, where=str(model.file)).signatures
+    keys = [signature.key for signature in signatures]
     if model.signature is None and len(keys) == 1:
         index = 0
     elif model.signature in keys:
         index = keys.index(model.signature)
     else:
-        wanted = "one of several" if model.signature is None else repr(model.signature)
-        raise UsageError(
-            f"{model.file}: cannot tell which signature is meant: {wanted}",
-            hint=f"it has {', '.join(map(repr, keys))}",
-        )
-    return _in_graph_order(parse(data, where=str(model.file)), found[index], index)
+        problem = f"no signature {model.signature!r}" if model.signature else "several signatures"
+        raise UsageError(f"{model.file} has {problem}", hint=f"choose one of {quoted(keys)}")
+    return _in_graph_order(parse(data, where=str(model.file)), signatures[index], index)
 
 
-def _in_graph_order(model: ModelT, found: Signature, index: int) -> Signature:
+def _in_graph_order(model: ModelT, signature: Signature, index: int) -> Signature:
     if not model.signatureDefs:
-        return found
+        return signature
     definition = model.signatureDefs[index]
     graph: SubGraphT = model.subgraphs[definition.subgraphIndex]
 
     def ordered(
         specs: tuple[TensorSpec, ...], maps: list[object], order: object
     ) -> tuple[TensorSpec, ...]:
-        places = list(order)  # type: ignore[call-overload]
+        positions = list(order)  # type: ignore[call-overload]
         indices = [entry.tensorIndex for entry in maps]  # type: ignore[attr-defined]
-        if any(place not in places for place in indices):
-            # A tensor that is no end of the graph: there is no order to be had.
+        if any(index not in positions for index in indices):
+            # One of the signature's tensors is not an input or output of the graph.
             return specs
         pairs = zip(indices, specs, strict=True)
-        return tuple(spec for _, spec in sorted(pairs, key=lambda pair: places.index(pair[0])))
+        return tuple(spec for _, spec in sorted(pairs, key=lambda pair: positions.index(pair[0])))
 
     return Signature(
-        key=found.key,
-        inputs=ordered(found.inputs, definition.inputs, graph.inputs),
-        outputs=ordered(found.outputs, definition.outputs, graph.outputs),
+        key=signature.key,
+        inputs=ordered(signature.inputs, definition.inputs, graph.inputs),
+        outputs=ordered(signature.outputs, definition.outputs, graph.outputs),
     )
 
 
 def check_fixed(model: Model, signature: Signature, where: str) -> None:
-    """Raise `InputRefused` where an input has a dimension that is left open."""
+    """Raise `InputRefused` where an input has an open dimension."""
     for spec in signature.inputs:
         if -1 in spec.shape:
             raise InputRefused(
                 f"{model.file}: input {spec.name!r} has the shape {list(spec.shape)}, and "
-                f"{where} takes no model that leaves a dimension open",
-                hint="convert it with a fixed one: edgeconv convert --batch 1",
+                f"{where} needs fixed dimensions",
+                hint="convert it with a fixed batch: edgeconv convert --batch 1",
             )
 
 
 def refuse_strings(model: Model, signature: Signature, where: str) -> None:
-    """Raise `InputRefused` for a model with strings, which `where` cannot be given or asked for."""
+    """Raise `InputRefused` for a model with strings, which `where` does not support."""
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype == "string":
             raise InputRefused(
@@ -87,34 +85,34 @@ def refuse_strings(model: Model, signature: Signature, where: str) -> None:
 
 
 def raw(inputs: Arrays, specs: tuple[TensorSpec, ...]) -> dict[str, NDArray[np.generic]]:
-    """Samples by input in the tensors' own dtypes, strings as they are, in the order of `specs`.
+    """Samples (n, *sample) by input in the tensors' own dtypes, in the order of `specs`.
 
-    Raises `InputRefused` for an input that has no samples.
+    Strings stay as they are. Raises `InputRefused` for an input that has no samples.
     """
     missing = [spec.name for spec in specs if spec.name not in inputs]
     if missing:
         raise InputRefused(f"there are no samples for the model's inputs {missing}")
-    return {
-        spec.name: inputs[spec.name]
-        if spec.dtype == "string"
-        else quantized(inputs[spec.name], spec)
-        for spec in specs
-    }
+    return {spec.name: quantized(inputs[spec.name], spec) for spec in specs}
 
 
 def quantized(value: NDArray[np.generic], spec: TensorSpec) -> NDArray[np.generic]:
-    """`value` in the tensor's dtype, to the bit as LiteRT's QUANTIZE makes it of floats."""
+    """`value`, of any shape, in the tensor's dtype, to the bit as LiteRT's QUANTIZE makes it.
+
+    Strings stay as they are.
+    """
     import numpy as np
 
     from edgeconv.runtimes.runner import quantize
 
+    if spec.dtype == "string":
+        return value
     if not spec.scale:
         return np.ascontiguousarray(value, spec.dtype)
     return np.asarray(quantize(value, spec.dtype, spec.scale[0], spec.zero_point[0]))
 
 
 def dequantized(value: NDArray[np.generic], spec: TensorSpec) -> NDArray[np.generic]:
-    """`value` as float32 where the tensor is quantized, else as it is."""
+    """`value`, of any shape, as float32 where the tensor is quantized, else unchanged."""
     import numpy as np
 
     from edgeconv.runtimes.runner import dequantize

@@ -1,4 +1,4 @@
-"""Requests that TensorFlow Serving answers for itself before it says that a model is ready."""
+"""Requests that TensorFlow Serving sends to a model before it reports it as ready."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ MOST_REQUESTS = 1000
 def write_warmup_requests(
     saved_model: Path, samples: Arrays, signature: str = SERVING_DEFAULT, count: int = 10
 ) -> Path:
-    """Write the file of warm-up requests into a SavedModel, in place of one that is there.
+    """Write, or replace, the file of warm-up requests in a SavedModel, and return its path.
 
-    Each of the first `count` samples, by input of shape (n, *sample), becomes one request of
-    batch 1 for `signature`. Returns the file, assets.extra/tf_serving_warmup_requests: records
-    of PredictionLog. Raises `InputRefused` for a directory that is no SavedModel or for samples
-    that cannot be sent, `UsageError` for a count that cannot be, and `OutputRefused`.
+    Each of the first `count` samples, arrays (n, *sample) by input, becomes one request of batch 1
+    for `signature`, a record of PredictionLog. Raises `InputRefused` for a directory that is not a
+    SavedModel or samples that cannot be sent, `UsageError` for a bad count, and `OutputRefused`.
     """
     if not (saved_model / "saved_model.pb").is_file():
-        raise InputRefused(f"{saved_model} is no SavedModel", hint="name the directory of one")
+        raise InputRefused(f"{saved_model} is not a SavedModel", hint="name the directory of one")
     if not 1 <= count <= MOST_REQUESTS:
-        raise UsageError(f"{count} warm-up requests", hint=f"from 1 to {MOST_REQUESTS}")
+        raise UsageError(
+            f"cannot write {count} warm-up requests", hint=f"give 1 to {MOST_REQUESTS}"
+        )
     if min(map(len, samples.values()), default=0) == 0:
-        raise InputRefused("there are no samples to make warm-up requests of")
+        raise InputRefused("there are no samples to make warm-up requests from")
     count = min(count, *map(len, samples.values()))
     records = [_record(saved_model.name, signature, samples, index) for index in range(count)]
     target = saved_model / "assets.extra" / _FILE
@@ -50,6 +51,6 @@ def write_warmup_requests(
 def _record(name: str, signature: str, samples: Arrays, index: int) -> bytes:
     from edgeconv.runtimes.serving_pb2 import PredictionLog, PredictLog
 
-    one = {key: array[index : index + 1] for key, array in samples.items()}
-    request = predict_request(name, None, signature, one)
+    sample = {key: array[index : index + 1] for key, array in samples.items()}
+    request = predict_request(name, None, signature, sample)
     return framed(PredictionLog(predict_log=PredictLog(request=request)).SerializeToString())

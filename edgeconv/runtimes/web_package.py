@@ -8,8 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import OutputRefused, ToolFailed, UsageError
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.workers import Child
+from edgeconv.processes.workers import run_program
 from edgeconv.store import (
     cache_directory,
     locked,
@@ -17,13 +16,12 @@ from edgeconv.store import (
     seal_directory,
     sealed_directory,
 )
-from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-# Both packages have the same version; of this one, the contents are known.
+# Of both packages; the contents of this version are known.
 DEFAULT_VERSION = "2.5.3"
 _INTEGRITY = {
     "@litertjs/core": (
@@ -38,20 +36,20 @@ _INSTALL_TIMEOUT_S = 600.0
 
 
 def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
-    """The directory that has @litertjs/core and what it needs, installed first if need be.
+    """The node_modules with @litertjs/core, installed first if need be.
 
-    Raises `UsageError` for a version that is none or where there is no npm, `ToolFailed` where
-    npm fails, and `OutputRefused` where the cache cannot be written.
+    Raises `UsageError` for a bad version or without npm, `ToolFailed` where npm fails, and
+    `OutputRefused` where the cache cannot be written.
     """
     version = version or DEFAULT_VERSION
     if not _VERSION.fullmatch(version):
-        raise UsageError(f"web=={version} names no version of LiteRT.js", hint="as in web==2.5.3")
+        raise UsageError(f"web=={version}: not a version of LiteRT.js", hint="as in web==2.5.3")
     directory = cache_directory() / "runtimes" / f"litertjs-{version}"
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputRefused(
-            f"cannot make {directory.parent}: {error.strerror}",
+            f"cannot create {directory.parent}: {error.strerror}",
             hint="set EDGECONV_CACHE_DIR to a writable directory",
         ) from error
     modules, ready = directory / "node_modules", directory / "ready"
@@ -67,37 +65,30 @@ def _install(version: str, directory: Path, on_progress: Callable[[str], None]) 
     npm = shutil.which("npm")
     if npm is None:
         raise UsageError(
-            "LiteRT.js comes by npm, which is not here", hint="install it: nodejs and npm"
+            "LiteRT.js needs npm, which is not installed", hint="install nodejs and npm"
         )
-    on_progress(f"installing LiteRT.js {version}, this once")
+    on_progress(f"installing LiteRT.js {version}, once")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    wanted = dict.fromkeys(_INTEGRITY, version)
-    (directory / "package.json").write_text(json.dumps({"dependencies": wanted}), encoding="utf-8")
+    versions = dict.fromkeys(_INTEGRITY, version)
+    (directory / "package.json").write_text(
+        json.dumps({"dependencies": versions}), encoding="utf-8"
+    )
     known = version == DEFAULT_VERSION
     if known:
         (directory / "package-lock.json").write_text(_lock(version), encoding="utf-8")
     command = [npm, "ci" if known else "install", "--ignore-scripts", "--no-audit", "--no-fund"]
+    command += ["--prefix", str(directory)]
+    label = f"installing LiteRT.js {version}"
     with scratch_directory() as scratch:
-        child = Child(
-            [*command, "--prefix", str(directory)],
-            label=f"installing LiteRT.js {version}",
-            cwd=scratch,
-            access=Access(profile="programs"),
-            allowance=Allowance(timeout_s=_INSTALL_TIMEOUT_S),
-        )
-        with child:
-            try:
-                child.wait()
-            except ToolFailed as error:
-                raise ToolFailed(
-                    error.message,
-                    hint="see that npm reaches its registry from here, and has that version",
-                ) from error
+        _, failure = run_program(command, label=label, cwd=scratch, timeout_s=_INSTALL_TIMEOUT_S)
+    if failure is not None:
+        hint = "check that npm reaches its registry, and that the version exists"
+        raise ToolFailed(failure.message, hint=hint) from failure
 
 
 def _lock(version: str) -> str:
-    """The file in which npm keeps what exactly is to be installed."""
+    """package-lock.json, which names the exact packages."""
     packages: dict[str, object] = {"": {"dependencies": dict.fromkeys(_INTEGRITY, version)}}
     for name, integrity in _INTEGRITY.items():
         packages[f"node_modules/{name}"] = {"version": version, "integrity": integrity}

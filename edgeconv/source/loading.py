@@ -139,7 +139,7 @@ def serving_path(model: SourceModel, target: Path) -> str:
 def refuse_quantized(model: SourceModel) -> None:
     """Raise `InputRefused` for a quantized .tflite: its errors would be taken for the model's."""
     from edgeconv.tflite import is_quantized, summarize
-    from edgeconv.tflite.precision import likely_recipe
+    from edgeconv.tflite.weights import likely_recipe
 
     if model.kind != "tflite":
         return
@@ -162,7 +162,7 @@ def artifact_of_file(path: str | Path) -> Artifact:
     The recipe is the one that it looks like. `verification` says that it was not compared with a
     float model; `key` is empty. Raises `InputRefused` for what is not a .tflite.
     """
-    from edgeconv.tflite.precision import likely_recipe
+    from edgeconv.tflite.weights import likely_recipe
 
     inspection = inspect_model(path)
     model = inspection.model

@@ -1,20 +1,25 @@
 """Reading and editing .tflite files without running them."""
 
 from edgeconv.tflite.blocks import with_sound_blocks
-from edgeconv.tflite.bounds import activation_bounds, largest_scales
-from edgeconv.tflite.bridges import without_shape_bridges
 from edgeconv.tflite.compatibility import oldest_runtime
+from edgeconv.tflite.contents import (
+    activation_bounds,
+    int8_kernels,
+    largest_scales,
+    most_distinct,
+    vocabularies,
+    zero_share,
+)
 from edgeconv.tflite.edit import (
     ensure_signature,
     update_format,
     with_input_shapes,
     with_uint8_io,
+    without_shape_bridges,
 )
-from edgeconv.tflite.kernels import int8_kernels, most_distinct, zero_share
 from edgeconv.tflite.layers import FloatLayer, float_layers
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
 from edgeconv.tflite.summary import is_quantized, output_steps, summarize
-from edgeconv.tflite.vocabularies import vocabularies
 
 __all__ = [
     "FloatLayer",

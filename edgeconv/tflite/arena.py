@@ -1,4 +1,4 @@
-"""The memory that the tensors of a graph need, when tensors that never live together share it."""
+"""The memory for the tensors of a graph, when tensors of different times share it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _CALLS = (
 
 @dataclass
 class Block:
-    """Bytes that are taken from one step of the execution to another, both included."""
+    """Bytes used from one step of the execution to another, both included."""
 
     size_bytes: int
     first: int
@@ -65,29 +65,30 @@ class _Life:
 
 
 def arena_bytes(data: bytes) -> int:
-    """The bytes that the tensors of the .tflite in `data` need, its constants left out.
+    """The bytes that the tensors of the .tflite in `data` need, without its constants.
 
-    A tensor lives from the operator that makes it to the last one that reads it; inputs from
-    the start, outputs to the end, and variables always. The blocks are aligned to 16 bytes and
-    laid out as TensorFlow Lite for Microcontrollers does, largest first, each into the lowest
-    gap that is free all its life ("greedy by size": Y. Pisarchyk and J. Lee, "Efficient memory
-    management for deep neural net inference", 2020, section 5.2). Of several signatures the one
-    that needs most counts. A dynamic dimension counts as the file has it, which is 1 for a batch.
-    What operators need besides (scratch memory, their own state) is not in the file, and not
-    counted. Raises `InputRefused` for bytes that are no model.
+    A tensor lives from the operator that writes it to the last one that reads it; inputs from the
+    start, outputs to the end, variables always. Blocks are aligned to 16 bytes and laid out as in
+    TensorFlow Lite for Microcontrollers, largest first, each in the lowest gap that is free all its
+    life ("greedy by size": Y. Pisarchyk and J. Lee, "Efficient memory management for deep neural
+    net inference", 2020, section 5.2). Of several signatures the largest counts. A dynamic
+    dimension has the file's size, which is 1 for a batch. Operators' scratch memory and state are
+    not in the file, and not counted. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where="the model")
     return max(_entry_bytes(model, index) for index in entry_subgraphs(model))
 
 
 def planned_bytes(blocks: Iterable[Block]) -> int:
-    """Lay the blocks out, which sets their offsets, and return the bytes that this takes."""
+    """Set the blocks' offsets, and return the bytes that they need."""
     placed: list[Block] = []
-    for block in sorted(blocks, key=lambda one: -one.size_bytes):
+    for block in sorted(blocks, key=lambda placed_block: -placed_block.size_bytes):
         block.offset = _lowest_gap(block, placed)
         placed.append(block)
-        placed.sort(key=lambda one: one.offset)
-    return max((one.offset + one.size_bytes for one in placed), default=0)
+        placed.sort(key=lambda placed_block: placed_block.offset)
+    return max(
+        (placed_block.offset + placed_block.size_bytes for placed_block in placed), default=0
+    )
 
 
 def _lowest_gap(block: Block, placed: list[Block]) -> int:
@@ -115,7 +116,7 @@ def _entry_bytes(model: ModelT, index: int) -> int:
 
 
 def _walk(life: _Life, index: int) -> None:
-    """Run through subgraph `index` from the present step on, and those that it calls."""
+    """Step through subgraph `index`, and those that it calls, from the present step on."""
     graph = life.model.subgraphs[index]
     _touch(life, index, graph.inputs)
     for operator in graph.operators:
@@ -129,9 +130,9 @@ def _walk(life: _Life, index: int) -> None:
 
 
 def _touch(life: _Life, index: int, tensors: Iterable[int]) -> None:
-    """The tensors are there at this step."""
+    """Extend the lives of the tensors to this step."""
     graph = life.model.subgraphs[index]
-    for number in (one for one in tensors if one != -1):
+    for number in (i for i in tensors if i != -1):
         tensor = graph.tensors[number]
         if is_constant(life.model, tensor) or tensor.isVariable:
             continue
@@ -142,7 +143,7 @@ def _touch(life: _Life, index: int, tensors: Iterable[int]) -> None:
 
 
 def _called(life: _Life, operator: OperatorT) -> Iterator[int]:
-    """The subgraphs that a control-flow operator runs; those of a file that loops, once."""
+    """The subgraphs that a control-flow operator runs, each once even in a recursive file."""
     if operator_name(life.model, operator) == "CALL_ONCE":
         return
     options = (operator.builtinOptions, operator.builtinOptions2)
@@ -153,7 +154,7 @@ def _called(life: _Life, operator: OperatorT) -> Iterator[int]:
 
 
 def tensor_bytes(tensor: TensorT) -> int:
-    """The bytes of a tensor in the arena, with what aligns the next one."""
+    """The bytes of a tensor in the arena, with the padding after it."""
     bits = _BITS.get(type_names()[tensor.type], 0)
     size = math.ceil(math.prod(abs(size) for size in shape_of(tensor)) * bits / 8)
     return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -1,4 +1,4 @@
-"""4-bit weights with a scale for every block of inputs, and files that every kernel runs right."""
+"""4-bit weights with a scale per block of inputs, corrected for every kernel."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BLOCK = 32
-# Of the scales that float16 holds with all their bits.
+# The smallest normal number of float16.
 LEAST_SCALE = 2.0**-14
-# By the names of the activations in the schema, which the operators of their own have too.
+# Activations that are operators too, by their names in the schema.
 SEPARABLE = ("RELU", "RELU_N1_TO_1", "RELU6")
-# The newest version there is. Blocks came without one of their own, and an older runtime would
-# take the weights for others.
+# The newest version. Blocks came without a new one, and an older runtime would misread the weights.
 _VERSION = 14
 
 
@@ -34,7 +33,7 @@ def is_in_blocks(tensor: TensorT) -> bool:
 
 
 def block_scales(model: ModelT, graph: SubGraphT, tensor: TensorT) -> NDArray[np.float32]:
-    """The scales of a tensor that `is_in_blocks`, one for each of its numbers, in its shape."""
+    """Float32 scales of a tensor that `is_in_blocks`, one per number, in its shape."""
     import numpy as np
 
     details = tensor.quantization.details
@@ -44,33 +43,32 @@ def block_scales(model: ModelT, graph: SubGraphT, tensor: TensorT) -> NDArray[np
 
 
 def with_sound_blocks(data: bytes) -> bytes:
-    """The same model, as LiteRT computes it with XNNPACK and without.
+    """The same model, with equal results in LiteRT with XNNPACK and without.
 
-    Seen in LiteRT 2.3: its own kernel for weights in blocks leaves out the activation inside
-    the operator, which here gets an operator of its own; and XNNPACK refuses scales of 0, as
-    blocks of zeros have them. The version is raised to one that older runtimes refuse.
-    Raises `InputRefused` for bytes that are no model.
+    In LiteRT 2.3, the builtin kernel for weights in blocks ignores the fused activation, which gets
+    its own operator here, and XNNPACK refuses the scale 0 of a block of zeros. The version is
+    raised to one that older runtimes refuse. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where="the model")
     for graph in model.subgraphs:
         graph.operators = [
-            each for operator in graph.operators for each in _sound(model, graph, operator)
+            each for operator in graph.operators for each in _correct(model, graph, operator)
         ]
     return serialize(model)
 
 
-def _sound(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[OperatorT]:
+def _correct(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[OperatorT]:
     if operator_name(model, operator) != "FULLY_CONNECTED":
         return [operator]
     if not is_in_blocks(graph.tensors[operator.inputs[1]]):
         return [operator]
     require_version(model, operator, _VERSION)
     _give_zeros_a_scale(model, graph, graph.tensors[operator.inputs[1]])
-    return [operator, *_separated(model, graph, operator)]
+    return [operator, *_separate_activation(model, graph, operator)]
 
 
 def _give_zeros_a_scale(model: ModelT, graph: SubGraphT, tensor: TensorT) -> None:
-    """Give blocks of the scale 0 another, and the number 0 for all their weights."""
+    """Give blocks of the scale 0 another scale, and the number 0 for all their weights."""
     import numpy as np
 
     details: Any = tensor.quantization.details
@@ -86,8 +84,8 @@ def _give_zeros_a_scale(model: ModelT, graph: SubGraphT, tensor: TensorT) -> Non
     buffers[1].data = numbers.reshape(-1)
 
 
-def _separated(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[OperatorT]:
-    """The activation taken out of `operator`, as one that makes what that made; none if none."""
+def _separate_activation(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[OperatorT]:
+    """The fused activation of `operator`, moved into its own operator; empty without one."""
     from ai_edge_litert.schema_py_generated import (
         ActivationFunctionType,
         BuiltinOperator,

@@ -1,15 +1,15 @@
-"""The oldest TensorFlow Lite runtime that can run a .tflite, and which operators set it.
+"""The oldest TensorFlow Lite runtime that can run a .tflite, and the operators that decide it.
 
-A runtime refuses an operator whose declared version it does not have. Where the declared
-version is too low for the operator's tensors, an older runtime loads the model all the same,
-and then fails or, worse, computes nonsense; so the larger of the two counts.
+A runtime refuses an operator with a declared version that it lacks. Where the declared version is
+too low for the operator's tensors, an older runtime loads the model, and fails or computes
+nonsense. So the larger of the two versions counts.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.tflite.flatbuffer import is_custom, parse
+from edgeconv.tflite.flatbuffer import is_custom, operators_of, parse
 from edgeconv.tflite.needs import needed_version
 from edgeconv.tflite.releases import Release, releases
 from edgeconv.tflite.uses import OperatorUse, has_channel_scales, use_of
@@ -18,13 +18,13 @@ from edgeconv.types import OldestRuntime, RuntimeNeed
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT
 
-# tflite-runtime 2.7 to 2.9 take an integer FULLY_CONNECTED with a scale per channel, and give
-# zeros; 2.10 gives what LiteRT gives. No version tells the two apart.
+# tflite-runtime 2.7 to 2.9 load an integer FULLY_CONNECTED with a scale per channel, and give
+# zeros; 2.10 is correct. No version of the operator distinguishes the two.
 _CHANNEL_DENSE: Release = (2, 10, 0)
 
 
 class _OperatorNeed(NamedTuple):
-    """What one operator needs; `release` is None where that is not known."""
+    """What one operator needs; an unknown `release` is None."""
 
     need: RuntimeNeed
     release: Release | None
@@ -33,14 +33,13 @@ class _OperatorNeed(NamedTuple):
 def oldest_runtime(data: bytes, where: str) -> OldestRuntime:
     """The oldest runtime for the .tflite in `data`, which `where` names in an error.
 
-    Operators whose version or types no source speaks of are named as unknown; the runtime is
-    then that of the others. Raises `InputRefused` for bytes that are no model.
+    Operators of undocumented versions or types are named as unknown; the runtime is then that of
+    the others. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where=where)
     findings = {
         _find(model, use_of(model, graph, operator), operator)
-        for graph in model.subgraphs
-        for operator in graph.operators
+        for graph, operator in operators_of(model)
     }
     oldest = max((f.release for f in findings if f.release is not None), default=None)
     return OldestRuntime(
@@ -57,7 +56,7 @@ def _needs(findings: set[_OperatorNeed], release: Release | None) -> tuple[Runti
 
 def _find(model: ModelT, use: OperatorUse, operator: OperatorT) -> _OperatorNeed:
     declared = int(model.operatorCodes[operator.opcodeIndex].version)
-    # A custom operator is of no release: whoever runs the model brings it along.
+    # A custom operator is in no release: the app provides it.
     needed = None if is_custom(model, operator) else needed_version(use)
     version = max(declared, needed or 0)
     release = None if needed is None else releases().get((use.name, version))

@@ -1,4 +1,4 @@
-"""The float constants of a model's operators, each to be changed for one operator alone."""
+"""The float constants of a model's operators, which can be changed for one operator alone."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _FLOAT32_BYTES = 4
 class OwnConstants:
     """Reads and writes constants of a parsed model.
 
-    Files store equal constants once: several tensors have one buffer, or several operators
-    read one tensor. What is written for one operator never reaches another.
+    Files store equal constants once: several tensors share a buffer, or several operators read one
+    tensor. What is written for one operator never changes another.
     """
 
     def __init__(self, model: ModelT) -> None:
@@ -33,29 +33,31 @@ class OwnConstants:
             self._uses.update(graph.tensors[i].buffer for i in (*read, *graph.outputs))
 
     def is_shared(self, graph: SubGraphT, tensor: int) -> bool:
-        """Whether more than one place of the model reads the tensor's values."""
+        """Whether more than one operator, output or metadata entry reads the tensor's values."""
         return self._uses[graph.tensors[tensor].buffer] > 1
 
     def is_whole(self, graph: SubGraphT, tensor: int) -> bool:
-        """Whether the tensor is a dense float32 constant with as many numbers as its shape."""
-        one = graph.tensors[tensor]
-        if type_names()[one.type] != "float32" or not is_constant(self._model, one):
+        """Whether the tensor is a dense float32 constant with all numbers of its shape."""
+        constant = graph.tensors[tensor]
+        if type_names()[constant.type] != "float32" or not is_constant(self._model, constant):
             return False
-        stored_bytes = len(self._model.buffers[one.buffer].data)
-        return one.sparsity is None and stored_bytes == _FLOAT32_BYTES * math.prod(shape_of(one))
+        stored_bytes = len(self._model.buffers[constant.buffer].data)
+        return constant.sparsity is None and stored_bytes == _FLOAT32_BYTES * math.prod(
+            shape_of(constant)
+        )
 
     def read(self, graph: SubGraphT, tensor: int) -> NDArray[np.float32]:
-        """The values of a tensor that `is_whole`, in its shape; read-only."""
+        """The float32 values of a tensor that `is_whole`, in its shape; read-only."""
         import numpy as np
 
-        one = graph.tensors[tensor]
-        values = np.frombuffer(bytes(self._model.buffers[one.buffer].data), "<f4")
-        return values.reshape(shape_of(one))
+        constant = graph.tensors[tensor]
+        values = np.frombuffer(bytes(self._model.buffers[constant.buffer].data), "<f4")
+        return values.reshape(shape_of(constant))
 
     def write(
         self, graph: SubGraphT, operator: OperatorT, slot: int, values: NDArray[np.float32]
     ) -> None:
-        """Give the operator these values as input number `slot`, of the shape that it had."""
+        """Give the operator these float32 values, in the old shape, as input number `slot`."""
         from ai_edge_litert.schema_py_generated import BufferT
 
         if self.is_shared(graph, operator.inputs[slot]):
@@ -70,7 +72,7 @@ class OwnConstants:
     def write_bias(
         self, graph: SubGraphT, operator: OperatorT, values: NDArray[np.float32]
     ) -> None:
-        """Give the operator these values, (channels,), as input number 2, there or not before."""
+        """Give the operator these float32 values (channels,) as input number 2, new or not."""
         from ai_edge_litert.schema_py_generated import BufferT, TensorT, TensorType
 
         if len(operator.inputs) > 2 and operator.inputs[2] != -1:
@@ -88,8 +90,8 @@ class OwnConstants:
         self._append(graph, operator, 2, bias)
 
     def _append(self, graph: SubGraphT, operator: OperatorT, slot: int, tensor: TensorT) -> None:
-        """Append a tensor under a name that no other has, and make the operator read it."""
-        taken = {text(one.name) for one in graph.tensors}
+        """Append a tensor under a unique name, and make the operator read it."""
+        taken = {text(each.name) for each in graph.tensors}
         name, number = text(tensor.name), 0
         while name in taken:
             number += 1

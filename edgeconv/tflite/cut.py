@@ -1,4 +1,4 @@
-"""Copies of a model to look into: with no dimension left open, ended early, or opened up."""
+"""Copies of a model for inspection: with fixed shapes, shortened, or with more outputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from edgeconv.errors import InputRefused
 from edgeconv.tflite.edit import tensor_maps
 from edgeconv.tflite.flatbuffer import is_constant, parse, serialize, text
 from edgeconv.tflite.uses import parameter_tensors
-from edgeconv.types.words import SERVING_DEFAULT
+from edgeconv.types.words import SERVING_DEFAULT, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,21 +20,20 @@ _WHERE = "the model"
 
 
 def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    """The same model with one signature, whose inputs have these shapes by name, and no others.
+    """The same model with only signature `key`, whose inputs have these shapes by name.
 
-    `key` is the signature's, None or "" for the only one; a model without signatures gets one
-    with its tensors' own names. Raises `InputRefused` for bytes that
-    are no model or have no such signature or input.
+    None or "" is the only one; a model without signatures gets one with its tensors' names. Raises
+    `InputRefused` for bytes that are not a model or lack the signature or an input.
     """
     model = parse(data, where=_WHERE)
     signature = _signature(model, key) if model.signatureDefs else _unnamed_signature(model)
     model.signatureDefs = [signature]
     graph = model.subgraphs[signature.subgraphIndex]
-    for one in signature.inputs:
-        name = text(one.name)
+    for tensor_map in signature.inputs:
+        name = text(tensor_map.name)
         if name not in shapes:
             raise InputRefused(f"there are no samples for the model's input {name!r}")
-        graph.tensors[one.tensorIndex].shape = list(shapes[name])
+        graph.tensors[tensor_map.tensorIndex].shape = list(shapes[name])
     for tensor in (tensor for each in model.subgraphs for tensor in each.tensors):
         tensor.shapeSignature = None
     return serialize(model)
@@ -43,19 +42,19 @@ def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[i
 def prefixes(data: bytes) -> Iterator[bytes]:
     """For each operator of the model with one signature, the model that ends after it.
 
-    Its outputs are all tensors that the rest of the graph would read, so that no operator is
-    idle. Inputs stay as they are, whether they are read or not.
+    Its outputs are all tensors that the rest of the graph would read. Its inputs stay, even if
+    nothing reads them.
     """
     model = parse(data, where=_WHERE)
     graph = model.subgraphs[_signature(model, None).subgraphIndex]
     for count in range(1, len(graph.operators) + 1):
-        yield serialize(_ended_after(model, count))
+        yield serialize(_end_after(model, count))
 
 
 def with_outputs(data: bytes, tensors: Sequence[int]) -> bytes:
-    """The model with one signature, whose outputs are these tensors, called by their indices.
+    """The model with one signature, whose outputs are these tensors, named by their indices.
 
-    They keep their values through the whole run, whatever a delegate makes of the graph.
+    A delegate must compute them, and they keep their values through the run.
     """
     from ai_edge_litert.schema_py_generated import TensorMapT
 
@@ -67,12 +66,12 @@ def with_outputs(data: bytes, tensors: Sequence[int]) -> bytes:
 
 
 def _signature(model: ModelT, key: str | None) -> SignatureDefT:
-    named = {text(one.signatureKey): one for one in model.signatureDefs}
+    named = {text(signature.signatureKey): signature for signature in model.signatureDefs}
     if not key and len(named) == 1:
         return next(iter(named.values()))
     if key not in named:
         raise InputRefused(
-            f"the model has no signature {key!r}", hint=f"it has {', '.join(map(repr, named))}"
+            f"the model has no signature {key!r}", hint=f"choose one of {quoted(named)}"
         )
     return named[key]
 
@@ -93,12 +92,12 @@ def _unnamed_signature(model: ModelT) -> SignatureDefT:
     )
 
 
-def _ended_after(model: ModelT, count: int) -> ModelT:
+def _end_after(model: ModelT, count: int) -> ModelT:
     ended = copy.copy(model)
     signature = copy.copy(model.signatureDefs[0])
     graph = copy.copy(model.subgraphs[signature.subgraphIndex])
     graph.operators = graph.operators[:count]
-    graph.outputs = _open_ends(model, graph)
+    graph.outputs = _unread_outputs(model, graph)
     signature.outputs = tensor_maps(graph, graph.outputs, "output")
     ended.signatureDefs = [signature]
     ended.subgraphs = list(model.subgraphs)
@@ -108,7 +107,7 @@ def _ended_after(model: ModelT, count: int) -> ModelT:
 
 
 def _needed_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:
-    """The buffers, emptied where only operators that are gone would read them."""
+    """The buffers, emptied where only removed operators read them."""
     from ai_edge_litert.schema_py_generated import BufferT
 
     used = {i for operator in graph.operators for i in operator.inputs if i != -1}
@@ -120,8 +119,8 @@ def _needed_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:
     return [BufferT() if i in unused else buffer for i, buffer in enumerate(model.buffers)]
 
 
-def _open_ends(model: ModelT, graph: SubGraphT) -> list[int]:
-    """The tensors that the operators make and none of them reads."""
+def _unread_outputs(model: ModelT, graph: SubGraphT) -> list[int]:
+    """The tensors that operators write and none of them reads."""
     read = {index for operator in graph.operators for index in operator.inputs}
-    made = [index for operator in graph.operators for index in operator.outputs if index != -1]
-    return [i for i in made if i not in read and not is_constant(model, graph.tensors[i])]
+    written = [index for operator in graph.operators for index in operator.outputs if index != -1]
+    return [i for i in written if i not in read and not is_constant(model, graph.tensors[i])]

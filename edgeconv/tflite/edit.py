@@ -1,4 +1,4 @@
-"""Changes to a .tflite file that leave what it computes as it is."""
+"""Changes to a .tflite file that do not change what it computes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from edgeconv.errors import InputRefused
 from edgeconv.tflite.flatbuffer import (
     entry_subgraphs,
     is_outdated,
+    operator_name,
     parse,
     serialize,
     text,
     type_names,
 )
 from edgeconv.tflite.names import valid_names
+from edgeconv.tflite.operators import SHAPE_ONLY
 from edgeconv.tflite.weights import is_quantized_tensor
 from edgeconv.types.words import SERVING_DEFAULT
 
@@ -33,31 +35,29 @@ if TYPE_CHECKING:
 Side = Literal["inputs", "outputs"]
 
 _WHERE = "the model"
-# What uint8 = 0 stands for is what int8 = -128 stands for.
+# uint8 0 is int8 -128.
 _UINT8_SHIFT = 128
 
 
 def ensure_signature(data: bytes) -> bytes:
     """The same model with a signature; `data` itself where it has one.
 
-    The signature is "serving_default" on the first subgraph. Its names are the tensors',
-    without TensorFlow's ":0" and "serving_default_", of letters, digits, "_" and "."
-    only, and no two inputs (or outputs) share one. Raises `InputRefused` for bytes that
-    are no model.
+    The signature is "serving_default" on the first subgraph. Its names are those of the tensors
+    without TensorFlow's ":0" and "serving_default_", unique, of letters, digits, "_" and "." only.
+    Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where=_WHERE)
     if model.signatureDefs:
         return data
-    graph = model.subgraphs[0]
-    model.signatureDefs = [_signature_of(graph)]
+    model.signatureDefs = [_signature_of(model.subgraphs[0])]
     return serialize(model)
 
 
 def update_format(data: bytes) -> bytes:
     """The same model in the form that converters write today; `data` itself where it has that.
 
-    TensorFlow before 2.4 wrote operator codes to another field of the file, where newer programs
-    do not look. Raises `InputRefused` for bytes that are no model.
+    TensorFlow before 2.4 wrote operator codes to another field, which newer programs do not read.
+    Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where=_WHERE)
     return serialize(model) if is_outdated(data) else data
@@ -66,10 +66,10 @@ def update_format(data: bytes) -> bytes:
 def with_names(
     data: bytes, key: str, inputs: Mapping[str, str], outputs: Mapping[str, str]
 ) -> bytes:
-    """The same model with other names of the inputs and outputs of signature `key`, by their own.
+    """The same model with new names of the inputs and outputs of signature `key`, by the old ones.
 
     A model without a signature gets one first, see `ensure_signature`. Raises `InputRefused` for
-    bytes that are no model.
+    bytes that are not a model.
     """
     model = parse(ensure_signature(data), where=_WHERE)
     for signature in model.signatureDefs:
@@ -84,46 +84,70 @@ def with_names(
 def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> bytes:
     """The same model with other default shapes of its inputs, by signature and input.
 
-    Only those with dynamic dimensions beside the first get another; `data` itself comes back
-    where there are none. They stay dynamic: the shape is only what an interpreter begins
-    with, which has 1 for a dynamic dimension, and is too small for many a graph. Raises
-    `InputRefused` for bytes that are no model.
+    Only those with dynamic dimensions after the first get another; `data` itself comes back without
+    any. They stay dynamic: an interpreter starts with the default shape, whose 1 for a dynamic
+    dimension is too small for many graphs. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where=_WHERE)
     changed = False
     for signature in model.signatureDefs or ():
         graph = model.subgraphs[signature.subgraphIndex]
-        wanted = shapes.get(text(signature.signatureKey), {})
+        by_input = shapes.get(text(signature.signatureKey), {})
         for tensor_map in signature.inputs:
             tensor = graph.tensors[tensor_map.tensorIndex]
             signs = tensor.shapeSignature
-            if text(tensor_map.name) in wanted and signs is not None and -1 in list(signs)[1:]:
-                tensor.shape = list(wanted[text(tensor_map.name)])
+            if text(tensor_map.name) in by_input and signs is not None and -1 in list(signs)[1:]:
+                tensor.shape = list(by_input[text(tensor_map.name)])
                 changed = True
     return serialize(model) if changed else data
 
 
 def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:
-    """The same model, its quantised int8 inputs and/or outputs made uint8.
+    """The same model with quantized int8 inputs and/or outputs as uint8.
 
-    A QUANTIZE operator from uint8 to int8, or back, joins each: same scale, zero point
-    128 higher. Tensors of other types are left alone. Raises `InputRefused` for bytes
-    that are no model, and where a side that was asked for has no quantised int8 tensor.
+    A QUANTIZE operator from uint8 to int8, or back, joins each: same scale, zero point 128 higher.
+    Tensors of other types stay. Raises `InputRefused` for bytes that are not a model, and for a
+    side without a quantized int8 tensor.
     """
     model = parse(data, where=_WHERE)
-    sides = _sides(inputs=inputs, outputs=outputs)
+    requested: list[tuple[Side, bool]] = [("inputs", inputs), ("outputs", outputs)]
+    sides = [side for side, is_requested in requested if is_requested]
     for side in sides:
         if not sum(_make_uint8(model, index, side) for index in entry_subgraphs(model)):
             raise InputRefused(
-                f"{_WHERE} has no quantised int8 {side} that could be uint8",
-                hint="uint8 needs a full-integer int8 model",
+                f"{_WHERE} has no quantized int8 {side} to make uint8",
+                hint="convert to full-integer int8 first",
             )
     return serialize(model) if sides else data
 
 
-def _sides(*, inputs: bool, outputs: bool) -> list[Side]:
-    asked: list[tuple[Side, bool]] = [("inputs", inputs), ("outputs", outputs)]
-    return [side for side, wanted in asked if wanted]
+def without_shape_bridges(data: bytes) -> bytes:
+    """The same model, with every SHAPE and RANK reading the integer tensor before a DEQUANTIZE.
+
+    A DEQUANTIZE used for nothing else is removed; `data` itself comes back without any.
+    ai-edge-quantizer does not know SHAPE, which every Keras `Flatten` of a dynamic batch has, and
+    computes the whole tensor in float for it. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    changed = [_bypass(model, graph) for graph in model.subgraphs]
+    return serialize(model) if any(changed) else data
+
+
+def _bypass(model: ModelT, graph: SubGraphT) -> bool:
+    bridges = {
+        operator.outputs[0]: operator.inputs[0]
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE"
+    }
+    bypassed = set()
+    for operator in graph.operators:
+        if operator_name(model, operator) in SHAPE_ONLY and operator.inputs[0] in bridges:
+            bypassed.add(operator.inputs[0])
+            operator.inputs = [bridges[operator.inputs[0]]]
+    used = {i for operator in graph.operators for i in operator.inputs} | set(graph.outputs)
+    needless = bypassed - used
+    graph.operators = [o for o in graph.operators if not needless.intersection(o.outputs)]
+    return bool(bypassed)
 
 
 def _signature_of(graph: SubGraphT) -> SignatureDefT:
@@ -138,7 +162,7 @@ def _signature_of(graph: SubGraphT) -> SignatureDefT:
 
 
 def tensor_maps(graph: SubGraphT, indices: list[int], fallback: str) -> list[TensorMapT]:
-    """A signature's names for tensors of its graph: valid, unique, made of the tensors' own."""
+    """A signature's valid, unique names for tensors of its graph."""
     from ai_edge_litert.schema_py_generated import TensorMapT
 
     names = valid_names([text(graph.tensors[i].name) for i in indices], fallback)
@@ -177,7 +201,7 @@ def _is_quantized_int8(tensor: TensorT) -> bool:
 
 
 def _append_uint8_twin(model: ModelT, graph: SubGraphT, old: int) -> int:
-    """Add the uint8 tensor that takes the place and the name of `old`; returns its index."""
+    """Add the uint8 tensor that replaces `old` under its name; returns its index."""
     from ai_edge_litert.schema_py_generated import TensorType
 
     inner = graph.tensors[old]
@@ -194,7 +218,7 @@ def _append_uint8_twin(model: ModelT, graph: SubGraphT, old: int) -> int:
 def _empty_buffer(model: ModelT) -> int:
     from ai_edge_litert.schema_py_generated import BufferT
 
-    # Buffer 0 is the empty one by convention, and only by convention.
+    # Buffer 0 is empty only by convention.
     if model.buffers[0].data is not None and len(model.buffers[0].data):
         model.buffers.append(BufferT())
         return len(model.buffers) - 1
@@ -219,7 +243,7 @@ def _quantize_operator(model: ModelT, source: int, target: int) -> OperatorT:
 
 
 def code_of(model: ModelT, operator: int) -> int:
-    """The index of the code of a builtin operator at version 1, added where it is not there."""
+    """The index of the code of a builtin operator at version 1, added if missing."""
     from ai_edge_litert.schema_py_generated import OperatorCodeT
 
     for index, code in enumerate(model.operatorCodes):
@@ -235,11 +259,11 @@ def require_version(model: ModelT, operator: OperatorT, version: int) -> None:
     code = model.operatorCodes[operator.opcodeIndex]
     if code.version >= version:
         return
-    wanted = copy.copy(code)
-    wanted.version = version
+    raised = copy.copy(code)
+    raised.version = version
     for index, each in enumerate(model.operatorCodes):
-        if vars(each) == vars(wanted):
+        if vars(each) == vars(raised):
             operator.opcodeIndex = index
             return
-    model.operatorCodes.append(wanted)
+    model.operatorCodes.append(raised)
     operator.opcodeIndex = len(model.operatorCodes) - 1

@@ -1,4 +1,4 @@
-"""Tables of a flatbuffer read where they lie; nothing outside of the file is ever read."""
+"""Tables of a flatbuffer, read in place and never outside of the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_NAME_BYTES = 1000
 
 
 class BrokenFlatbuffer(ValueError):
-    """An offset or length that leads out of the file."""
+    """An offset or length that points outside of the file."""
 
 
 class FlatTable(NamedTuple):
@@ -39,11 +39,11 @@ class FlatTable(NamedTuple):
         return self._number("<Q", field)
 
     def length(self, field: int, item_bytes: int = 1) -> int:
-        """How many items a vector has, which are all in the file."""
+        """How many items a vector has, all of them in the file."""
         return self._vector(field, item_bytes)[1]
 
     def text(self, field: int) -> str:
-        """A string, cut where it is absurdly long."""
+        """A string, truncated if it is too long for a name."""
         return self.bytes(field)[:_MOST_NAME_BYTES].decode("utf-8", "replace")
 
     def bytes(self, field: int) -> bytes:
@@ -58,8 +58,8 @@ class FlatTable(NamedTuple):
 
     def table(self, field: int) -> FlatTable | None:
         """A table within this one."""
-        place = self._place(field)
-        return self._at(place) if place else None
+        offset = self._offset(field)
+        return self._at(offset) if offset else None
 
     def tables(self, field: int) -> Iterator[FlatTable]:
         """The tables of a vector."""
@@ -67,17 +67,17 @@ class FlatTable(NamedTuple):
         return (self._at(start + _OFFSET_BYTES * index) for index in range(count))
 
     def lengths(self, *fields: int) -> int:
-        """The items of several vectors, together."""
+        """How many items several vectors have together."""
         return sum(self._vector(field, 1)[1] for field in fields)
 
-    def _at(self, place: int) -> FlatTable:
-        return FlatTable(self.data, place + read(self.data, "<I", place))
+    def _at(self, offset: int) -> FlatTable:
+        return FlatTable(self.data, offset + read(self.data, "<I", offset))
 
     def _vector(self, field: int, item_bytes: int) -> tuple[int, int]:
-        place = self._place(field)
-        if not place:
+        offset = self._offset(field)
+        if not offset:
             return 0, 0
-        start = place + read(self.data, "<I", place)
+        start = offset + read(self.data, "<I", offset)
         count = read(self.data, "<I", start)
         start += _OFFSET_BYTES
         if start + count * item_bytes > len(self.data):
@@ -85,11 +85,11 @@ class FlatTable(NamedTuple):
         return start, count
 
     def _number(self, kind: str, field: int) -> int:
-        place = self._place(field)
-        return read(self.data, kind, place) if place else 0
+        offset = self._offset(field)
+        return read(self.data, kind, offset) if offset else 0
 
-    def _place(self, field: int) -> int:
-        """Where a field lies, 0 where it is absent."""
+    def _offset(self, field: int) -> int:
+        """The offset of a field in the file, 0 where it is absent."""
         table = self.at - read(self.data, "<i", self.at)
         entry = 4 + 2 * field
         if entry >= read(self.data, "<H", table):
@@ -99,18 +99,18 @@ class FlatTable(NamedTuple):
 
 
 def root(data: memoryview) -> FlatTable:
-    """The table that a flatbuffer begins with. Raises `BrokenFlatbuffer`."""
+    """The root table of a flatbuffer. Raises `BrokenFlatbuffer`."""
     return FlatTable(data, read(data, "<I", 0))
 
 
-def read(data: memoryview, kind: str, place: int) -> int:
-    """A number at a place in the file. Raises `BrokenFlatbuffer`."""
-    if place < 0:
-        raise BrokenFlatbuffer(f"an offset leads to byte {place}")
+def read(data: memoryview, kind: str, offset: int) -> int:
+    """A number at an offset in the file. Raises `BrokenFlatbuffer`."""
+    if offset < 0:
+        raise BrokenFlatbuffer(f"an offset points to byte {offset}")
     try:
-        number: int = struct.unpack_from(kind, data, place)[0]
+        number: int = struct.unpack_from(kind, data, offset)[0]
     except struct.error:
         raise BrokenFlatbuffer(
-            f"an offset leads to byte {place}, and the file has {len(data)}"
+            f"an offset points to byte {offset}, and the file has {len(data)}"
         ) from None
     return number

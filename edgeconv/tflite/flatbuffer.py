@@ -1,8 +1,8 @@
-"""A .tflite as Python objects and back, with nothing in it left unchecked.
+"""A .tflite as Python objects and back, completely checked.
 
-The objects are those of the schema that ships with LiteRT (`ModelT` and so on). A file
-may keep weights and options outside the flatbuffer proper, at an offset into the file;
-`parse` pulls them in, so whoever edits the objects and calls `serialize` keeps them.
+The objects are those of LiteRT's schema (`ModelT` and so on). A file may have weights and options
+outside of the flatbuffer, at an offset in the file. `parse` moves them into the objects, so that
+`serialize` writes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from edgeconv.tflite.flat_table import BrokenFlatbuffer
 from edgeconv.tflite.structure import structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
@@ -25,28 +25,28 @@ FILE_IDENTIFIER = b"TFL3"
 _MAX_FLATBUFFER_BYTES = 2**31 - 2**24
 _SCHEMA_VERSION = 3
 _LAST_DEPRECATED_CODE = 127
-# The runtime maps weights straight from the file, and its kernels want them aligned.
+# The runtime maps weights from the file, and its kernels need them aligned.
 _WEIGHT_ALIGNMENT_BYTES = 16
-# Says that weights lie outside the flatbuffer, which is no longer so once they are in.
+# Marks weights outside of the flatbuffer; removed once they are inside.
 _OUTSIDE_MARK = b"buffer_location"
 
 
 def parse(data: bytes, *, where: str) -> ModelT:
-    """The model in `data`, every index in range and every weight inside it.
+    """The model in `data`, with every index in range and every weight inside.
 
-    Vectors that the file leaves out are empty lists for tensors, operators, inputs and
-    outputs. Each operator's code is in `builtinCode`, whichever of its two fields the file has
-    it in. `where` names the file in the `InputRefused` that malformed bytes raise.
+    Missing vectors of tensors, operators, inputs and outputs are empty lists. Each operator's code
+    is in `builtinCode`, even if the file has the older field only. Raises `InputRefused`, which
+    names the file as `where`, for malformed bytes.
     """
     if len(data) < 8 or data[4:8] != FILE_IDENTIFIER:
-        what = "is empty" if not data else "is no .tflite file: its identifier is missing"
-        raise InputRefused(f"{where} {what}", hint="give the file that a TFLite converter wrote")
+        what = "is empty" if not data else "is not a .tflite file: its identifier is missing"
+        raise InputRefused(f"{where} {what}", hint="give a file that a TFLite converter wrote")
     _refuse_structure(data, where)
     from ai_edge_litert.schema_py_generated import ModelT
 
     try:
         model = ModelT.InitFromPackedBuf(data, 0)
-    # All that the generated code raises on malformed bytes, found by mutating files.
+    # All that the generated code raises for malformed bytes, as fuzzing shows.
     except (struct.error, TypeError, ValueError) as error:
         raise malformed(where, str(error)) from error
     _fill_absent_vectors(model)
@@ -57,9 +57,9 @@ def parse(data: bytes, *, where: str) -> ModelT:
 
 
 def is_outdated(data: bytes) -> bool:
-    """Whether a model that `parse` takes says less than it must today; serialize what it gives.
+    """Whether the file has the form from before TensorFlow 2.4; `parse` and `serialize` update it.
 
-    ai-edge-quantizer, for one, takes every operator of a file from before TensorFlow 2.4 for ADD.
+    ai-edge-quantizer reads every operator of such a file as ADD.
     """
     from ai_edge_litert.schema_py_generated import Model
 
@@ -70,7 +70,7 @@ def is_outdated(data: bytes) -> bool:
 
 
 def _refuse_structure(data: bytes, where: str) -> None:
-    """Raise `InputRefused` for a file that would take all memory or time to make objects of."""
+    """Raise `InputRefused` for a file whose objects would take all memory or time."""
     try:
         problems = structure(data).problems
     except BrokenFlatbuffer as error:
@@ -79,14 +79,14 @@ def _refuse_structure(data: bytes, where: str) -> None:
         first = problems[0]
         raise InputRefused(
             f"{where} has {first.what}: it {first.why} ({first.where})",
-            hint="give the file that a TFLite converter wrote",
+            hint="give a file that a TFLite converter wrote",
         )
 
 
 def serialize(model: ModelT) -> bytes:
-    """The model as a .tflite file, all of it inside the flatbuffer; equal models, equal bytes.
+    """The model as a .tflite file, all inside the flatbuffer; equal models give equal bytes.
 
-    Raises `InputRefused` for a model beyond the 2 GiB a flatbuffer can hold.
+    Raises `InputRefused` for a model of more than 2 GiB, the limit of a flatbuffer.
     """
     import flatbuffers
 
@@ -111,13 +111,13 @@ def malformed(where: str, what: str) -> InputRefused:
 
 
 def text(raw: bytes | str | None) -> str:
-    """A name in the file as text; bytes that are no UTF-8 are replaced."""
+    """A name in the file as text; bytes that are not UTF-8 are replaced."""
     return raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw or ""
 
 
 @cache
 def type_names() -> dict[int, str]:
-    """Tensor type codes to numpy names ("int4" and the like where numpy has none)."""
+    """Tensor type codes to numpy names, or names such as "int4" where numpy has none."""
     from ai_edge_litert.schema_py_generated import TensorType
 
     return {code: name.lower() for name, code in vars(TensorType).items() if name[0] != "_"}
@@ -138,9 +138,14 @@ def operator_name(model: ModelT, operator: OperatorT) -> str:
 
 
 def is_custom(model: ModelT, operator: OperatorT) -> bool:
-    """Whether the operator is none of the builtin ones."""
+    """Whether the operator is not a builtin one."""
     code = model.operatorCodes[operator.opcodeIndex]
     return _builtin_names().get(code.builtinCode) == "CUSTOM"
+
+
+def operators_of(model: ModelT) -> Iterator[tuple[SubGraphT, OperatorT]]:
+    """Every operator with its graph, in the order of the file."""
+    return ((graph, operator) for graph in model.subgraphs for operator in graph.operators)
 
 
 def is_constant(model: ModelT, tensor: TensorT) -> bool:
@@ -155,7 +160,7 @@ def entry_subgraphs(model: ModelT) -> list[int]:
 
 
 class _AlignedBuffer:
-    """Packs a buffer's data at the alignment the schema asks for; its own code does not."""
+    """Packs a buffer's data at the schema's alignment, which the generated code does not."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
@@ -193,10 +198,9 @@ def _fill_absent_vectors(model: ModelT) -> None:
 
 
 def _bring_up_to_date(model: ModelT) -> None:
-    """Put each operator code where converters write it since TensorFlow 2.4, by the schema's rule.
+    """Set each operator code as converters do since TensorFlow 2.4, by the schema's rule.
 
-    Files from before have the deprecated field only, which holds 127 at most. A graph in the
-    form of schema version 3 is of that version, whether or not the file says so.
+    Older files have the deprecated field only, whose maximum is 127, and may lack the version.
     """
     model.version = model.version or _SCHEMA_VERSION
     for code in model.operatorCodes:
@@ -210,7 +214,7 @@ def _as_list(vector: Any) -> list[int]:
 
 def _check_indices(model: ModelT, where: str) -> None:
     if not model.subgraphs:
-        raise malformed(where, "it holds no graph")
+        raise malformed(where, "it has no graph")
     _within([m.buffer for m in model.metadata or ()], len(model.buffers), "buffer", where)
     for graph in model.subgraphs:
         _check_graph(model, graph, where)
@@ -228,7 +232,7 @@ def _check_graph(model: ModelT, graph: SubGraphT, where: str) -> None:
     _within([*graph.inputs, *graph.outputs], tensors, "tensor", where)
     for operator in graph.operators:
         _within([operator.opcodeIndex], len(model.operatorCodes), "operator code", where)
-        # -1 stands for an optional input or output that is not there.
+        # -1 is a missing optional input or output.
         used = [i for i in (*operator.inputs, *operator.outputs) if i != -1]
         _within(used, tensors, "tensor", where)
     for tensor in graph.tensors:
@@ -243,7 +247,7 @@ def _check_graph(model: ModelT, graph: SubGraphT, where: str) -> None:
 
 
 def _refuse_constants(model: ModelT, graph: SubGraphT, inputs: Iterable[int], where: str) -> None:
-    """Raise `InputRefused` for inputs that are weights: a runtime crashes when they are set."""
+    """Raise `InputRefused` for inputs that are weights: setting them crashes a runtime."""
     for index in inputs:
         if is_constant(model, graph.tensors[index]):
             name = text(graph.tensors[index].name)
@@ -253,13 +257,12 @@ def _refuse_constants(model: ModelT, graph: SubGraphT, inputs: Iterable[int], wh
 def _within(indices: Iterable[int], count: int, what: str, where: str) -> None:
     for index in indices:
         if not 0 <= index < count:
-            raise malformed(where, f"{what} {index} is named, and there are {count}")
+            raise malformed(where, f"{what} {index} does not exist; there are {count}")
 
 
 def _pull_inside(model: ModelT, data: bytes, where: str) -> None:
     for buffer in model.buffers:
-        # Data inside wins, and an offset of 1 only marks a file in the making: both as
-        # in the runtime.
+        # As in the runtime, data inside wins, and an offset of 1 only marks an unfinished file.
         if (buffer.data is None or not len(buffer.data)) and buffer.offset > 1:
             buffer.data = _outside(data, buffer.offset, buffer.size, where)
         buffer.offset = buffer.size = 0

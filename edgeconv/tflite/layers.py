@@ -1,4 +1,4 @@
-"""The layers of a float graph: its operators, by the names of what they give."""
+"""The layers of a float graph: its operators, by the names of their outputs."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ if TYPE_CHECKING:
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
-# Those whose kernels take weights of 4 bits, which are their second input.
+# Their kernels support weights of 4 bits, the second input.
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
-# Those whose kernels take smaller weights of any kind, as their second input.
+# Their kernels support smaller weights of any kind, the second input.
 _COMPRESSIBLE = WEIGHTED | {"BATCH_MATMUL", "EMBEDDING_LOOKUP", "TRANSPOSE_CONV"}
 
 
 class FloatLayer(NamedTuple):
     """An operator that computes on floats.
 
-    `name` is that of its first output tensor, `outputs` all of them. `weights` counts the
-    numbers of its largest constant, 0 where it has none; `compressible` those of its float32 or
-    float16 weights for which there is a kernel with smaller ones. `can_have_four_bits` says
-    whether there is a kernel for its weights in 4 bits, `can_have_blocks` whether there is one
-    for those with a scale for every 32 inputs.
+    `name` is that of its first output tensor, `outputs` all of them. `weights` counts the numbers
+    of its largest constant, `compressible` those of its float32 or float16 weights that a kernel
+    supports in a smaller type; 0 without any. `can_have_four_bits`: a kernel supports its weights
+    in 4 bits; `can_have_blocks`: with a scale for every 32 inputs too.
     """
 
     name: str
@@ -49,7 +48,7 @@ class FloatLayer(NamedTuple):
 def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
     """The layers of every graph that a caller can run, in the order of the graphs.
 
-    Raises `InputRefused` for bytes that are no model.
+    Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where="the model")
     return tuple(
@@ -89,7 +88,7 @@ def _compressible(name: str, operator: OperatorT, weights: int, unpacked: dict[i
 
 
 def _unpacked(model: ModelT, graph: SubGraphT) -> dict[int, int]:
-    """How many numbers a tensor has that is made of stored float16, by its index."""
+    """How many numbers each tensor has that is unpacked from stored float16, by its index."""
     return {
         output: _constant(model, graph, source, "float16")
         for operator in graph.operators

@@ -1,10 +1,9 @@
-"""What a model's inputs and outputs mean, in the file: the standard TFLite Metadata format.
+"""The meaning of a model's inputs and outputs in the standard TFLite Metadata format.
 
-Two parts of a .tflite carry it. A flatbuffer of its own (schema 1.5.0, identifier M001) is in
-the buffer that the entry TFLITE_METADATA names, and files such as labels are in a ZIP archive that
-stands after the model. Source: the schema metadata_schema.fbs and the reader of the PyPI package
-tflite-support 0.4.4. Only what all versions of that schema have is written, so that the oldest
-reader understands all of it.
+A .tflite has it in two parts: another flatbuffer (schema 1.5.0, identifier M001) in the buffer that
+the entry TFLITE_METADATA names, and files such as labels in a ZIP archive after the model. Source:
+metadata_schema.fbs and the reader of the PyPI package tflite-support 0.4.4. Only fields of all
+versions of that schema are written, for the oldest reader.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT
 
 FILE_IDENTIFIER = b"M001"
-# The version that the identifier began with; no field that is written came later.
+# The first version with the identifier; all fields written here are as old.
 MIN_PARSER_VERSION = "1.0.0"
 _ENTRY = "TFLITE_METADATA"
 _WHERE = "the model"
-# Fields of the tables Model and ModelMetadata, by their place in the schemas.
+# Fields of the tables Model and ModelMetadata, by their numbers in the schemas.
 _BUFFERS, _METADATA, _LICENSE = 4, 6, 5
 _FEATURE, _IMAGE = 1, 2
 _NORMALIZATION = 1
 _AXIS_LABELS = 2
 _COLORS = {"": 0, "rgb": 1, "gray": 2}
-# No ZIP holds an earlier date, and a later one would be different every time.
+# The earliest date of a ZIP; the present one would differ every time.
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PLAIN_FILE = 0o644 << 16
 _UNIX = 3
@@ -50,11 +49,11 @@ class ImageMetadata:
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMetadata:
-    """What is said of one input or output.
+    """The metadata of one input or output.
 
-    `mean` and `std` are how a value becomes the model's: (x - mean) / std, one for all
-    channels or one for each; () where nothing is said. `labels` is the name of the file that
-    names the values of the last axis, "" for none.
+    A value becomes the model's by (x - mean) / std; `mean` and `std` are one number for all
+    channels or one for each, () for none. `labels` is the name of the file with the names of the
+    last axis, "" for none.
     """
 
     name: str
@@ -67,7 +66,7 @@ class TensorMetadata:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """What is said of a model; inputs and outputs in the order of its first graph."""
+    """The metadata of a model; inputs and outputs in the order of its first graph."""
 
     name: str
     description: str
@@ -85,7 +84,7 @@ class GraphNames(NamedTuple):
 def graph_names(data: bytes) -> GraphNames:
     """The names as the first signature of the first graph has them, else those of the tensors.
 
-    Raises `InputRefused` for bytes that are no model.
+    Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where=_WHERE)
     graph = model.subgraphs[0]
@@ -97,23 +96,23 @@ def graph_names(data: bytes) -> GraphNames:
 
 
 def _names(model: ModelT, indices: list[int], maps: Any) -> tuple[str, ...]:
-    named = {one.tensorIndex: text(one.name) for one in maps}
+    named = {tensor_map.tensorIndex: text(tensor_map.name) for tensor_map in maps}
     tensors = model.subgraphs[0].tensors
     return tuple(named.get(index, text(tensors[index].name)) for index in indices)
 
 
 def license_of(data: bytes) -> str:
-    """The license that a model's metadata names, its first line; "" where it names none."""
+    """The first line of the license in a model's metadata; "" without one."""
     try:
         model = root(memoryview(data))
         buffers = list(model.tables(_BUFFERS))
         for entry in model.tables(_METADATA):
             if entry.text(0) == _ENTRY:
                 packed = buffers[entry.int32(1)].bytes(0)
-                said = root(memoryview(packed)).text(_LICENSE) if packed else ""
-                return next(iter(said.strip().splitlines()), "")
+                text_ = root(memoryview(packed)).text(_LICENSE) if packed else ""
+                return next(iter(text_.strip().splitlines()), "")
     except (BrokenFlatbuffer, IndexError):
-        # What cannot be read says nothing; the model itself was read by others.
+        # A license that cannot be read is none.
         return ""
     return ""
 
@@ -121,8 +120,8 @@ def license_of(data: bytes) -> str:
 def with_metadata(data: bytes, metadata: ModelMetadata, files: Mapping[str, bytes]) -> bytes:
     """The same model with this metadata, in place of any that it has, and `files` after it.
 
-    `files` are those that `metadata` names, by name. Equal arguments give equal bytes. Raises
-    `InputRefused` for bytes that are no model.
+    `files` has the files named in `metadata`. Equal arguments give equal bytes. Raises
+    `InputRefused` for bytes that are not a model.
     """
     import numpy as np
     from ai_edge_litert.schema_py_generated import BufferT, MetadataT
@@ -136,11 +135,11 @@ def with_metadata(data: bytes, metadata: ModelMetadata, files: Mapping[str, byte
         model.metadata = [*(model.metadata or ()), entry]
     else:
         model.buffers[entry.buffer] = packed
-    return _followed_by(serialize(model), files)
+    return _append_files(serialize(model), files)
 
 
-def _followed_by(model: bytes, files: Mapping[str, bytes]) -> bytes:
-    """The model and a ZIP archive; not compressed, which is all that some readers take."""
+def _append_files(model: bytes, files: Mapping[str, bytes]) -> bytes:
+    """The model and an uncompressed ZIP archive, as some readers read no other."""
     if not files:
         return model
     whole = io.BytesIO(model)
@@ -158,14 +157,17 @@ def metadata_flatbuffer(metadata: ModelMetadata) -> bytes:
 
     subgraph = _MetadataTable(
         10,
-        {2: [_tensor(one) for one in metadata.inputs], 3: [_tensor(o) for o in metadata.outputs]},
+        {
+            2: [_tensor(tensor) for tensor in metadata.inputs],
+            3: [_tensor(o) for o in metadata.outputs],
+        },
     )
     root = _MetadataTable(
         8,
         {0: metadata.name, 1: metadata.description, 3: [subgraph], 7: MIN_PARSER_VERSION},
     )
     builder = flatbuffers.Builder(1024)
-    builder.Finish(_written(builder, root), file_identifier=FILE_IDENTIFIER)
+    builder.Finish(_write(builder, root), file_identifier=FILE_IDENTIFIER)
     return bytes(builder.Output())
 
 
@@ -177,7 +179,7 @@ class _Scalar(NamedTuple):
 
 
 class _MetadataTable(NamedTuple):
-    """A table of the schema with so many fields, and those that are set, by their number."""
+    """A table of the schema: its number of fields, and the values that are set, by number."""
 
     fields: int
     values: Mapping[int, Any]
@@ -209,34 +211,34 @@ def _content(image: ImageMetadata | None) -> _MetadataTable:
     return _MetadataTable(3, {0: _Scalar("Uint8", _IMAGE), 1: shown})
 
 
-def _written(builder: Any, value: Any) -> int:
+def _write(builder: Any, value: Any) -> int:
     """Write a text, a vector or a table, with what is in it; returns its offset."""
     if isinstance(value, str):
         return int(builder.CreateString(value.encode("utf-8", "replace").decode()))
     if not isinstance(value, _MetadataTable):
-        return _written_vector(builder, value)
-    # What a table refers to stands outside of it, and is written before it.
+        return _write_vector(builder, value)
+    # A table refers to values outside of it, which are written before it.
     offsets = {
-        field: _written(builder, one)
-        for field, one in value.values.items()
-        if not isinstance(one, _Scalar) and (isinstance(one, _MetadataTable) or len(one))
+        field: _write(builder, part)
+        for field, part in value.values.items()
+        if not isinstance(part, _Scalar) and (isinstance(part, _MetadataTable) or len(part))
     }
     builder.StartObject(value.fields)
-    for field, one in value.values.items():
-        if isinstance(one, _Scalar):
-            getattr(builder, f"Prepend{one.kind}Slot")(field, one.value, 0)
+    for field, part in value.values.items():
+        if isinstance(part, _Scalar):
+            getattr(builder, f"Prepend{part.kind}Slot")(field, part.value, 0)
         elif field in offsets:
             builder.PrependUOffsetTRelativeSlot(field, offsets[field], 0)
     return int(builder.EndObject())
 
 
-def _written_vector(builder: Any, values: Any) -> int:
+def _write_vector(builder: Any, values: Any) -> int:
     if isinstance(values[0], float):
         builder.StartVector(4, len(values), 4)
-        for one in reversed(values):
-            builder.PrependFloat32(one)
+        for part in reversed(values):
+            builder.PrependFloat32(part)
         return int(builder.EndVector())
-    offsets = [_written(builder, one) for one in values]
+    offsets = [_write(builder, part) for part in values]
     builder.StartVector(4, len(offsets), 4)
     for offset in reversed(offsets):
         builder.PrependUOffsetTRelative(offset)

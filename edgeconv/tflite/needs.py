@@ -1,10 +1,9 @@
-"""Which version of an operator its tensors and options need, whatever the file declares.
+"""The version of an operator that its tensors and options need, apart from the declared one.
 
-A quantiser may turn an operator to int8 and leave its version at 1; an older runtime then
-takes the model, and fails at the types or computes nonsense. The rules are those by which
-TensorFlow's converter numbers what it writes (op_version.cc and op_signature.cc in
-tensorflow/compiler/mlir/lite/tools/versioning, to 2.23). A version has all that the ones
-before it have, so the largest that any rule asks for is the one needed.
+A quantizer may make an operator int8 and leave its version at 1. An older runtime then loads the
+model, and fails or computes nonsense. The rules are those of TensorFlow's converter (op_version.cc
+and op_signature.cc in tensorflow/compiler/mlir/lite/tools/versioning, to 2.23). A version includes
+the earlier ones, so the largest of all rules counts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     Needs = Callable[[OperatorUse], Iterable[int | None]]
 
-# These came late and operator by operator: where no rule speaks of one, nothing is known.
+# Operators got these late and one by one: without a rule, the version is unknown.
 RECENT_TYPES = frozenset({"int2", "int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 _INT8, _INT8_INT16 = {"int8": 2}, {"int8": 2, "int16": 3}
 _ANY_INT8 = {"int8": 2, "uint8": 2}
@@ -83,7 +82,7 @@ _BY_TYPE: dict[str, dict[str, int]] = {
     "TRANSPOSE": {"int8": 2, "bool": 3, "int16": 5, "int4": 7, "bfloat16": 8},
     "UNPACK": {**_ANY_INT8, "bool": 3, "int16": 4, "float16": 5, "bfloat16": 5},
 }
-# Of their kernels for int8 activations no rule speaks.
+# There are no rules for their int8 activations.
 _LSTMS = frozenset({"BIDIRECTIONAL_SEQUENCE_LSTM", "LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"})
 # The input whose type decides, where it is not the first.
 _DECIDING_INPUT = {
@@ -117,20 +116,17 @@ _CAST = {
 
 
 def needed_version(use: OperatorUse) -> int | None:
-    """The version that the operator's tensors and options need, 1 where nothing is special.
-
-    None where one of its tensors has a type that no rule speaks of.
-    """
+    """The version that the operator needs, 1 by default; None for a type without a rule."""
     versions = [version for version in _needs(use) if version]
     recent = {type_of(tensor) for tensor in (*use.inputs, *use.outputs)} & RECENT_TYPES
-    if recent and not _speaks_of(use, recent):
+    if recent and not _has_rule(use, recent):
         return None
     if use.name in _LSTMS and use.input_type(0) == "int8":
         return None
     return max(versions, default=1)
 
 
-def _speaks_of(use: OperatorUse, recent: set[str]) -> bool:
+def _has_rule(use: OperatorUse, recent: set[str]) -> bool:
     if use.name == "CAST":
         return recent <= set(_CAST) or (use.input_type(0), use.output_type) == ("int4", "float32")
     if use.name in ("CONV_2D", "DEPTHWISE_CONV_2D"):
@@ -151,10 +147,10 @@ def _needs(use: OperatorUse) -> Iterator[int | None]:
 
 
 def _has_narrow_bias(use: OperatorUse, activations: str, bias: int) -> bool:
-    """Whether int16 activations meet an int32 bias; before it could be chosen it was int64.
+    """Whether int16 activations have an int32 bias, which was int64 in older versions.
 
-    The converter's own rule asks for the later version wherever the choice is written down,
-    and the converter then does not follow it: what it writes for int64 runs in 2.14.
+    The converter's rule needs the later version wherever the type is declared; but its output with
+    int64 runs in 2.14.
     """
     return activations == "int16" and use.input_type(bias) == "int32"
 
@@ -254,7 +250,7 @@ def _cast(use: OperatorUse) -> Iterator[int | None]:
 
 
 def _asymmetric(weights: int, plain: int, asymmetric: int) -> Needs:
-    """Of int8 weights with float activations, quantised on the fly."""
+    """For int8 weights with float activations, quantized on the fly."""
 
     def needs(use: OperatorUse) -> Iterator[int | None]:
         if use.is_hybrid(weights):

@@ -1,4 +1,4 @@
-"""Which operators a .tflite has, and which of them compute on floats."""
+"""The operators of a .tflite, and which of them compute on floats."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from edgeconv.tflite.flatbuffer import (
     is_constant,
     is_custom,
     operator_name,
+    operators_of,
     type_names,
 )
 from edgeconv.types import OperatorCount
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 _FLOAT_TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
 _BRIDGES = frozenset({"QUANTIZE", "DEQUANTIZE"})
-# These look at a tensor's dimensions, never at its values.
+# They read a tensor's dimensions, never its values.
 SHAPE_ONLY = frozenset({"SHAPE", "RANK"})
-# These turn a stored constant into another form of the same constant.
+# They convert a stored constant to another form.
 _UNPACKERS = frozenset({"DEQUANTIZE", "DENSIFY"})
 
 
@@ -31,8 +32,7 @@ def count_operators(model: ModelT) -> tuple[OperatorCount, ...]:
     """How often each operator occurs at each version, over all subgraphs, sorted."""
     counts = Counter(
         (operator_name(model, operator), int(model.operatorCodes[operator.opcodeIndex].version))
-        for graph in model.subgraphs
-        for operator in graph.operators
+        for _, operator in operators_of(model)
     )
     return tuple(
         OperatorCount(name=name, version=version, count=count)
@@ -42,15 +42,15 @@ def count_operators(model: ModelT) -> tuple[OperatorCount, ...]:
 
 def custom_operators(model: ModelT) -> tuple[str, ...]:
     """The custom codes in use, sorted."""
-    used = (o for graph in model.subgraphs for o in graph.operators)
-    return tuple(sorted({operator_name(model, o) for o in used if is_custom(model, o)}))
+    used = {operator_name(model, o) for _, o in operators_of(model) if is_custom(model, o)}
+    return tuple(sorted(used))
 
 
 def float_operators(model: ModelT) -> tuple[str, ...]:
     """The names of the operators that compute on float activations, sorted.
 
-    QUANTIZE and DEQUANTIZE only lead to and from those: they are named where two of them
-    meet, and left out beside the model's own inputs and outputs or a constant.
+    QUANTIZE and DEQUANTIZE count where they connect two such operators, and not at the model's
+    inputs, outputs or constants.
     """
     names: set[str] = set()
     entries = entry_subgraphs(model)

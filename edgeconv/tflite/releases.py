@@ -1,9 +1,9 @@
-"""In which release of the TensorFlow Lite runtime each version of each operator first was.
+"""The first release of the TensorFlow Lite runtime with each version of each operator.
 
-The facts are those that TensorFlow keeps for the `min_runtime_version` its converter writes
-into a model (tensorflow/compiler/mlir/lite/tools/versioning/runtime_version.cc, to 2.23), held
-against the wheels of tflite-runtime 2.7 to 2.14: those have 14 of the versions a release
-earlier or later than is written there, and the wheels are believed.
+The source is the table of TensorFlow's converter for `min_runtime_version`
+(tensorflow/compiler/mlir/lite/tools/versioning/runtime_version.cc, to 2.23), compared with the
+wheels of tflite-runtime 2.7 to 2.14. Where the two differ, for 14 versions by one release, the
+wheels count.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 
 Release = tuple[int, int, int]
 
-# The releases of version 1, 2, 3 … of an operator; "-" is a version that never was.
+# The releases of version 1, 2, 3 … of an operator; "-" is a version that does not exist.
 _RELEASES = {
     "ABS": "1.13.0 2.4.0 2.5.0 2.6.0 2.12.0",
     "ADD": "1.5.0 1.14.0 2.4.0 2.6.0 2.13.0 2.23.0",
@@ -203,6 +203,6 @@ def releases() -> dict[tuple[str, int], Release]:
 
 
 def parse_release(text: str) -> Release:
-    """A release in text, such as "2.3.0", as numbers."""
+    """A release such as "2.3.0", as numbers."""
     major, minor, patch = text.split(".")
     return int(major), int(minor), int(patch)

@@ -1,7 +1,7 @@
-"""A graph in pieces that run one after the other, each a model of its own.
+"""A graph in segments that run one after another, each as a model.
 
-What leads from constants to constants, as the DEQUANTIZE of a weight does, belongs to every
-piece that reads its result.
+An operator on constants alone, such as the DEQUANTIZE of a weight, belongs to every segment that
+reads its result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.tflite.flatbuffer import is_constant, operator_name, serialize
+from edgeconv.tflite.flatbuffer import is_constant, operator_name, operators_of, serialize
 from edgeconv.tflite.uses import parameter_tensors
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ai_edge_litert.schema_py_generated import BufferT, ModelT, OperatorT, SubGraphT, TensorT
 
-# What these keep from run to run is in no tensor.
+# Their state is not in a tensor.
 _STATEFUL = frozenset(
     {
         "ASSIGN_VARIABLE",
@@ -34,14 +34,14 @@ _STATEFUL = frozenset(
 
 
 class Segment(NamedTuple):
-    """Operators as a model: its graph's inputs and outputs are these tensors, in this order."""
+    """Operators as a model, whose inputs and outputs are these tensors, in this order."""
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     model: ModelT
 
     def data(self, shapes: Mapping[int, tuple[int, ...]]) -> bytes:
-        """The file, whose inputs have these shapes."""
+        """The .tflite with these shapes of the inputs."""
         graph = self.model.subgraphs[0]
         tensors = list(graph.tensors)
         for index in self.inputs:
@@ -53,10 +53,10 @@ class Segment(NamedTuple):
 
 
 class GraphSegments:
-    """The first graph of a model, up to and with operator number `last`.
+    """The first graph of a model, up to and including operator number `last`.
 
-    What comes after `last` is never read. Edits of the model's buffers, tensors and operators
-    show in the pieces cut after them, as long as the operators stay in their places.
+    Later edits of the model's buffers, tensors and operators show in the segments cut after them,
+    as long as the operators keep their numbers.
     """
 
     def __init__(self, model: ModelT, last: int) -> None:
@@ -68,12 +68,12 @@ class GraphSegments:
         return self._model.subgraphs[0]
 
     def live(self, number: int) -> frozenset[int]:
-        """The tensors that are there before operator `number` and read by it or a later one."""
-        made = {i for operator in self._graph.operators[number:] for i in operator.outputs}
-        return frozenset(self._read(number, self._last + 1) - made)
+        """The tensors that exist before operator `number` and are read by it or a later one."""
+        written = {i for operator in self._graph.operators[number:] for i in operator.outputs}
+        return frozenset(self._read(number, self._last + 1) - written)
 
     def cut(self, start: int, stop: int) -> Segment | None:
-        """The operators from `start` to before `stop`; None where nothing of them is needed."""
+        """The operators from `start` to before `stop`; None where none of them is needed."""
         kept = self.live(stop)
         outputs = tuple(sorted(kept - self.live(start)))
         if not outputs:
@@ -86,19 +86,19 @@ class GraphSegments:
 
     def _belongs(self, number: int, start: int, stop: int) -> bool:
         if number in self._constant_operators:
-            # Those that come later have nothing to read them yet.
+            # Nothing reads later ones yet.
             return number < stop
         return start <= number < stop
 
     @cached_property
     def _constant_operators(self) -> frozenset[int]:
         fixed = {i for i, t in enumerate(self._graph.tensors) if is_constant(self._model, t)}
-        found = set()
+        numbers = set()
         for number, operator in enumerate(self._graph.operators):
             if operator.inputs and all(i in fixed or i == -1 for i in operator.inputs):
-                found.add(number)
+                numbers.add(number)
                 fixed.update(operator.outputs)
-        return frozenset(found)
+        return frozenset(numbers)
 
     def _read(self, start: int, stop: int) -> set[int]:
         """The activations that operators from `start` to before `stop` read."""
@@ -130,8 +130,8 @@ class GraphSegments:
 
 
 def state_outside(model: ModelT) -> tuple[str, ...]:
-    """The operators that keep values outside of tensors, where no graph can be cut; sorted."""
-    names = (operator_name(model, o) for graph in model.subgraphs for o in graph.operators)
+    """The operators that keep values outside of tensors, which prevents a cut; sorted."""
+    names = (operator_name(model, operator) for _, operator in operators_of(model))
     return tuple(sorted(_STATEFUL.intersection(names)))
 
 
@@ -143,12 +143,12 @@ def _shaped(tensor: TensorT, shape: tuple[int, ...]) -> TensorT:
 
 
 def _needed(operators: list[OperatorT], outputs: tuple[int, ...]) -> list[OperatorT]:
-    """Those that lead to the outputs, in their order."""
-    wanted, kept = set(outputs), []
+    """Those that the outputs depend on, in their order."""
+    needed, kept = set(outputs), []
     for operator in reversed(operators):
-        if wanted.intersection(operator.outputs):
+        if needed.intersection(operator.outputs):
             kept.append(operator)
-            wanted.update(operator.inputs)
+            needed.update(operator.inputs)
     return kept[::-1]
 
 

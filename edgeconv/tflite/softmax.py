@@ -1,4 +1,4 @@
-"""The tensors that a SOFTMAX, and nothing else, takes its input from."""
+"""The tensors that only a SOFTMAX reads."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
-# These move values and do not change them: quantised, both ends have one scale.
+# They do not change values: input and output have the same scale.
 _SAME_VALUES = frozenset({"EXPAND_DIMS", "RESHAPE", "SQUEEZE"})
 
 
 class SoftmaxInput(NamedTuple):
-    """The input of a SOFTMAX, and the name under which it is an output of a signature.
+    """The input of a SOFTMAX, and its name as an output of a signature.
 
-    `tensors` is its name, and those of the tensors that it was reshaped from. A softmax is
-    over the last dimension, of `classes` values, each multiplied by `beta`.
+    `tensors` is its name, and those of the tensors that it was reshaped from. The softmax is over
+    the last dimension, of `classes` values, each multiplied by `beta`.
     """
 
     signature: str
@@ -33,15 +33,15 @@ class SoftmaxInput(NamedTuple):
 def with_softmax_inputs(
     data: bytes, is_wanted: Callable[[str], bool]
 ) -> tuple[bytes, tuple[SoftmaxInput, ...]]:
-    """The model with its softmax inputs as outputs too, and what they are.
+    """The model with its softmax inputs as additional outputs, and their descriptions.
 
-    Only those whose tensor's name `is_wanted`, and which nothing else reads. Raises
-    `InputRefused` for bytes that are no model.
+    Only those that nothing else reads, and with a tensor's name that `is_wanted`. Raises
+    `InputRefused` for bytes that are not a model.
     """
     from ai_edge_litert.schema_py_generated import TensorMapT
 
     model = parse(data, where="the model")
-    found = []
+    inputs = []
     for signature in model.signatureDefs or ():
         graph = model.subgraphs[signature.subgraphIndex]
         for operator in graph.operators:
@@ -50,14 +50,14 @@ def with_softmax_inputs(
                 continue
             if not is_wanted(text(graph.tensors[index].name)):
                 continue
-            one = _described(model, graph, operator, text(signature.signatureKey))
+            softmax_input = _describe(model, graph, operator, text(signature.signatureKey))
             graph.outputs = [*graph.outputs, index]
-            signature.outputs.append(TensorMapT(name=one.output, tensorIndex=index))
-            found.append(one)
-    return (serialize(model) if found else data), tuple(found)
+            signature.outputs.append(TensorMapT(name=softmax_input.output, tensorIndex=index))
+            inputs.append(softmax_input)
+    return (serialize(model) if inputs else data), tuple(inputs)
 
 
-def _described(model: ModelT, graph: SubGraphT, operator: OperatorT, key: str) -> SoftmaxInput:
+def _describe(model: ModelT, graph: SubGraphT, operator: OperatorT, key: str) -> SoftmaxInput:
     index = operator.inputs[0]
     return SoftmaxInput(
         signature=key,
@@ -70,18 +70,18 @@ def _described(model: ModelT, graph: SubGraphT, operator: OperatorT, key: str) -
 
 def _only_read_here(graph: SubGraphT, index: int) -> bool:
     readers = Counter(i for operator in graph.operators for i in set(operator.inputs))
-    made = any(index in operator.outputs for operator in graph.operators)
-    return made and readers[index] == 1 and index not in graph.outputs
+    is_written = any(index in operator.outputs for operator in graph.operators)
+    return is_written and readers[index] == 1 and index not in graph.outputs
 
 
 def _reshaped_from(model: ModelT, graph: SubGraphT, index: int) -> list[str]:
-    """The names of the tensor and of those it is a reshape of, if nothing else reads them."""
+    """The names of the tensor and of those that it reshapes, while nothing else reads them."""
     names = [text(graph.tensors[index].name)]
-    maker = next(o for o in graph.operators if index in o.outputs)
-    while operator_name(model, maker) in _SAME_VALUES:
-        index = maker.inputs[0]
+    writer = next(o for o in graph.operators if index in o.outputs)
+    while operator_name(model, writer) in _SAME_VALUES:
+        index = writer.inputs[0]
         if not _only_read_here(graph, index):
             break
         names.append(text(graph.tensors[index].name))
-        maker = next(o for o in graph.operators if index in o.outputs)
+        writer = next(o for o in graph.operators if index in o.outputs)
     return names

@@ -1,14 +1,15 @@
-"""The structure of a .tflite held against the file's own size, before a parser makes objects of it.
+"""The structure of a .tflite compared with its size, before a parser makes objects of it.
 
-A vector of a flatbuffer may be named many times, so that a small file stands for any number of
-tensors. So lengths are added up first, without an object for each, and what is then looked at one
-by one is no more than the bytes of the file.
+A flatbuffer may refer to a vector many times, so that a small file has any number of tensors. So
+lengths are added up first, without an object for each. What is then visited one by one is not more
+than the bytes of the file.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.tflite.flat_table import BrokenFlatbuffer, FlatTable, root
@@ -28,7 +29,7 @@ _OPCODE, _OPTIONS_TYPE, _OPTIONS, _CUSTOM_OPTIONS = 0, 3, 4, 5
 _LARGE_OPTIONS_OFFSET, _LARGE_OPTIONS_SIZE, _OPTIONS_2_TYPE, _OPTIONS_2 = 9, 10, 11, 12
 _DATA, _DATA_OFFSET, _DATA_SIZE = 0, 1, 2
 _CUSTOM = 32
-# Options that name subgraphs, by their number in the union: the fields that do.
+# Options that name subgraphs: the fields that do, by the options' number in the union.
 _CALLS = {16: (0,), 92: (0, 1), 93: (0, 1), 103: (0,)}
 _CALLS_2 = {6: (1,), 7: (6,), 13: (5,), 14: (2,), 15: (0, 1), 21: (1,)}
 _CASE = 23
@@ -46,7 +47,7 @@ _TAKES_ALL = "takes all memory or time to read"
 
 
 class StructureProblem(NamedTuple):
-    """What no converter writes: where it is, what it is, and what reading it would do."""
+    """What no converter writes: where it is, what it is, and why it is refused."""
 
     where: str
     what: str
@@ -54,7 +55,7 @@ class StructureProblem(NamedTuple):
 
 
 class CustomOperator(NamedTuple):
-    """An operator that no runtime has by itself, with its options as they are in the file."""
+    """A custom operator, with its options as they are in the file."""
 
     where: str
     name: str
@@ -63,7 +64,7 @@ class CustomOperator(NamedTuple):
 
 @dataclass
 class FileStructure:
-    """What a file is made of. With problems, what comes after them was not looked at."""
+    """The structure of a file. After a problem, the rest was not checked."""
 
     problems: list[StructureProblem] = field(default_factory=list)
     custom: list[CustomOperator] = field(default_factory=list)
@@ -72,18 +73,18 @@ class FileStructure:
 
 
 def structure(data: bytes | mmap.mmap) -> FileStructure:
-    """What a .tflite is made of; its size bounds the time. Raises `BrokenFlatbuffer`."""
+    """The structure of a .tflite; its size bounds the time. Raises `BrokenFlatbuffer`."""
     with memoryview(data) as view:
         walk = _StructureWalk(view)
         walk.run()
-    return walk.found
+    return walk.result
 
 
 class _StructureWalk:
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._calls: dict[int, set[int]] = {}
-        self.found = FileStructure()
+        self.result = FileStructure()
 
     def run(self) -> None:
         model = root(self._data)
@@ -109,10 +110,10 @@ class _StructureWalk:
         self._check_recursion()
 
     def _is_bounded(self, model: FlatTable, subgraphs: list[FlatTable]) -> bool:
-        """Whether the parts of a model are few enough, and each is in the file about once."""
+        """Whether a model has few enough parts, and each is in the file about once."""
         parts = model.lengths(_CODES, _BUFFERS, _METADATA, _SIGNATURES, *_EXTERNAL)
         parts += sum(graph.lengths(_TENSORS, _OPERATORS) for graph in subgraphs)
-        # Only what is few is gone through, and then what is in it.
+        # Only a small number is visited.
         if self._is_small(parts):
             parts += sum(signature.lengths(0, 1) for signature in model.tables(_SIGNATURES))
             parts += sum(_parts_of(each) for graph in subgraphs for each in graph.tables(_TENSORS))
@@ -131,12 +132,12 @@ class _StructureWalk:
         return parts <= min(_MOST_PARTS, len(self._data) // _LEAST_PART_BYTES)
 
     def _custom_operators(self, model: FlatTable) -> dict[int, str]:
-        """The operators that no runtime has by itself, by the number of their code."""
-        custom = {}
-        for number, code in enumerate(model.tables(_CODES)):
-            if max(code.int8(0), code.int32(3)) == _CUSTOM:
-                custom[number] = code.text(1)
-        return custom
+        """The custom operators, by the number of their code."""
+        return {
+            number: code.text(1)
+            for number, code in enumerate(model.tables(_CODES))
+            if max(code.int8(0), code.int32(3)) == _CUSTOM
+        }
 
     def _check_buffers(self, model: FlatTable) -> None:
         for buffer in model.tables(_BUFFERS):
@@ -156,7 +157,7 @@ class _StructureWalk:
             elif math.prod(abs(size) for size in tensor.int32s(number)) > _MOST_ELEMENTS:
                 self._add(where, f"a tensor of shape {tensor.int32s(number)}", "takes all memory")
         if tensor.int32(_EXTERNAL_BUFFER):
-            self.found.external.append(where)
+            self.result.external.append(where)
 
     def _check_operator(
         self, graph: int, index: int, operator: FlatTable, custom: dict[int, str]
@@ -170,44 +171,37 @@ class _StructureWalk:
             if offset > 1:
                 options = bytes(self._data[offset : offset + operator.uint64(_LARGE_OPTIONS_SIZE)])
             where = f"subgraph {graph}, operator {index}"
-            self.found.custom.append(CustomOperator(where, name, options))
+            self.result.custom.append(CustomOperator(where, name, options))
 
     def _check_recursion(self) -> None:
-        """Subgraphs that call each other for ever, or deeper than any model does."""
+        """Add a problem for subgraphs that call each other for ever, or too deeply."""
+        calls = {number: named & self._calls.keys() for number, named in self._calls.items()}
+        try:
+            order = list(TopologicalSorter(calls).static_order())
+        except CycleError as error:
+            first = min(error.args[1])
+            self._add(f"subgraph {first}", "subgraphs that call themselves", "never ends")
+            return
         depths: dict[int, int] = {}
-        callers: dict[int, list[int]] = {number: [] for number in self._calls}
-        waiting = {number: len(called & callers.keys()) for number, called in self._calls.items()}
-        for number, called in self._calls.items():
-            for each in called & callers.keys():
-                callers[each].append(number)
-        # Peeled from the leaves: what is left has a circle.
-        ready = [number for number, count in waiting.items() if not count]
-        while ready:
-            number = ready.pop()
-            del waiting[number]
-            depths[number] = 1 + max((depths.get(n, 0) for n in self._calls[number]), default=0)
-            for caller in callers[number]:
-                waiting[caller] -= 1
-                if not waiting[caller]:
-                    ready.append(caller)
-        if waiting:
-            self._add(f"subgraph {min(waiting)}", "subgraphs that call themselves", "never ends")
-        elif max(depths.values(), default=0) > _MOST_DEPTH:
-            what = f"subgraphs that call each other {max(depths.values())} deep"
+        for number in order:
+            depths[number] = 1 + max((depths[called] for called in calls[number]), default=0)
+        deepest = max(depths.values(), default=0)
+        if deepest > _MOST_DEPTH:
+            what = f"subgraphs that call each other {deepest} deep"
             self._add("model", what, "overflows the stack of a runtime")
 
     def _add(self, where: str, what: str, why: str) -> None:
-        self.found.problems.append(StructureProblem(where, what, why))
+        self.result.problems.append(StructureProblem(where, what, why))
 
 
 def _parts_of(tensor: FlatTable) -> int:
-    """The objects in a tensor that a parser makes."""
+    """How many objects a parser makes in a tensor."""
     sparsity = tensor.table(_SPARSITY)
     return tensor.lengths(_VARIANTS) + (sparsity.lengths(_DIMENSIONS) if sparsity else 0)
 
 
 def _items_of(model: FlatTable, subgraphs: list[FlatTable]) -> Iterator[int]:
-    """The lengths of lists of numbers and of texts, each as often as a parser reads it."""
+    """The lengths of lists and texts, each as often as a parser reads it."""
     yield from (code.lengths(_CUSTOM_CODE) for code in model.tables(_CODES))
     for number in (_METADATA, *_EXTERNAL[:1]):
         yield from (each.lengths(0) for each in model.tables(number))

@@ -1,4 +1,4 @@
-"""What a .tflite holds, as a `GraphSummary`."""
+"""The `GraphSummary` of a .tflite."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def summarize(data: bytes, *, where: str) -> GraphSummary:
-    """What the .tflite file in `data` holds; nothing of it is run.
+    """The summary of the .tflite file in `data`, which is not run.
 
-    Signatures and their tensors are in the file's own order. A file without signatures
-    gets one of key "", from the first subgraph's inputs, outputs and tensor names.
-    Raises `InputRefused`, which names the file as `where`, for bytes that are no model.
+    Signatures and their tensors are in the file's order. A file without signatures gets one of key
+    "", with the first subgraph's inputs, outputs and tensor names. Raises `InputRefused`, which
+    names the file as `where`, for bytes that are not a model.
     """
     model = parse(data, where=where)
     weights = weigh(model, where=where)
@@ -35,19 +35,19 @@ def summarize(data: bytes, *, where: str) -> GraphSummary:
 
 
 def is_quantized(summary: GraphSummary) -> bool:
-    """Whether any weight or activation is quantised. Float16 weights are not."""
+    """Whether any weight or activation is quantized. Float16 weights are not."""
     if summary.quantized_weight_share > 0 or any(o.name == "QUANTIZE" for o in summary.operators):
         return True
-    # A graph whose activations are quantised without a QUANTIZE has them at its ends.
+    # Without a QUANTIZE, quantized activations are inputs or outputs.
     tensors = (t for s in summary.signatures for t in (*s.inputs, *s.outputs))
     return any(tensor.scale for tensor in tensors)
 
 
 def output_steps(data: bytes, key: str) -> dict[str, float]:
-    """The quantisation step of each output of signature `key`, by name, in the output's unit.
+    """The quantization step of each output of signature `key`, by name, in the output's unit.
 
-    A float output made by a DEQUANTIZE has the step of the integers behind it; any other
-    float output has none and is left out. Raises `InputRefused` for bytes that are no model.
+    A float output of a DEQUANTIZE has the step of its integers; any other float output is omitted.
+    Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where="the model")
     steps = {}
@@ -64,7 +64,7 @@ def output_steps(data: bytes, key: str) -> dict[str, float]:
 
 
 def _before_dequantize(model: ModelT, graph: SubGraphT) -> dict[int, int]:
-    """The quantized tensor of each that a DEQUANTIZE makes."""
+    """The input of each DEQUANTIZE, by its output."""
     return {
         output: operator.inputs[0]
         for operator in reversed(graph.operators)
@@ -101,7 +101,7 @@ def _mapped(graph: SubGraphT, maps: list[object]) -> tuple[TensorSpec, ...]:
 
 
 def spec_of(name: str, tensor: TensorT) -> TensorSpec:
-    """The tensor as a noun, under this name."""
+    """The description of a tensor under this name."""
     scale: tuple[float, ...] = ()
     zero_point: tuple[int, ...] = ()
     if is_quantized_tensor(tensor):
@@ -120,7 +120,7 @@ def spec_of(name: str, tensor: TensorT) -> TensorSpec:
 def _shape(tensor: TensorT) -> tuple[int, ...]:
     shape = tuple(int(d) for d in _items(tensor.shape))
     signature = tuple(int(d) for d in _items(tensor.shapeSignature))
-    # The shape has a 1 where the signature says that a dimension is dynamic.
+    # The shape has 1 where its signature has a dynamic dimension.
     return signature if len(signature) == len(shape) else shape
 
 

@@ -1,4 +1,4 @@
-"""An operator in a graph, beside its tensors."""
+"""An operator in a graph with its tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class OperatorUse(NamedTuple):
-    """One operator in a graph with its tensors, None where an optional one is left out."""
+    """One operator in a graph with its tensors, None for a missing optional one."""
 
     name: str
     inputs: tuple[TensorT | None, ...]
@@ -41,7 +41,7 @@ class OperatorUse(NamedTuple):
         return len(shape_of(self.input(index)))
 
     def option(self, name: str) -> Any:
-        """An option by the schema's name; None where the operator has no such options."""
+        """An option by the schema's name; None where the operator does not have it."""
         return getattr(self.options, name, None)
 
     def is_hybrid(self, weights: int) -> bool:
@@ -70,12 +70,12 @@ def type_of(tensor: TensorT | None) -> str:
 
 
 def shape_of(tensor: TensorT | None) -> tuple[int, ...]:
-    """The tensor's shape with 1 for what is dynamic, empty for None."""
+    """The tensor's shape with 1 for a dynamic dimension, empty for None."""
     return () if tensor is None or tensor.shape is None else tuple(int(d) for d in tensor.shape)
 
 
 def scales_of(tensor: TensorT | None) -> tuple[float, ...]:
-    """The tensor's quantisation scales, empty where it has none."""
+    """The tensor's quantization scales, empty where it has none."""
     quantization = None if tensor is None else tensor.quantization
     if quantization is None or quantization.scale is None:
         return ()
@@ -83,10 +83,7 @@ def scales_of(tensor: TensorT | None) -> tuple[float, ...]:
 
 
 def parameter_tensors(tensor: TensorT) -> frozenset[int]:
-    """The tensors that hold its scales and zero points, where they are not in the tensor itself.
-
-    Weights quantised in blocks have such.
-    """
+    """The tensors that hold the scales and zero points of weights quantized in blocks."""
     details: Any = None if tensor.quantization is None else tensor.quantization.details
     if not hasattr(details, "scales"):
         return frozenset()
@@ -94,5 +91,5 @@ def parameter_tensors(tensor: TensorT) -> frozenset[int]:
 
 
 def has_channel_scales(tensor: TensorT | None) -> bool:
-    """Whether a tensor is quantised with more than one scale."""
+    """Whether a tensor is quantized with more than one scale."""
     return len(scales_of(tensor)) > 1

@@ -34,10 +34,10 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.source import inspect_model
 from edgeconv.source.keras_signature import declared_signature
 from edgeconv.tf.training.checkpoints import refuse_elsewhere
+from edgeconv.tflite.contents import tensor_specs
 from edgeconv.tflite.names import valid_names
 from edgeconv.tflite.structure import structure
 from edgeconv.tflite.summary import output_steps
-from edgeconv.tflite.tensors import tensor_specs
 from edgeconv.types import TensorSpec
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def test_a_manifest_is_not_made_again_from_what_only_it_names(
     code_of_exit, seen = run(words), list(watch.seen)
     said = capsys.readouterr().err
     assert (code_of_exit, seen, place.ran.exists()) == (3, [], False), said
-    assert "is not simply believed" in said
+    assert "is not trusted" in said
     assert "edgeconv convert " in said
 
 

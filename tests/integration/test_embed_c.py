@@ -9,12 +9,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, named_tiny, published, tree
+from embed_models import (
+    HOSTILE,
+    hostile_tiny,
+    int8_tiny,
+    large_tiny,
+    named_tiny,
+    planned,
+    published,
+    tree,
+)
 from tiny_tflite import Graph, packed
 
 from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.plan import plan_embed
 from edgeconv.types import Preprocessing
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
@@ -497,7 +505,7 @@ def test_what_is_embedded_is_what_was_run(tmp_path):
     from tiny_tflite import run
 
     file = int8_tiny(tmp_path)
-    made = make_embedding(plan_embed(file, "c", tmp_path / "out"))
+    made = make_embedding(planned(file, "c", tmp_path / "out"))
     for vector in made.golden.vectors:
         (given,) = run(file.read_bytes(), np.frombuffer(vector.inputs[0], np.int8)[None])
         assert given.tobytes() == vector.outputs[0]

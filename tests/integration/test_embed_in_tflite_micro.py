@@ -13,12 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embed_models import float_tiny, int8_tiny, named_tiny, published
+from embed_models import float_tiny, int8_tiny, named_tiny, planned, published
 from places import SHARED
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
-from edgeconv.embedding.plan import plan_embed
 from edgeconv.errors import UnsupportedOperators
 
 VERSION = "0.dev20261023182759"
@@ -69,7 +68,7 @@ def tflite_micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def embedded(file: Path, tmp_path: Path):
-    return make_embedding(plan_embed(file, "c", tmp_path / "out"))
+    return make_embedding(planned(file, "c", tmp_path / "out"))
 
 
 def answers(made, arena: int, python: Path, tmp_path: Path) -> tuple[list[list[np.ndarray]], str]:

@@ -252,9 +252,10 @@ def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(run, tmp_
     expected = " ".join(str(int(v)) for v in np.rint((BIASES - WEIGHTS[:, 3]) / 64.0) + 5)
     assert run("levels", "update", update) == [expected]
     assert run("levels", "update", update, sha256) == [expected]
-    assert run("levels", "update", update, "00") == ["the model has not the sha256 00"]
+    assert run("levels", "update", update, "00") == ["the model does not have the sha256 00"]
     assert run("levels", "update", other) == [
-        "the model is no update of levels.tflite: input x: scale 0.5 in the app, 0.25 in the file"
+        "the model is not an update of levels.tflite: "
+        "input x: scale 0.5 in the app, 0.25 in the file"
     ]
 
 

@@ -162,9 +162,9 @@ def test_a_model_that_came_later_runs_or_says_what_differs(tmp_path, python):
         answer,
         answer,
         f"better.tflite has the sha256 {sha256}, not 00",
-        "other.tflite is no update: input x: scale 0.5 in the app, 0.25 in the file",
-        f"the model is no update: {NO_MODEL}",
-        f"the model is no update: {DAMAGED}",
+        "other.tflite is not an update: input x: scale 0.5 in the app, 0.25 in the file",
+        f"the model is not an update: {NO_MODEL}",
+        f"the model is not an update: {DAMAGED}",
     ]
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 from forking import output_of
+from embed_models import planned
 
 from edgeconv import convert
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.plan import plan_embed
 
 SCRIPT = """
 import sys
@@ -34,7 +34,7 @@ def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path: P
     output_of("-c", SCRIPT, source)
     done = convert(source, tmp_path / "out", ["float32"])
     file = tmp_path / "out" / done.artifacts[0].file
-    embedding = make_embedding(plan_embed(file, "c", tmp_path / "c", vectors=3))
+    embedding = make_embedding(planned(file, "c", tmp_path / "c", vectors=3))
     assert embedding.is_stateful
     vectors = embedding.golden.vectors
     assert len(vectors) == 3

@@ -256,9 +256,9 @@ def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(tmp_path,
     assert said[0] == list(np.rint((updates.BIASES - last) / 64) + 5)
     assert said[1:] == [
         "better.tflite is not the model that this code was made for",
-        "better.tflite has not the sha256 00",
-        "the model is no update: input x: scale 0.5 in the app, 0.25 in the file",
-        f"the model is no update: {updates.DAMAGED}",
+        "better.tflite does not have the sha256 00",
+        "the model is not an update: input x: scale 0.5 in the app, 0.25 in the file",
+        f"the model is not an update: {updates.DAMAGED}",
     ]
 
 

@@ -43,7 +43,7 @@ def test_one_that_is_not_complete_is_not_used_and_a_failure_to_make_it_leaves_no
         caught.value
     )
     assert "package index" in caught.value.hint
-    assert "in an environment of its own" in said[0]
+    assert "in its own environment" in said[0]
     assert not directory.exists()
 
 

@@ -45,7 +45,7 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(server: Server, tmp_path: Path, *, config: str = "config", python: str = sys.executable):
-    choice = RuntimeChoice(name="ssh", place=server.place(config))
+    choice = RuntimeChoice(name="ssh", location=server.place(config))
     return open_runtime(choice, RuntimeSettings(scratch=tmp_path, python=python, threads=1))
 
 
@@ -139,7 +139,7 @@ def test_a_connection_that_is_lost_says_so(tmp_path_factory, tmp_path, model):
     ("config", "message", "hint"),
     [
         ("stranger_config", "Permission denied", "ssh-copy-id"),
-        ("unknown_config", "Host key verification failed", "connect by hand once"),
+        ("unknown_config", "Host key verification failed", "connect once with ssh yourself"),
     ],
 )
 def test_a_key_that_is_not_known_is_refused(server, tmp_path, config, message, hint):
@@ -156,7 +156,7 @@ def test_a_port_where_nothing_listens_is_refused(server, tmp_path):
     settings = RuntimeSettings(scratch=tmp_path)
     with (
         pytest.raises(ToolFailed, match="Connection refused") as raised,
-        open_runtime(RuntimeChoice(name="ssh", place=place), settings),
+        open_runtime(RuntimeChoice(name="ssh", location=place), settings),
     ):
         pass
     assert "ssh:HOST:PORT" in raised.value.hint
@@ -166,7 +166,7 @@ def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
     place = f"no-such-machine.invalid?config={server.directory / 'config'}"
     with (
         pytest.raises(ToolFailed, match="cannot connect") as raised,
-        open_runtime(RuntimeChoice(name="ssh", place=place), RuntimeSettings(scratch=tmp_path)),
+        open_runtime(RuntimeChoice(name="ssh", location=place), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
     assert "the name is right" in raised.value.hint
@@ -174,7 +174,7 @@ def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
 
 def test_a_python_that_is_not_there_is_refused(server, tmp_path):
     with (
-        pytest.raises(ToolFailed, match=r"(?s)there is no working /nowhere/python on .*not found"),
+        pytest.raises(ToolFailed, match=r"(?s)/nowhere/python on .* does not work.*not found"),
         opened(server, tmp_path, python="/nowhere/python"),
     ):
         pass
@@ -201,8 +201,8 @@ def python_with(directory: Path, *packages: str) -> str:
 @pytest.mark.parametrize(
     ("packages", "message"),
     [
-        ((), "there is no numpy in"),
-        (("numpy",), "there is no TFLite interpreter in .*: none of ai_edge_litert, "),
+        ((), " has no numpy"),
+        (("numpy",), "has no TFLite interpreter: none of ai_edge_litert, "),
     ],
 )
 def test_a_python_without_what_is_needed_is_refused(server, tmp_path, packages, message):
@@ -248,7 +248,7 @@ def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(serv
 def test_a_place_that_is_none_is_refused(tmp_path, place, message):
     with (
         pytest.raises(UsageError, match=message),
-        open_runtime(RuntimeChoice(name="ssh", place=place), RuntimeSettings(scratch=tmp_path)),
+        open_runtime(RuntimeChoice(name="ssh", location=place), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
 
@@ -263,7 +263,7 @@ def test_a_place_is_read_as_ssh_reads_it():
 def test_without_an_ssh_here_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
-        pytest.raises(UsageError, match="there is no ssh here"),
-        open_runtime(RuntimeChoice(name="ssh", place="host"), RuntimeSettings(scratch=tmp_path)),
+        pytest.raises(UsageError, match="ssh is not installed"),
+        open_runtime(RuntimeChoice(name="ssh", location="host"), RuntimeSettings(scratch=tmp_path)),
     ):
         pass

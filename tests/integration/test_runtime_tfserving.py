@@ -76,7 +76,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def opened(place: str, tmp_path: Path, timeout_s: float = 30.0):
     settings = RuntimeSettings(scratch=tmp_path, allowance=Allowance(timeout_s=timeout_s))
-    return open_runtime(RuntimeChoice(name="tfserving", place=place), settings)
+    return open_runtime(RuntimeChoice(name="tfserving", location=place), settings)
 
 
 @pytest.mark.parametrize("kind", ["rest", "grpc"])
@@ -131,7 +131,7 @@ def test_a_call_that_the_server_does_not_take_says_what_the_server_says(server, 
     ("kind", "name", "message"),
     [
         ("rest", "none", "404 Servable not found"),
-        ("rest", "ending", "has no model to answer with: 7 END"),
+        ("rest", "ending", "does not serve the model: 7 END"),
         ("rest", "two/versions/9", "404 Servable not found"),
         ("grpc", "none", "Could not find any versions"),
     ],
@@ -175,7 +175,7 @@ def test_another_web_server_is_not_taken_for_tensorflow_serving(tmp_path):
     thread = Thread(target=web.serve_forever)
     thread.start()
     place = f"http://127.0.0.1:{web.server_address[1]}/v1/models/two"
-    with pytest.raises(ToolFailed, match="is no TensorFlow Serving: it answers no JSON"):
+    with pytest.raises(ToolFailed, match="is not a TensorFlow Serving: its answer is not JSON"):
         opened(place, tmp_path).__enter__()
     web.shutdown()
     thread.join()
@@ -261,7 +261,7 @@ def test_tensorflow_reads_the_warm_up_requests_back(server):
 
 
 def test_no_warm_up_requests_are_written_where_they_cannot_be(tmp_path):
-    with pytest.raises(InputRefused, match="is no SavedModel"):
+    with pytest.raises(InputRefused, match="is not a SavedModel"):
         write_warmup_requests(tmp_path, SAMPLES)
     (tmp_path / "saved_model.pb").touch()
     with pytest.raises(UsageError, match="0 warm-up requests"):

@@ -47,7 +47,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
         except ToolFailed as error:
             pytest.skip(f"LiteRT.js cannot be installed here: {error}")
         assert (package / "@litertjs" / "core" / "wasm").is_dir()
-        assert said == ["installing LiteRT.js 2.5.3, this once"]
+        assert said == ["installing LiteRT.js 2.5.3, once"]
         assert litertjs("2.5.3", said.append) == package
         assert len(said) == 1
     return directory
@@ -260,7 +260,7 @@ def test_a_browser_goes_with_a_parent_that_is_killed(cache, tmp_path):
 def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):
     settings = RuntimeSettings(scratch=tmp_path)
     with pytest.raises(UsageError, match="there is no browser /nowhere/chrome") as raised:
-        open_runtime(RuntimeChoice(name="web", place="/nowhere/chrome"), settings).__enter__()
+        open_runtime(RuntimeChoice(name="web", location="/nowhere/chrome"), settings).__enter__()
     assert "web:FILE" in raised.value.hint
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no Chromium or Chrome") as raised:
@@ -269,7 +269,7 @@ def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):
     browser = tmp_path / "chromium"
     browser.write_text("#!/bin/sh\nexit 0\n")
     browser.chmod(0o755)
-    with pytest.raises(UsageError, match="npm, which is not here") as raised:
+    with pytest.raises(UsageError, match="npm, which is not installed") as raised:
         open_runtime(RuntimeChoice(name="web"), settings).__enter__()
     assert "nodejs and npm" in raised.value.hint
 
@@ -279,7 +279,7 @@ def test_a_browser_that_is_none_is_refused(cache, monkeypatch, tmp_path):
     browser = tmp_path / "browser"
     browser.write_text("#!/bin/sh\necho I am an editor\n")
     browser.chmod(0o755)
-    choice = RuntimeChoice(name="web", place=str(browser))
+    choice = RuntimeChoice(name="web", location=str(browser))
     with pytest.raises(ToolFailed, match=r"(?s)the runtime in LiteRT\.js ended.*I am an editor"):
         open_runtime(choice, RuntimeSettings(scratch=tmp_path)).__enter__()
     browser.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Chromium 1.2.3\n')
@@ -306,5 +306,5 @@ def test_an_npm_that_fails_says_so_and_leaves_nothing_that_counts(tmp_path, monk
 def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(OutputRefused, match="cannot make"):
+    with pytest.raises(OutputRefused, match="cannot create"):
         litertjs("", print)

@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
+from edgeconv.embedding.plan import EmbedPlan, plan_embed
+from edgeconv.requests.embed import EmbedRequest
 from edgeconv.tflite import summarize
 from edgeconv.types import Artifact, Recipe, Verification
 
@@ -109,3 +111,10 @@ def tree(directory: Path) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != ".edgeconv.lock"
     }
+
+
+def planned(file: Path, target: str, directory: str | Path, **options: Any) -> EmbedPlan:
+    """The plan of an `embed` with these options."""
+    texts = {name: str(v) if isinstance(v, Path) else v for name, v in options.items()}
+    request = EmbedRequest(artifact=str(file), target=target, directory=str(directory), **texts)
+    return plan_embed(request)

@@ -76,14 +76,19 @@ def _tflite_seeds() -> list[bytes]:
 def _tflite(_: Path) -> Target:
     from edgeconv.tflite import oldest_runtime, summarize
     from edgeconv.tflite.arena import arena_bytes
-    from edgeconv.tflite.bounds import activation_bounds, largest_scales
-    from edgeconv.tflite.kernels import int8_kernels, zero_share
+    from edgeconv.tflite.contents import (
+        activation_bounds,
+        int8_kernels,
+        largest_scales,
+        layers_of_graphs,
+        tensor_specs,
+        vocabularies,
+        zero_share,
+    )
     from edgeconv.tflite.layers import float_layers
     from edgeconv.tflite.metadata import graph_names
-    from edgeconv.tflite.precision import likely_recipe
     from edgeconv.tflite.summary import output_steps
-    from edgeconv.tflite.tensors import layers_of_graphs, tensor_specs
-    from edgeconv.tflite.vocabularies import vocabularies
+    from edgeconv.tflite.weights import likely_recipe
 
     readers: tuple[Callable[[bytes], object], ...] = (
         lambda data: oldest_runtime(data, "m"),

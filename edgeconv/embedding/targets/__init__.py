@@ -1,1 +1,1 @@
-"""The targets of `embed`, one module each; edgeconv/embedding/interface.py says what one has."""
+"""The targets of `embed`, one module each; see edgeconv/embedding/interface.py."""

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from edgeconv.embedding.interface import Embedding
 
-# Those whose documentation names the Interpreter; 2.0 had none.
+# Versions with the Interpreter; 2.0 had none.
 _LITERT = r"(?:1\.\d+|2\.[1-9]\d*)\.\d+(?:-[A-Za-z0-9.]+)?"
-# The oldest Android that releases of LiteRT run on, by how their versions begin.
+# The oldest Android for releases of LiteRT, by the beginning of their versions.
 _LOWEST_SDK = {"1.4.0": 26, "1.": 21, "2.": 23}
 _SDK = r"[1-9][0-9]{0,2}"
 OPTIONS = {
     "package": TargetOption(
-        help="the Kotlin package, and namespace of the module; without it, edgeconv.SYMBOL",
+        help="the Kotlin package, and namespace of the module; default: edgeconv.SYMBOL",
         pattern=r"(?:[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)?",
         example="com.example.digits",
     ),
@@ -42,16 +42,16 @@ OPTIONS = {
         example="36",
     ),
     "litert": TargetOption(
-        help="the version of com.google.ai.edge.litert:litert, which has to have the Interpreter: "
-        "1.x, or 2.1 and newer",
+        help="the version of com.google.ai.edge.litert:litert with the Interpreter: 1.x, or 2.1 "
+        "and newer",
         default="2.1.5",
         pattern=_LITERT,
         example="2.3.2",
     ),
     "module": yes_or_no("yes: with the build file of a library module; no: without"),
     "plugin": yes_or_no(
-        "yes: with the Gradle plugin that runs edgeconv in a build, which one model brings for all "
-        "models of the build; no: without",
+        "yes: with the Gradle plugin that runs edgeconv in a build, needed once for all models of "
+        "the build; no: without",
         "no",
     ),
 }
@@ -65,7 +65,7 @@ _ARRAYS = {
     "int32": "IntArray",
     "int64": "LongArray",
 }
-# How a ByteBuffer is seen as each.
+# The view of a ByteBuffer as each.
 _VIEWS = {
     "FloatArray": "asFloatBuffer()",
     "ByteArray": "duplicate()",
@@ -84,7 +84,7 @@ _JAVA = """
 """
 _RESERVED = frozenset(_KOTLIN.split())
 _NO_PACKAGE = _RESERVED | frozenset(_JAVA.split())
-# What the generated code calls by these names.
+# Names that the generated code uses.
 _TAKEN = """
     AndroidJUnit4 Any Boolean Buffer Byte ByteBuffer ByteOrder Charsets Context Double File
     FileChannel FileInputStream FileNotFoundException Float IllegalArgumentException
@@ -107,7 +107,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     symbol, name = embedding.symbol, values["class"]
     main, test = "src/main", "src/androidTest"
     folder = package.replace(".", "/")
-    found: dict[str, bytes | Path] = {
+    written: dict[str, bytes | Path] = {
         f"{main}/assets/{symbol}.tflite": model,
         f"{main}/kotlin/{folder}/{name}.kt": render("android_model.j2", **values),
         f"{main}/kotlin/{folder}/{name}Interface.kt": render("android_interface.j2", **values),
@@ -116,21 +116,21 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         f"{test}/kotlin/{folder}/{name}Test.kt": render("android_test.j2", **values),
     }
     if embedding.options["module"] == "yes":
-        found["build.gradle.kts"] = render("android_build.j2", **values)
-        found[f"{main}/AndroidManifest.xml"] = render("android_manifest.j2")
-    return {**found, **(_plugin() if embedding.options["plugin"] == "yes" else {})}
+        written["build.gradle.kts"] = render("android_build.j2", **values)
+        written[f"{main}/AndroidManifest.xml"] = render("android_manifest.j2")
+    return {**written, **(_plugin() if embedding.options["plugin"] == "yes" else {})}
 
 
 def notes(embedding: Embedding) -> tuple[str, ...]:
     """See `edgeconv.embedding.interface`."""
-    said = (
-        f"{embedding.symbol}.tflite is the published model with TFLite metadata in it, and so has "
-        "a hash of its own",
+    lines = (
+        f"{embedding.symbol}.tflite is the published model with TFLite metadata, and has another "
+        "hash",
         'the app\'s build file needs androidResources { noCompress += "tflite" }, or the plugin',
     )
     if embedding.options["plugin"] == "no":
-        return said
-    return (*said, "gradle-plugin is for all models of a build: include that of one model only")
+        return lines
+    return (*lines, "gradle-plugin serves all models of a build: include it once")
 
 
 def _plugin() -> dict[str, bytes]:
@@ -146,18 +146,18 @@ def _plugin() -> dict[str, bytes]:
 
 
 def _check_sdk(options: Mapping[str, str]) -> None:
-    """Raise `UsageError` for API levels that LiteRT, or one another, rule out."""
+    """Raise `UsageError` for API levels that do not fit LiteRT or each other."""
     litert, lowest, compiled = options["litert"], int(options["minSdk"]), int(options["compileSdk"])
     needed = next(sdk for start, sdk in _LOWEST_SDK.items() if litert.startswith(start))
     if lowest < needed:
         raise UsageError(
-            f"--option minSdk={lowest} is lower than LiteRT {litert} runs on",
-            hint=f"minSdk={needed} or higher; LiteRT 1.x, other than 1.4.0, runs from 21 on",
+            f"--option minSdk={lowest} is too low for LiteRT {litert}",
+            hint=f"use minSdk={needed} or higher; LiteRT 1.x, except 1.4.0, runs from 21 on",
         )
     if compiled < lowest:
         raise UsageError(
             f"--option compileSdk={compiled} is lower than minSdk={lowest}",
-            hint=f"compileSdk={max(lowest, int(OPTIONS['compileSdk'].default))}",
+            hint=f"use compileSdk={max(lowest, int(OPTIONS['compileSdk'].default))}",
         )
 
 
@@ -168,6 +168,6 @@ def _package(embedding: Embedding) -> str:
     if reserved := sorted(_NO_PACKAGE & set(package.split("."))):
         raise UsageError(
             f"--option package={package}: {reserved[0]!r} is a word of Kotlin or Java",
-            hint="as in package=com.example.digits",
+            hint="choose another, as in package=com.example.digits",
         )
     return package

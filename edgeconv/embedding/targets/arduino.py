@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
     from edgeconv.embedding.interface import Embedding
 
+notes = micro_notes
 _LIBRARY = r"[A-Za-z0-9][A-Za-z0-9 _.-]*[A-Za-z0-9_.-](?: \([<>=^~0-9A-Za-z.&| -]+\))?"
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
     "depends": TargetOption(
-        help="the libraries that it needs, as library.properties has them",
+        help="the libraries that it needs, in the form of library.properties",
         pattern=f"(?:{_LIBRARY}(?:, ?{_LIBRARY})*)?",
         example="Chirale_TensorFLowLite (>=2.0.0), ArduinoBLE",
     ),
@@ -36,7 +37,7 @@ OPTIONS = {
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embedding.interface`."""
     sources = {**c_files(embedding), **micro_files(embedding)}
-    depends = [one.strip() for one in embedding.options["depends"].split(",") if one]
+    depends = [library.strip() for library in embedding.options["depends"].split(",") if library]
     values = {**c_values(embedding), "depends": depends}
     written: dict[str, bytes | Path] = {
         **{f"src/{name}": content for name, content in sources.items()},
@@ -47,8 +48,3 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         sketch = render("arduino_sketch.j2", **micro_values(embedding))
         written["examples/SelfTest/SelfTest.ino"] = sketch
     return written
-
-
-def notes(embedding: Embedding) -> tuple[str, ...]:
-    """See `edgeconv.embedding.interface`."""
-    return micro_notes(embedding)

@@ -1,6 +1,4 @@
-"""The target `c`: the model as C for firmware and any other program, with what TensorFlow Lite for
-Microcontrollers needs of it.
-"""
+"""The target `c`: the model as C for any program, with a header for TensorFlow Lite Micro."""
 
 from __future__ import annotations
 
@@ -16,12 +14,13 @@ if TYPE_CHECKING:
 
     from edgeconv.embedding.interface import Embedding
 
+notes = micro_notes
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
     "self_test": TargetOption(
         help="beside: the self-test and its golden vectors among the other files; apart: in the "
-        "folder self_test, for a library of their own, which firmware does not carry; no: without",
+        "folder self_test, for another library, which firmware does not carry; no: without",
         default="beside",
         choices=("beside", "apart", "no"),
     ),
@@ -33,15 +32,10 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     written = {**c_files(embedding), **micro_files(embedding)}
     if embedding.options["self_test"] == "beside":
         return written
-    found: dict[str, bytes | Path] = {}
+    kept: dict[str, bytes | Path] = {}
     for name, content in written.items():
         if not is_of_self_test(name, embedding.symbol):
-            found[name] = content
+            kept[name] = content
         elif embedding.options["self_test"] == "apart":
-            found[f"self_test/{name}"] = content
-    return found
-
-
-def notes(embedding: Embedding) -> tuple[str, ...]:
-    """See `edgeconv.embedding.interface`."""
-    return micro_notes(embedding)
+            kept[f"self_test/{name}"] = content
+    return kept

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 OPTIONS = {
     **C_OPTIONS,
     "namespace": TargetOption(
-        help="what the names of the targets begin with, NAMESPACE::SYMBOL; without it, the symbol",
+        help="the namespace of the targets, NAMESPACE::SYMBOL; default: the symbol",
         pattern="(?:[A-Za-z][A-Za-z0-9_]*)?",
         example="acme",
     ),

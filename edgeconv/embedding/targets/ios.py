@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 OPTIONS = {
     "class": CLASS_OPTION,
     "runtime": TargetOption(
-        help="the product that the package depends on: LiteRT, or TensorFlowLite, which has no "
-        "int8 inputs and outputs",
+        help="the product that the package depends on: LiteRT, or TensorFlowLite, which lacks int8 "
+        "inputs and outputs",
         default="LiteRT",
         choices=("LiteRT", "TensorFlowLite"),
     ),
     "litert": TargetOption(
         help="which LiteRT the package depends on: from:VERSION, exact:VERSION, branch:NAME or "
-        "revision:HASH; a package that itself is depended on by version cannot depend on a branch",
+        "revision:HASH; a package that others use by version cannot depend on a branch",
         default="branch:release/2.3.0",
         pattern=r"(?:from|exact):\d+\.\d+\.\d+(?:-[A-Za-z0-9.]+)?|branch:[A-Za-z0-9][A-Za-z0-9_./-]*"
         r"|revision:[0-9a-f]{40}",
@@ -44,7 +44,7 @@ _TYPES = {
     "int64": "Int64",
     "float64": "Double",
 }
-# TensorFlowLiteSwift takes a tensor of int8 for one of no known type.
+# TensorFlowLiteSwift reports int8 as an unknown type.
 _NOT_IN_TENSORFLOW_LITE = "int8"
 _WORDS = """
     Any Protocol Self Type actor as associatedtype async await break case catch class continue
@@ -53,7 +53,7 @@ _WORDS = """
     return self static struct subscript super switch throw throws true try typealias var where while
 """
 _RESERVED = frozenset(_WORDS.split())
-# What the generated code calls by these names.
+# Names that the generated code uses.
 _TAKEN = """
     Accelerator Array Bundle CompiledModel Data Environment Error Interpreter Layout LiteRT
     MemoryLayout Options SHA256 Set SignatureRunner String TensorBuffer TensorBufferRequirements
@@ -67,7 +67,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     values = app_values(embedding, model, _TYPES, _RESERVED, _TAKEN.split())
     symbol, name = embedding.symbol, values["class"]
     keys = [signature.key for signature in embedding.artifact.signatures]
-    # Not the name of the class: within a module of that name, nothing else of it can be named.
+    # Not the name of the class, which would hide the module.
     values |= {
         "module": f"{name}Model",
         "SYMBOL": symbol.upper(),
@@ -93,14 +93,14 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 
 def notes(embedding: Embedding) -> tuple[str, ...]:
     """See `edgeconv.embedding.interface`."""
-    said = (
-        f"an Xcode target without the package sets {embedding.symbol.upper()}_EMBEDDED to this "
-        f"directory and runs Xcode/{embedding.symbol}.sh in a phase",
+    lines = (
+        f"without the package, set {embedding.symbol.upper()}_EMBEDDED to this directory in Xcode, "
+        f"and run Xcode/{embedding.symbol}.sh in a build phase",
     )
     if not _int8_ports(embedding):
-        return said
+        return lines
     ports = ", ".join(repr(name) for name in _int8_ports(embedding))
-    return (*said, f"{ports}: TensorFlowLiteSwift has no int8, so the Swift code is for LiteRT")
+    return (*lines, f"{ports}: TensorFlowLiteSwift has no int8, so the Swift code is for LiteRT")
 
 
 def _int8_ports(embedding: Embedding) -> list[str]:
@@ -113,7 +113,7 @@ def _product(embedding: Embedding) -> str:
     ports = _int8_ports(embedding)
     if product == "TensorFlowLite" and ports:
         raise InputRefused(
-            f"{ports[0]!r} is int8, for which TensorFlowLiteSwift has no type",
-            hint="take runtime=LiteRT, or convert with --io uint8 or --io float32",
+            f"{ports[0]!r} is int8, which TensorFlowLiteSwift lacks",
+            hint="use runtime=LiteRT, or convert with --io uint8 or --io float32",
         )
     return product

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import keyword
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from edgeconv.data.preprocessing import describe
-from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
-from edgeconv.embedding.c_files import golden_bytes, golden_layout, normalisation
+from edgeconv.embedding.accessors import identifiers, tensor_types, tensor_values
+from edgeconv.embedding.c_files import golden_bytes, golden_layout
 from edgeconv.embedding.rendering import render
 from edgeconv.errors import UsageError
 
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from edgeconv.embedding.interface import Embedding, Port, TargetOption
+    from edgeconv.embedding.interface import Embedding, TargetOption
 
 OPTIONS: Mapping[str, TargetOption] = {}
 # A field of a named tuple cannot begin with an underscore, or be one of its methods.
-# `enumerate` is what the code itself calls.
+# The generated code calls `enumerate`.
 _RESERVED = frozenset({*keyword.kwlist, *keyword.softkwlist, "self", "count", "index", "enumerate"})
-# What the package would hide, or imports itself.
+# Modules that the package would hide, or imports.
 _TAKEN = sys.stdlib_module_names | {*("numpy", "ai_edge_litert", "tflite_runtime", "test", "tests")}
 
 
@@ -33,12 +32,9 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         raise UsageError(
             f"symbol {symbol!r} cannot be the name of the package", hint=f"--symbol {symbol}_model"
         )
-    inputs = _tensors(embedding.inputs, "input")
-    outputs = _tensors(embedding.outputs, "output")
-    tolerances = embedding.golden.tolerances
-    for tensor, tolerance in zip(outputs, tolerances, strict=True):
-        is_float = tensor["port"].dtype.startswith("float")
-        tensor["tolerance"] = tolerance.absolute if is_float else tolerance.steps
+    inputs, outputs = tensor_values(
+        embedding, lambda names, side: identifiers(names, "snake", _RESERVED, side)
+    )
     values = {
         "symbol": symbol,
         "embedding": embedding,
@@ -59,17 +55,3 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         f"{symbol}/model.tflite": embedding.model,
         f"{symbol}/golden.bin": golden_bytes(embedding),
     }
-
-
-def _tensors(ports: tuple[Port, ...], otherwise: str) -> list[dict[str, Any]]:
-    names = identifiers([port.name for port in ports], "snake", _RESERVED, otherwise)
-    return [
-        {
-            "port": port,
-            "id": name,
-            "limits": LIMITS.get(port.dtype) if port.scale is not None else None,
-            "normalisation": normalisation(port),
-            "preprocessing": describe({"": port.preprocessing}) if port.preprocessing else "",
-        }
-        for port, name in zip(ports, names, strict=True)
-    ]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.data.preprocessing import describe
-from edgeconv.embedding.accessors import LIMITS, identifiers, tensor_types
-from edgeconv.embedding.c_files import golden_bytes, golden_layout, normalisation
+from edgeconv.embedding.accessors import identifiers, tensor_types, tensor_values
+from edgeconv.embedding.c_files import golden_bytes, golden_layout
 from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.litert_files import refuse_variables
 from edgeconv.embedding.rendering import render
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from edgeconv.embedding.interface import Embedding, Port
+    from edgeconv.embedding.interface import Embedding
 
 OPTIONS = {
     "packages": TargetOption(
-        help="where the test page finds @litertjs/core, a path or URL with a slash at its end",
+        help="where the test page finds @litertjs/core, a path or URL that ends in a slash",
         default="./node_modules/",
         # What a browser takes as the address of an import map, and cannot mistake for a package.
         pattern=r"(?:\.{0,2}/|https?://)[!-~]*/|\.{0,2}/",
@@ -34,8 +33,7 @@ _ARRAYS = {"float32": "Float32Array", "int32": "Int32Array", "uint8": "Uint8Arra
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embedding.interface`.
 
-    Raises `InputRefused` for a dimension that is open, a type that LiteRT.js has not, and
-    variable tensors.
+    Raises `InputRefused` for an open dimension, a type that LiteRT.js lacks, and variable tensors.
     """
     from edgeconv.runtimes.interface import Model
     from edgeconv.runtimes.kinds.web import check_signature
@@ -69,14 +67,16 @@ def notes(embedding: Embedding) -> tuple[str, ...]:
 
 
 def _values(embedding: Embedding) -> dict[str, Any]:
-    """What the templates are made from."""
+    """The values for the templates."""
     from edgeconv.runtimes.web_package import DEFAULT_VERSION
 
-    inputs = _tensors(embedding.inputs, "input")
-    outputs = _tensors(embedding.outputs, "output")
-    for tensor, tolerance in zip(outputs, embedding.golden.tolerances, strict=True):
-        is_float = tensor["port"].dtype == "float32"
-        tensor["tolerance"] = tolerance.absolute if is_float else tolerance.steps
+    inputs, outputs = tensor_values(
+        embedding, lambda names, side: identifiers(names, "camel", (), side)
+    )
+    for tensor in (*inputs, *outputs):
+        steps = tensor["port"].preprocessing
+        tensor["array"] = _ARRAYS[tensor["port"].dtype]
+        tensor["steps"] = msgspec.to_builtins(steps) if steps else None
     labelled = embedding.labelled
     return {
         "symbol": embedding.symbol,
@@ -90,19 +90,3 @@ def _values(embedding: Embedding) -> dict[str, Any]:
         "vectors": len(embedding.golden.vectors),
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
-
-
-def _tensors(ports: tuple[Port, ...], otherwise: str) -> list[dict[str, Any]]:
-    names = identifiers([port.name for port in ports], "camel", (), otherwise)
-    return [
-        {
-            "port": port,
-            "id": name,
-            "array": _ARRAYS[port.dtype],
-            "limits": LIMITS.get(port.dtype) if port.scale is not None else None,
-            "normalisation": normalisation(port),
-            "preprocessing": describe({"": port.preprocessing}) if port.preprocessing else "",
-            "steps": msgspec.to_builtins(port.preprocessing) if port.preprocessing else None,
-        }
-        for port, name in zip(ports, names, strict=True)
-    ]

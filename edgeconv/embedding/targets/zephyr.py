@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
     from edgeconv.embedding.interface import Embedding
 
+notes = micro_notes
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
     "depends": TargetOption(
         help="what the Kconfig symbol depends on, an expression of Kconfig without CONFIG_",
-        # Symbols, numbers, y, m and n, strings, and what joins these.
+        # Symbols, numbers, y, m and n, strings, and operators.
         pattern=r'(?:[A-Z0-9_!&|()=<>ymnx ]|"[A-Za-z0-9_./ -]*")*',
         example="TENSORFLOW_LITE_MICRO && FPU",
     ),
@@ -72,8 +73,3 @@ def _check_parentheses(expression: str) -> None:
             f"--option depends={expression}: its parentheses do not match",
             hint=f"as in depends={OPTIONS['depends'].example}",
         )
-
-
-def notes(embedding: Embedding) -> tuple[str, ...]:
-    """See `edgeconv.embedding.interface`."""
-    return micro_notes(embedding)

@@ -1,10 +1,10 @@
-"""What a child process may do: which files it may touch, and by which profile it runs.
+"""What a child process may do: the files that it may touch, and its profile.
 
 access      what is granted to one child
 profiles    what each kind of child may do, as data
-walls       what this machine has to confine a child with
-policy      how a child is started, so that it can do no more
-enter       the program that confines itself, and goes on as the child
+walls       how this machine can confine a child
+policy      the command that starts a confined child
+enter       the program that confines itself, and continues as the child
 """
 
 from edgeconv.processes.sandbox.access import Access, Profile

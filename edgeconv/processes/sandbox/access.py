@@ -1,4 +1,4 @@
-"""What is granted to one child process, beyond what its profile gives to all of that kind."""
+"""What is granted to one child process, in addition to its profile."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ Profile = Literal["confined", "training", "cluster", "code", "browser", "program
 class Access(msgspec.Struct, frozen=True, kw_only=True):
     """What a child may touch: files and directories, with all that is below these.
 
-    A child always reads the interpreter with its libraries, and reads and writes its own
-    scratch directory, the one it is started in. `reads` and `writes` come on top; what may be
-    written may be read. A directory in `writes` is made if it is not there.
+    A child may always read the interpreter with its libraries, and read and write its scratch
+    directory. What is in `writes` may be read too, and a missing directory there is created.
     """
 
     profile: Profile = "confined"

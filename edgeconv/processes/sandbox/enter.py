@@ -1,14 +1,14 @@
-"""Confine this process, and go on as another program: one file, the standard library only.
+"""Confine this process, and continue as another program: one file, the standard library only.
 
     python enter.py POLICY.json -m MODULE ARGUMENT...
     python enter.py POLICY.json SCRIPT.py ARGUMENT...
 
-A module or a script goes on in the same process, so that no second start is paid. It runs in
-other Pythons too, that have an older runtime, and so in Python 3.7 and later. POLICY.json is
-written by edgeconv/processes/sandbox/policy.py, which says what is in it.
+A module or a script continues in the same process, which saves a second start. It runs in the
+Pythons of older runtimes too: 3.7 and later. edgeconv/processes/sandbox/policy.py writes and
+describes POLICY.json.
 
-Where the process cannot be confined as the policy says, the reason goes into its `failure` file;
-with `required` it ends there, with exit code 4.
+Where the process cannot be confined, the reason goes into the policy's `failure` file; with
+`required` it ends there, with exit code 4.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_CONFINED = 4
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 
-# Below which everything that a program needs of the system lies; nothing of a user is there.
+# The system files that a program needs; no user has files there.
 _SYSTEM = (
     *("/usr", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store", "/etc/alternatives"),
     *("/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/localtime", "/etc/timezone"),
@@ -49,7 +49,7 @@ _NAMES = tuple(
                  "protocols", "ssl", "pki", "ca-certificates")
 )  # fmt: skip
 
-# Landlock, from its third version on: before it, a file could be cut off.
+# Before the third version of Landlock, a file could be truncated.
 LEAST_LANDLOCK = 3
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
@@ -58,7 +58,7 @@ _REMOVE_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 4, 1 << 5, 1 << 7, 1 << 8
 _MAKE_SOCK, _MAKE_FIFO, _MAKE_SYM = 1 << 9, 1 << 10, 1 << 12
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 _READ = _READ_FILE | _READ_DIR
-# No links, pipes or sockets: the parent reads what is left there, and would follow them.
+# No links, pipes or sockets: the parent reads these directories, and would follow them.
 _WRITE = (
     _READ | _WRITE_FILE | _TRUNCATE | _REMOVE_DIR | _REMOVE_FILE | _MAKE_DIR | _MAKE_REG | _REFER
 )
@@ -68,11 +68,11 @@ _BIND_TCP, _CONNECT_TCP = 1, 2
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
 
 _NO_NEW_PRIVS, _SET_DUMPABLE = 38, 4
-# By machine: what seccomp calls it, which column below is its, and from which on are 32 bits.
+# By machine: its number for seccomp, its column below, and the first call of 32 bits.
 _MACHINES = {"x86_64": (0xC000003E, 0, 1 << 30), "aarch64": (0xC00000B7, 1, 0)}
-# Later ones are not known here.
+# Later calls are refused.
 _LAST_CALL = 462
-# System calls that nothing needs, and that faults of the kernel are reached by.
+# System calls that nothing needs, and that exploits of the kernel use.
 _NEVER = """
 ptrace 101 117  process_vm_readv 310 270  process_vm_writev 311 271  process_madvise 440 440
 process_mrelease 448 448  kcmp 312 272  pidfd_getfd 438 438  mount 165 40  umount2 166 39
@@ -88,8 +88,8 @@ clock_settime 227 112  clock_adjtime 305 266  adjtimex 159 171  syslog 103 116  
 iopl 172 -  modify_ldt 154 -  vhangup 153 58  sethostname 170 161  setdomainname 171 162
 personality 135 92  lookup_dcookie 212 18  nfsservctl 180 42  uselib 134 -
 """
-# What else a process that only computes has no use for: other processes, memory shared with
-# them, links, and special files.
+# System calls that a computing process does not need: for other processes, memory shared with them,
+# links, and special files.
 _ALONE = """
 pidfd_open 434 434  pidfd_send_signal 424 424  tkill 200 130  rt_sigqueueinfo 129 138
 rt_tgsigqueueinfo 297 240  shmget 29 194  shmat 30 196  shmctl 31 195  semget 64 190
@@ -113,7 +113,7 @@ _TIMES = (("utime 132 -", 1), ("utimes 235 -", 1), ("futimesat 261 -", 2), ("uti
 _CLONE, _CLONE3, _KILL, _TGKILL = "clone 56 220", "clone3 435 435", "kill 62 129", "tgkill 234 131"
 _PRLIMIT, _IOCTL = "prlimit64 302 261", "ioctl 16 29"
 _CLONE_THREAD, _NEW_NAMESPACES = 0x00010000, 0x7E020080
-# Typing into a terminal, and flags of a file that only needs to be open.
+# They type into a terminal, and set flags of a file that is open for reading only.
 _IOCTLS = (0x5412, 0x541C, 0x40086602, 0x401C5820)
 _INTERNET = (2, 10, 16)
 
@@ -124,29 +124,29 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
 class Unconfined(Exception):
-    """The process cannot be confined; the text says why."""
+    """The process cannot be confined; the text is the reason."""
 
 
 def landlock_version() -> int:
-    """Which version of Landlock this kernel has; 0 for none, or one that is switched off."""
+    """The version of Landlock in this kernel; 0 for none, or where it is disabled."""
     version: int = _LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     return version if version > 0 else 0
 
 
 def filters_calls() -> bool:
-    """Whether this kernel filters system calls, and how is known for this machine."""
+    """Whether this kernel filters system calls, and this machine's calls are known."""
     action = ctypes.c_uint32(_KILL_PROCESS)
     number = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine)
     is_64 = sys.maxsize > 2**32
-    # Whether it knows the action; that changes nothing.
+    # This only asks whether the action is available.
     return bool(number and is_64) and not _LIBC.syscall(number, 2, 0, ctypes.byref(action))
 
 
 def readable(policy: Policy) -> list[str]:
-    """All that may be read: what was granted, this Python, and what is of the system."""
+    """All that may be read: what was granted, this Python, and system files."""
     prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     libraries = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    # What is installed to be edited lies elsewhere.
+    # Editable installs are elsewhere.
     finders = [m for n, m in list(sys.modules.items()) if n.startswith("__editable__")]
     edited = [path for each in finders for path in getattr(each, "MAPPING", {}).values()]
     names = _NAMES if policy["network"] != "none" else ()
@@ -184,7 +184,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         file = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        # It is not there on this machine.
+        # This machine does not have it.
         return
     try:
         if not os.path.isdir(path):
@@ -250,7 +250,7 @@ def _filter(policy: Policy, architecture: int, column: int, many_bits: int) -> l
         refuse(_SOCKET + " " + _SOCKETPAIR, _EACCES)
     elif policy["network"] == "internet":
         look(_SOCKET, 0, *among(_INTERNET, "allow", "refuse"))
-    # Its flags are in memory, where a filter cannot look; the system's library then uses clone.
+    # A filter cannot read its flags, which are in memory; the C library then uses clone.
     refuse(_CLONE3, _ENOSYS)
     if policy["runs"]:
         look(_CLONE, 0, (_ANY_BIT, _NEW_NAMESPACES, "refuse", "allow"))
@@ -271,23 +271,23 @@ def _filter(policy: Policy, architecture: int, column: int, many_bits: int) -> l
 
 
 def bubblewrap(policy: Policy, arguments: tuple[str, ...]) -> list[str]:
-    """What to run instead where Landlock is missing: the same, seen from a world of its own."""
+    """What to run instead without Landlock: the same in namespaces that bubblewrap makes."""
     words = [policy["bubblewrap"], "--die-with-parent", "--unshare-all", "--cap-drop", "ALL"]
     if policy["network"] != "none":
         words.append("--share-net")
-    seen = [path for path in readable(policy) if not path.startswith(("/proc", "/dev"))]
-    seen += policy["runs"]
-    seen = sorted({place for path in seen for place in (path, os.path.realpath(path))})
-    for path in seen:
-        # What lies in another one is there with it.
-        if not any(path != each and path.startswith(each.rstrip("/") + "/") for each in seen):
+    visible = [path for path in readable(policy) if not path.startswith(("/proc", "/dev"))]
+    visible += policy["runs"]
+    visible = sorted({item for path in visible for item in (path, os.path.realpath(path))})
+    for path in visible:
+        # A directory brings what is in it.
+        if not any(path != each and path.startswith(each.rstrip("/") + "/") for each in visible):
             words += ["--ro-bind-try", path, path]
     words += ["--proc", "/proc", "--dev", "/dev"]
     for path in policy["devices"]:
         words += ["--dev-bind-try", path, path]
     for path in policy["writes"]:
         words += ["--bind-try", path, path]
-    # This file, and the policy that is for there.
+    # The policy for the process inside.
     inside = {**policy, "wall": "inside"}
     with open(policy["again"], "w", encoding="utf-8") as file:
         json.dump(inside, file)
@@ -297,7 +297,7 @@ def bubblewrap(policy: Policy, arguments: tuple[str, ...]) -> list[str]:
 
 
 def confine(policy: Policy, arguments: tuple[str, ...]) -> None:
-    """Confine this process; does not return where it goes on as another. Raises `Unconfined`."""
+    """Confine this process, or replace it with one that is confined. Raises `Unconfined`."""
     if policy["wall"] == "bubblewrap":
         words = bubblewrap(policy, arguments)
         os.execv(words[0], words)
@@ -310,7 +310,7 @@ def confine(policy: Policy, arguments: tuple[str, ...]) -> None:
 
 
 def limit(policy: Policy) -> None:
-    """Bound what a child may use up, and let no memory of it be kept."""
+    """Limit a child's resources, and forbid dumps of its memory."""
     if sys.platform == "linux":
         _LIBC.prctl(_SET_DUMPABLE, 0, 0, 0, 0)
     for name, most in (("CORE", 0), ("FSIZE", policy["file_bytes"]), ("NPROC", policy["tasks"])):
@@ -321,9 +321,9 @@ def limit(policy: Policy) -> None:
             resource.setrlimit(kind, (most, most))
 
 
-def main(place: str, *arguments: str) -> None:
-    """Confine this process, and go on as the arguments say."""
-    with open(place, encoding="utf-8") as file:
+def main(policy_file: str, *arguments: str) -> None:
+    """Confine this process, and continue as the arguments say."""
+    with open(policy_file, encoding="utf-8") as file:
         policy = json.load(file)
     limit(policy)
     try:
@@ -334,7 +334,7 @@ def main(place: str, *arguments: str) -> None:
             file.write(str(error))
         if policy["required"]:
             sys.exit(_NOT_CONFINED)
-    # The directory of this file, which is no place to import from.
+    # The directory of this file, whose modules must not be imported.
     del sys.path[0]
     first, rest = arguments[0], arguments[1:]
     sys.argv = list(rest if first == "-m" else arguments)

@@ -1,4 +1,4 @@
-"""From what a child is granted to how it is started: its command, its environment, its policy."""
+"""The command, the environment and the policy of a confined child."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 _ENTER = Path(__file__).with_name("enter.py")
 _POLICY, _AGAIN, _FAILURE = "sandbox.json", "sandbox-inside.json", "sandbox-failure.txt"
 _MOST_FAILURE_BYTES = 1000
-# The package, and the models that stand beside it in a checkout.
+# The package, and the models next to it in a checkout.
 _PACKAGE = Path(__file__).parents[2]
 _OURS = (_PACKAGE, _PACKAGE.parent / "models")
 _GPUS_AND_TPUS = ("nvidia*", "nvidia-caps", "dri", "kfd", "accel*", "vfio", "dxg")
 _ABOUT_DEVICES = ("/sys", "/proc/driver", "/proc/devices", "/etc/OpenCL", "/etc/vulkan")
-# For XLA, which calls the assembler of CUDA; only where there is such a GPU.
+# For XLA, which runs the assembler of CUDA, where there is such a GPU.
 _CUDA_PROGRAMS = ("usr", "lib", "lib64", "opt/cuda*", sys.prefix[1:])
-# Where libraries keep what they download, by the variable that says so.
+# Where libraries keep downloads, by the variable that sets it.
 _KEPT = {
     "XDG_CACHE_HOME": ".cache",
     "KERAS_HOME": ".keras",
@@ -37,12 +37,12 @@ _KEPT = {
     "HF_HOME": ".cache/huggingface",
 }
 _FILE_BYTES = 2**36
-# Of all processes of the user; not for root.
+# For all processes of the user; not for root.
 _TASKS = 2**15
 
 
 class StartCommand(NamedTuple):
-    """How to start a child: `failure` is where it says why it could not be confined."""
+    """How to start a child: `failure` is the file for the reason why it could not be confined."""
 
     command: tuple[str, ...]
     environment: dict[str, str]
@@ -50,14 +50,11 @@ class StartCommand(NamedTuple):
     is_wrapped: bool = False
 
     def own_code(self, code: int) -> int:
-        """The exit code of the child, where another process has told it: negative for a signal."""
+        """The child's exit code, from that of its wrapper: negative for a signal."""
         return 128 - code if self.is_wrapped and code > 128 else code
 
-    def raise_or_tell(self) -> None:
-        """Of a child that has ended: raise `SandboxMissing` where it was not confined and must be.
-
-        Where it need not be, the user is told.
-        """
+    def raise_or_warn(self) -> None:
+        """Of an unconfined child: raise `SandboxMissing`, or warn where that is allowed."""
         try:
             with self.failure.open("rb") as file:
                 reason = file.read(_MOST_FAILURE_BYTES).decode("utf-8", "replace")
@@ -70,7 +67,7 @@ class StartCommand(NamedTuple):
 
 
 def environment_of(profile: Profile) -> dict[str, str]:
-    """What a profile passes of this process's own environment."""
+    """The variables of this process's environment that a profile passes."""
     passes = PROFILES[profile].passes
     return {name: value for name, value in os.environ.items() if passes(name)}
 
@@ -78,15 +75,14 @@ def environment_of(profile: Profile) -> dict[str, str]:
 def start_command(
     command: Sequence[str], *, cwd: Path, access: Access, environment: Mapping[str, str]
 ) -> StartCommand:
-    """How to start `command` in `cwd`, which is its scratch directory.
+    """How to start `command` in `cwd`, its scratch directory. Raises `SandboxMissing`.
 
-    It begins with the path of a Python, but for the profile "programs".
-    `environment` is added to what the profile passes of this process's own. Raises
-    `SandboxMissing`.
+    It begins with the path of a Python, except for the profile "programs". `environment` is added
+    to the variables that the profile passes.
     """
     rules, scratch = PROFILES[access.profile], cwd.absolute()
     variables = environment_of(access.profile)
-    # A browser of another user than root has a sandbox, and could not set it up in this one.
+    # A browser has its own sandbox except as root, and cannot set it up inside this one.
     is_confined = rules.confined and not (access.profile == "browser" and os.geteuid())
     if is_confined:
         variables["TMPDIR"] = str(scratch)
@@ -96,42 +92,42 @@ def start_command(
     failure = scratch / _FAILURE
     if not is_confined:
         return StartCommand(tuple(command), variables, failure)
-    found, (python, *arguments) = wall(), command
-    policy = _policy(access, rules, found, scratch, arguments)
+    barrier, (python, *arguments) = wall(), command
+    policy = _policy(access, rules, barrier, scratch, arguments)
     (scratch / _POLICY).write_text(json.dumps(policy), encoding="utf-8")
     words = (python, str(_ENTER), str(scratch / _POLICY), *arguments)
-    return StartCommand(words, variables, failure, is_wrapped=found.kind == "bubblewrap")
+    return StartCommand(words, variables, failure, is_wrapped=barrier.kind == "bubblewrap")
 
 
 def _policy(
-    access: Access, rules: Rules, found: Wall, scratch: Path, arguments: Sequence[str]
+    access: Access, rules: Rules, barrier: Wall, scratch: Path, arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """What enter.py is told.
+    """The policy for enter.py.
 
     `wall` is "landlock", "bubblewrap" or "none". `reads`, `writes`, `devices` and `runs` are
-    paths, with all that is below them; `runs` are programs, and no others may be.
+    paths, with all that is below them; `runs` are the programs that may be started.
     """
-    for place in access.writes:
-        if not place.exists():
-            place.mkdir(parents=True)
+    for directory in access.writes:
+        if not directory.exists():
+            directory.mkdir(parents=True)
     script = [Path(each) for each in arguments[:1] if each.endswith(".py")]
     reads, writes = [*_OURS, *script, *access.reads], [scratch, *access.writes]
-    devices = _found("/dev", _GPUS_AND_TPUS) if rules.devices else []
+    devices = _existing("/dev", _GPUS_AND_TPUS) if rules.devices else []
     if rules.devices:
         reads += [*map(Path, _ABOUT_DEVICES), _kept_by("KERAS_HOME")]
-    runs = _found("/", _CUDA_PROGRAMS) if any("nvidia" in each for each in devices) else []
+    runs = _existing("/", _CUDA_PROGRAMS) if any("nvidia" in each for each in devices) else []
     if any("nvidia" in each for each in devices):
-        # By which NCCL passes what several GPUs have.
+        # For NCCL, with several GPUs.
         writes.append(Path("/dev/shm"))
     if rules.processes:
         reads, runs = [*reads, Path("/")], ["/"]
     if rules.reads_all:
         writes += [*map(_kept_by, _KEPT), Path("/dev")]
     return {
-        "wall": found.kind,
-        "filters": found.filters and found.kind != "none",
+        "wall": barrier.kind,
+        "filters": barrier.filters and barrier.kind != "none",
         "required": is_required(),
-        "bubblewrap": found.program,
+        "bubblewrap": barrier.program,
         "reads": _texts(reads),
         "writes": _texts(writes),
         "devices": devices,
@@ -145,7 +141,7 @@ def _policy(
     }
 
 
-def _found(root: str, patterns: Sequence[str]) -> list[str]:
+def _existing(root: str, patterns: Sequence[str]) -> list[str]:
     return [str(path) for each in patterns for path in Path(root).glob(each)]
 
 

@@ -1,4 +1,4 @@
-"""What each profile may do, as data; docs/security.md says the same in words."""
+"""What each profile may do, as data; docs/security.md describes it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from edgeconv.processes.sandbox.access import Profile  # noqa: TC001
 
-# What every child may know of its surroundings, by the beginning of the names: Python, the
-# loader, numerical libraries and edgeconv.
+# The variables that every child gets, by the beginning of their names: of Python, the loader,
+# numerical libraries and edgeconv.
 _COMPUTING = (
     *("PATH", "LANG", "LC_", "TZ", "USER", "LOGNAME", "PYTHON", "VIRTUAL_ENV", "EDGECONV_"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_", "GLIBC_TUNABLES", "MALLOC_", "MIMALLOC_"),
@@ -19,31 +19,31 @@ _COMPUTING = (
     *("CUDA_", "CUDNN_", "NVIDIA_", "ROCM_", "HIP_", "HSA_", "VK_", "TPU_", "LIBTPU_"),
     *("SOURCE_DATE_EPOCH", "COVERAGE_"),
 )
-# What processes that talk to each other need besides, and to storage of TensorFlow's.
+# What processes of a cluster need in addition, and access to TensorFlow's remote storage.
 _TALKING = (
     *("GRPC_", "grpc_", "NO_PROXY", "no_proxy", "no_grpc_proxy", "NCCL_", "GLOO_", "UCX_"),
     *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG", "GCE_METADATA_"),
     *("GCS_", "CLOUD_TPU_", "COLAB_TPU_ADDR"),
 )
-# What ssh, adb, npm, pip and viewers of models go by.
+# The settings of ssh, adb, npm, pip and viewers of models.
 _PROGRAMS = (
     *("HOME", "SHELL", "TERM", "TMPDIR", "XDG_", "SSH_", "KRB5", "GNUPGHOME", "ANDROID_", "ADB_"),
     *("PIP_", "UV_", "NPM_CONFIG_", "npm_config_", "NODE_", "SSL_CERT_", "REQUESTS_CA_BUNDLE"),
     *("CURL_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy"),
     *("all_proxy", "NO_PROXY", "no_proxy", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"),
 )
-# Whatever they begin with.
+# Never passed, however they begin.
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|API_?KEY|PRIVATE|_KEY(_|$)", re.IGNORECASE)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a profile may do beyond computing.
+    """What a profile may do in addition to computing.
 
-    `confined`: by Landlock or bubblewrap, and a filter of system calls; else only in its
-    environment and its limits. `network`: "internet" is sockets of TCP and UDP, "any" those
-    within the machine too. `processes`: others may be started, and programs. `devices`: GPUs and
-    TPUs. `home`: HOME is the user's, and not its scratch directory. `reads_all`: all that the user
-    may read. `variables`: names of the environment, or how they begin; "" is all.
+    `confined`: by Landlock or bubblewrap, and a filter of system calls; otherwise only by its
+    environment and limits. `network`: "internet" is TCP and UDP, "any" includes sockets within the
+    machine. `processes`: it may start others, and programs. `devices`: GPUs and TPUs. `home`: HOME
+    is the user's, not its scratch directory. `reads_all`: it reads all that the user may.
+    `variables`: names of the environment, or how they begin; "" is all.
     """
 
     confined: bool = True
@@ -55,7 +55,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...] = _COMPUTING
 
     def passes(self, name: str) -> bool:
-        """Whether the child is told this variable of the environment."""
+        """Whether the child gets this variable of the environment."""
         if "" in self.variables:
             return True
         is_named = name.startswith(self.variables)
@@ -63,9 +63,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PROFILES: dict[Profile, Rules] = {
-    # Models are converted, quantised and run, and data is read.
+    # Converts, quantizes and runs models, and reads data.
     "confined": Rules(),
-    # One process trains, on what the machine has.
+    # One process that trains on this machine.
     "training": Rules(devices=True, home=True),
     # One of several that train, or one that writes to remote storage.
     "cluster": Rules(
@@ -75,8 +75,8 @@ PROFILES: dict[Profile, Rules] = {
     "code": Rules(
         network="any", processes=True, devices=True, home=True, reads_all=True, variables=("",)
     ),
-    # A browser that runs a model, and who asks it; as root, where it has no sandbox of its own.
+    # A browser that runs a model, and its server. It has no own sandbox as root.
     "browser": Rules(network="any", processes=True, variables=(*_COMPUTING, *_PROGRAMS)),
-    # ssh, adb, npm and pip, which read no model here, and the viewer that a user calls for.
+    # ssh, adb, npm and pip, which read no model here, and the viewer that a user starts.
     "programs": Rules(confined=False, variables=(*_COMPUTING, *_PROGRAMS)),
 }

@@ -1,4 +1,4 @@
-"""Which wall there is around children on this machine, and whether there must be one."""
+"""How this machine confines children, and whether it must."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ WallKind = Literal["landlock", "bubblewrap", "none"]
 
 _PROBE_TIMEOUT_S = 10.0
 _HINT = (
-    "run it on Linux 6.2 or later, in a container that lets Landlock and seccomp through, or "
-    "install bubblewrap; --sandbox auto goes on without a sandbox"
+    "run it on Linux 6.2 or later, in a container that allows Landlock and seccomp, or "
+    "install bubblewrap; --sandbox auto continues without a sandbox"
 )
 
 
 class Wall(msgspec.Struct, frozen=True, kw_only=True):
-    """What children are confined by. `reason`: why not by what is better."""
+    """What confines children. `reason`: why it is not something better."""
 
     kind: WallKind
     version: int = 0
@@ -38,7 +38,7 @@ class Wall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether files, the network and system calls are all held back."""
+        """Whether files, the network and system calls are all restricted."""
         return self.kind != "none" and self.filters
 
     def __str__(self) -> str:
@@ -49,15 +49,15 @@ class Wall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _mode: Mode = "auto"
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 @contextlib.contextmanager
 def using(mode: Mode) -> Iterator[None]:
-    """For the block, in all threads: whether children of this process must be confined.
+    """Set for the block, in all threads, whether children of this process must be confined.
 
-    "auto" says once on the log `edgeconv` where there is no sandbox, and goes on; "off" says
-    that too. Raises `SandboxMissing` for "required" where there is none.
+    "auto" without a sandbox, and "off", warn once on the log `edgeconv`. Raises `SandboxMissing`
+    for "required" without one.
     """
     global _mode
     before = _mode
@@ -75,30 +75,30 @@ def is_required() -> bool:
 
 
 def warn_once(text: str) -> None:
-    """Tell the user, unless that was said already."""
-    if text not in _told:
-        _told.add(text)
+    """Warn the user, once for each text."""
+    if text not in _warned:
+        _warned.add(text)
         # Without a handler it goes to stderr.
         logging.getLogger("edgeconv").warning("%s", text)
 
 
 def wall() -> Wall:
-    """What the next child is confined by. Raises `SandboxMissing` where one is required."""
+    """What confines the next child. Raises `SandboxMissing` where one is required."""
     if _mode == "off":
         warn_once("--sandbox off: models and data are read without a sandbox")
         return Wall(kind="none", reason="--sandbox off")
-    found = available()
-    if found.is_whole:
-        return found
+    best = available()
+    if best.is_whole:
+        return best
     if is_required():
-        raise SandboxMissing(f"there is no whole sandbox here: {found.reason}", hint=_HINT)
-    warn_once(f"no whole sandbox here ({found.reason}): only the scan holds models back")
-    return found
+        raise SandboxMissing(f"there is no complete sandbox here: {best.reason}", hint=_HINT)
+    warn_once(f"no complete sandbox here ({best.reason}): only the scan protects from models")
+    return best
 
 
 @functools.cache
 def available() -> Wall:
-    """The best that this machine has; it is looked for once."""
+    """The best that this machine has, determined once."""
     if sys.platform != "linux":
         return Wall(kind="none", reason=f"{sys.platform} is not Linux")
     from edgeconv.processes.sandbox.enter import LEAST_LANDLOCK, filters_calls, landlock_version
@@ -120,7 +120,7 @@ def _bubblewrap_fails(program: str) -> str:
     """Why it cannot make namespaces here; "" where it can."""
     words = [program, "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"]
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [*words, "true"],
             capture_output=True,
             timeout=_PROBE_TIMEOUT_S,
@@ -131,4 +131,4 @@ def _bubblewrap_fails(program: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    return (done.stderr.strip()[:200] or "it ended badly") if done.returncode else ""
+    return (result.stderr.strip()[:200] or "it failed") if result.returncode else ""

@@ -1,14 +1,14 @@
 """The stock benchmark_model of TensorFlow Lite on an Android device, by adb.
 
-    adb             the only device that is plugged in
+    adb             the only connected device
     adb:SERIAL      one of several; `adb devices` lists them
 
 The program is not part of edgeconv: `settings.binary` is one for the device's processor. It and
 the models go into a directory of /data/local/tmp, which is removed at the end.
 
-It prints no single times, only what they come to. So it is run once with as many invokes as asked
-for, whose log is kept, and then in further processes that warm up and time one invoke each: those
-are the samples. Outputs are had one process a batch.
+It prints statistics but no single times. So it runs once with the requested number of invokes, and
+that log is kept; further processes warm up and time one invoke each, which are the samples. For
+outputs it runs one process per batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _PARENT = "/data/local/tmp"
 _SAMPLES = 20
-# A processor that was idle takes some time to reach its frequency.
+# An idle processor takes some time to reach its frequency.
 _WARM_UP_SECONDS = 0.1
 _RUN = "edgeconv-run"
 _ASK_TIMEOUT_S = 60.0
@@ -62,8 +62,8 @@ _FACTS = {
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[AdbRuntime]:
     """The runtime, once a model has run on the device.
 
-    Raises `UsageError` where there is no adb, no such device or no program to put on it, and
-    `ToolFailed` where the device does not take it.
+    Raises `UsageError` without adb, the device or the program, and `ToolFailed` where the program
+    does not run on the device.
     """
     refuse_version(choice)
     binary = Path(settings.binary)
@@ -72,9 +72,10 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[A
             f"there is no benchmark_model at {binary}"
             if settings.binary
             else "the runtime adb needs a benchmark_model for the device's processor",
-            hint="--binary FILE, such as TensorFlow Lite's android_aarch64_benchmark_model",
+            hint="name it with --binary FILE, such as TensorFlow Lite's "
+            "android_aarch64_benchmark_model",
         )
-    device = Device(choice.place, settings.scratch)
+    device = Device(choice.location, settings.scratch)
     directory = f"{_PARENT}/edgeconv-{secrets.token_hex(6)}"
     runtime = AdbRuntime(BenchmarkProgram(device, directory, settings), binary)
     try:
@@ -87,7 +88,7 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[A
 class AdbRuntime:
     """benchmark_model on a device; see `edgeconv.runtimes.interface.Runtime`."""
 
-    # Two would only disturb each other.
+    # Two would disturb each other.
     sessions = 1
 
     def __init__(self, program: BenchmarkProgram, binary: Path) -> None:
@@ -96,7 +97,7 @@ class AdbRuntime:
         self.environment = self._environment()
 
     def settle(self, scratch: Path) -> None:
-        """Put the program there, and see that it runs a model. Raises `ToolFailed`."""
+        """Copy the program there, and run a model with it. Raises `ToolFailed`."""
         program = self._program
         program.put(self._binary)
         with tempfile.TemporaryDirectory(dir=scratch) as here:
@@ -107,7 +108,7 @@ class AdbRuntime:
             program.benchmark([*flags, "--num_runs=1", "--min_secs=0"], "trying benchmark_model")
         except ToolFailed as error:
             raise ToolFailed(
-                f"{self._binary} runs no model on {program.device.serial}: {error.message}",
+                f"{self._binary} cannot run a model on {program.device.serial}: {error.message}",
                 hint=f"use one for its processor, {self.environment.machine}",
             ) from error
 
@@ -116,8 +117,8 @@ class AdbRuntime:
         what = f"running {model.file.name} on {self._program.device.serial}"
         signature = runnable(model)
         batch = next(batches(raw(inputs, signature.inputs), model.batch))
-        with self._program.inputs_there([batch]) as place:
-            flags = [*self._program.flags(model), *input_flags(batch, f"{place}/0")]
+        with self._program.inputs_there([batch]) as folder:
+            flags = [*self._program.flags(model), *input_flags(batch, f"{folder}/0")]
             warm = min(timing.warmup_seconds, timing.seconds)
             log = self._program.benchmark(
                 [
@@ -142,7 +143,7 @@ class AdbRuntime:
         )
 
     def start(self, model: Model) -> BenchmarkSession:
-        """Put the model there. Raises `ToolFailed`."""
+        """Copy the model there. Raises `ToolFailed`."""
         return BenchmarkSession(self._program, model)
 
     def _samples(self, flags: list[str], count: int, what: str) -> tuple[tuple[float, ...], str]:
@@ -158,15 +159,17 @@ class AdbRuntime:
         log = self._program.must(
             f"for i in {numbers}; do echo {_RUN}; {once} || exit 1; done", what
         )
-        runs = [parse_log(one, what) for one in log.split(_RUN)[1:]]
+        runs = [parse_log(part, what) for part in log.split(_RUN)[1:]]
         return tuple(run.timed.curr for run in runs), log
 
     def _environment(self) -> Environment:
         script = "; ".join(f'echo "{name}={value}"' for name, value in _FACTS.items())
         allowance = Allowance(timeout_s=_ASK_TIMEOUT_S)
         serial = self._program.device.serial
-        said = self._program.must(script, f"asking {serial} what it is", allowance=allowance)
-        facts = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        output = self._program.must(
+            script, f"reading the properties of {serial}", allowance=allowance
+        )
+        facts = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
         cores = facts.get("cores", "").strip()
         chip = facts.get("soc", "").strip() or facts.get("hardware", "").strip() or "unknown"
         return Environment(

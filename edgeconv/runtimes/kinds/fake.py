@@ -1,14 +1,14 @@
-"""A runtime that runs nothing and always says the same: for the tests of those who use edgeconv.
+"""A runtime that runs nothing and always gives the same: for tests of code that uses edgeconv.
 
     fake                         any model "runs"
     fake:slow=3                  three times slower
     fake:failing=NAME.tflite     that model does not load
-    fake:gone=2                  the device is gone after models were timed twice
+    fake:gone=2                  the device is gone after two timings
     fake:slow=3&gone=2           both
 
-Times come from the model's size, and the noise on them from its hash. Outputs come from a hash
-of the samples, changed a little by a hash of the model: the same samples give the same outputs
-everywhere and always, and different models nearly the same ones.
+Times come from the model's size, and their noise from its hash. Outputs come from a hash of the
+samples, changed a little by a hash of the model: the same samples always give the same outputs, and
+different models similar ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.choice import refuse_version, split_place
+from edgeconv.runtimes.choice import refuse_version, split_location
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import raw, signature_of
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
 _VERSION = "1"
-# A byte of weights costs so long, and every invoke so much more.
+# Per byte of weights, and per invoke.
 _US_PER_BYTE = 0.001
 _OVERHEAD_US = 50.0
 _NOISE = 0.02
-# How far two models' outputs are apart, as a fraction of the outputs' own spread.
+# The difference between two models' outputs, as a fraction of the outputs' range.
 _APART = 0.01
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with the device: see the module's options."""
+    """The simulated faults of the device: see the module's options."""
 
     slow: float = 1.0
     failing: str = ""
@@ -61,11 +61,11 @@ _OPTIONS = frozenset(Fault.__struct_fields__)
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[Fake]:
     """The runtime. Raises `UsageError` for options that it does not have."""
     refuse_version(choice)
-    place = f"?{choice.place}" if choice.place else ""
-    _, options = split_place(msgspec.structs.replace(choice, place=place), _OPTIONS)
+    location = f"?{choice.location}" if choice.location else ""
+    _, options = split_location(msgspec.structs.replace(choice, location=location), _OPTIONS)
     fault = _fault(options)
-    settings.on_progress("the runtime is fake: nothing is run, times and outputs are made up")
-    yield Fake(fault, choice.place)
+    settings.on_progress("the runtime is fake: nothing runs, times and outputs are invented")
+    yield Fake(fault, choice.location)
 
 
 def _fault(options: Mapping[str, str]) -> Fault:
@@ -80,7 +80,7 @@ class Fake:
 
     sessions = 2
 
-    def __init__(self, fault: Fault, place: str) -> None:
+    def __init__(self, fault: Fault, location: str) -> None:
         self.environment = Environment(
             machine="fake",
             cpu="fake",
@@ -88,19 +88,20 @@ class Fake:
             system="fake",
             python="",
             tools={"fake": _VERSION},
-            host=f"fake:{place}" if place else "fake",
+            host=f"fake:{location}" if location else "fake",
         )
         self._fault = fault
         self._timed = 0
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
-        """Made-up times of as many invokes as asked for. `ToolFailed` where it is to fail."""
+        """Invented times of `timing.repeats` invokes. Raises `ToolFailed` for a simulated fault."""
         import numpy as np
 
         raw(inputs, self._load(model).inputs)
         if self._fault.gone is not None and self._timed >= self._fault.gone:
             raise ToolFailed(
-                f"{model.file.name}: the fake device is gone", hint="a fake device never returns"
+                f"{model.file.name}: the fake device is gone",
+                hint="remove gone= from the runtime's options",
             )
         self._timed += 1
         data = model.file.read_bytes()
@@ -117,13 +118,14 @@ class Fake:
         )
 
     def start(self, model: Model) -> FakeSession:
-        """A session that makes outputs up."""
+        """A session that invents outputs."""
         return FakeSession(model, self._load(model))
 
     def _load(self, model: Model) -> Signature:
         if self._fault.failing == model.file.name:
             raise ToolFailed(
-                f"{model.file.name} does not load in fake", hint="it was asked to fail"
+                f"{model.file.name} does not load in fake",
+                hint="remove failing= from the runtime's options",
             )
         return signature_of(model)
 
@@ -137,12 +139,14 @@ class FakeSession:
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Outputs of the model's shapes and dtypes."""
-        return join_batches([self._made_up(batch) for batch in batches(inputs, self._batch)])
+        return join_batches(
+            [self._invented_outputs(batch) for batch in batches(inputs, self._batch)]
+        )
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _made_up(self, batch: Arrays) -> dict[str, NDArray[np.generic]]:
+    def _invented_outputs(self, batch: Arrays) -> dict[str, NDArray[np.generic]]:
         import numpy as np
 
         count = len(next(iter(batch.values())))
@@ -152,16 +156,16 @@ class FakeSession:
             )
             for index in range(count)
         ]
-        made = {}
+        outputs = {}
         for spec in self._outputs:
             shape = tuple(max(size, 1) for size in spec.shape)
             if spec.shape[:1] in ((-1,), (count,)):
                 each = [_values(spec, shape[1:], sample, self._model) for sample in samples]
-                made[spec.name] = np.stack(each)
+                outputs[spec.name] = np.stack(each)
             else:
-                # It does not have the batch, as a scalar.
-                made[spec.name] = _values(spec, shape, samples[0], self._model)
-        return made
+                # Without a batch, as a scalar.
+                outputs[spec.name] = _values(spec, shape, samples[0], self._model)
+        return outputs
 
 
 def _values(
@@ -174,7 +178,7 @@ def _values(
     own = np.random.default_rng(_seed(name, sample, model)).uniform(0, 1, shape)
     values = common + _APART * (own - 0.5)
     dtype = np.dtype("float32" if spec.scale else spec.dtype)
-    # Integers are mostly indices, and must be possible ones.
+    # Integers are mostly indices, which must be valid.
     return np.asarray(values if dtype.kind == "f" else values >= 0.5, dtype)
 
 

@@ -1,9 +1,9 @@
 """The runtimes `litert`, `tflite-runtime` and `tensorflow`, in a Python of this machine.
 
-Without a version it is the one in this Python, or in that of `--python`; `NAME==VERSION` gets an
-environment of its own. `litert` has its CompiledModel too; `tflite-runtime` is what older devices
-have, up to its last release 2.14; `tensorflow` without a version is what the trained model runs
-in, and is measured beside the .tflite files anyway.
+Without a version it is the one in this Python, or in that of `--python`; `NAME==VERSION` gets its
+own environment. `litert` has the CompiledModel too. `tflite-runtime` is the runtime of older
+devices, up to its last release 2.14. `tensorflow` without a version runs the trained model, which
+is measured with the .tflite files anyway.
 """
 
 from __future__ import annotations
@@ -33,14 +33,13 @@ _PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[LocalRuntime]:
     """The runtime that `choice` names, in the Python that has it.
 
-    Raises `UsageError` for what a runtime of this machine cannot be told, `ToolFailed` where
-    it is not to be had.
+    Raises `UsageError` for settings that it does not have, `ToolFailed` where it is missing.
     """
     package = _PACKAGES.get(choice.name, "ai_edge_litert")
     _check(package, choice, settings)
     if choice.version:
-        asked = parse_target_runtime(f"{choice.name}=={choice.version}")
-        yield LocalRuntime(isolated_target(asked, settings.on_progress), settings)
+        target = parse_target_runtime(f"{choice.name}=={choice.version}")
+        yield LocalRuntime(isolated_target(target, settings.on_progress), settings)
         return
     try:
         runtime = LocalRuntime(
@@ -49,8 +48,8 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
     except ToolFailed as error:
         raise ToolFailed(
             error.message,
-            hint=f"name a version, as in {choice.name}==2.14.0, which gets an environment of its "
-            "own, or with --python the Python that has it",
+            hint=f"name a version, as in {choice.name}==2.14.0, which gets its own environment, or "
+            "the Python that has it with --python",
         ) from error
     yield runtime
 
@@ -59,20 +58,20 @@ def _check(package: Package, choice: RuntimeChoice, settings: RuntimeSettings) -
     if package == "tensorflow" and not choice.version and not settings.python:
         raise UsageError(
             "tensorflow without a version runs the trained model, not .tflite files",
-            hint="tensorflow==2.15.1, or another version, runs them in its interpreter",
+            hint="name a version, as in tensorflow==2.15.1, whose interpreter runs them",
         )
-    if choice.place:
+    if choice.location:
         raise UsageError(
-            f"{choice.name} runs on this machine, and {choice.place!r} is no version",
+            f"{choice.name} runs on this machine and has no {choice.location!r}",
             hint=f"{choice.name}==VERSION, or ssh:user@host for another machine",
         )
     if choice.version and settings.python:
         raise UsageError(
-            f"{choice.name}=={choice.version} gets an environment of its own, so that --python "
-            "says nothing",
-            hint="leave the one or the other out",
+            f"{choice.name}=={choice.version} gets its own environment, and --python names another",
+            hint="remove --python, or the version",
         )
     if settings.accelerator == "compiled" and package != "ai_edge_litert":
         raise UsageError(
-            f"{choice.name} has no CompiledModel", hint="--runtime litert, or leave it out"
+            f"{choice.name} has no CompiledModel",
+            hint="choose --runtime litert, or the interpreter",
         )

@@ -5,8 +5,8 @@
     ssh:HOST?config=FILE     the configuration to use, as ssh's -F
 
 The machine needs a POSIX shell, Python 3.7 or later with numpy, and one of ai_edge_litert,
-tflite_runtime and tensorflow in it. The runner and the models go into a directory of /tmp there,
-which is removed at the end, with whatever still runs in it.
+tflite_runtime and tensorflow in it. The runner and the models go into a directory of /tmp there. At
+the end it is removed, and what still runs in it is killed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.sandbox import Access
-from edgeconv.runtimes.choice import refuse_version, split_place
+from edgeconv.runtimes.choice import refuse_version, split_location
 from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
 from edgeconv.runtimes.remote import Machine, parse_ssh_address
 from edgeconv.store import sha256_file
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
 _OPTIONS = ("config", "identity")
 _USUAL_PYTHON = "python3"
-# A server lets some ten sessions through one connection, by default.
+# By default, a server lets some ten sessions through one connection.
 _MOST_SESSIONS = 8
 _MARK = "edgeconv:"
 # Makes the directory, with the runner that comes in.
@@ -49,18 +50,18 @@ _SETTLE = (
     'd=$(mktemp -d "${TMPDIR:-/tmp}/edgeconv-XXXXXX") && cat > "$d/runner.py" && '
     f'echo "{_MARK} $d"'
 )
-# What is there is looked for, not imported: TensorFlow takes its time.
+# It searches for packages without importing them, as TensorFlow takes seconds.
 _LOOK = (
     "import importlib.util as u, sys;"
-    f"found = [p for p in {('numpy', *PACKAGES)} if u.find_spec(p)];"
-    f"print({_MARK!r}, '%d.%d' % sys.version_info[:2], *found)"
+    f"names = [p for p in {('numpy', *PACKAGES)} if u.find_spec(p)];"
+    f"print({_MARK!r}, '%d.%d' % sys.version_info[:2], *names)"
 )
-_INSTALL = "PYTHON -m pip install numpy ai-edge-litert, there"
+_INSTALL = "run on that machine: PYTHON -m pip install numpy ai-edge-litert"
 
 
 def files_named(choice: RuntimeChoice) -> Iterator[str]:
     """The configuration of ssh, whose ProxyCommand and Match can run programs."""
-    _, options = split_place(choice, _OPTIONS)
+    _, options = split_location(choice, _OPTIONS)
     if "config" in options:
         yield options["config"]
 
@@ -69,31 +70,31 @@ def files_named(choice: RuntimeChoice) -> Iterator[str]:
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[SshRuntime]:
     """The runtime on the machine that `choice` names, after a model has run there.
 
-    Raises `UsageError` for a place that is none, and `ToolFailed` where the machine cannot be
-    reached or has not what it needs.
+    Raises `UsageError` for a bad address, and `ToolFailed` where the machine cannot be reached or
+    lacks what a runtime needs.
     """
     refuse_version(choice)
-    place, options = split_place(choice, _OPTIONS)
-    if not place:
+    location, options = split_location(choice, _OPTIONS)
+    if not location:
         raise UsageError("the runtime ssh needs a machine", hint="as in ssh:user@host")
-    with Machine(parse_ssh_address(place), options, settings.scratch) as machine:
+    with Machine(parse_ssh_address(location), options, settings.scratch) as machine:
         directory = _marked(machine.send(RUNNER, _SETTLE, f"copying to {machine.address}"))
         try:
-            yield _opened(machine, directory, settings)
+            yield _open(machine, directory, settings)
         finally:
             machine.try_to_run(_removal(directory), f"removing {directory} on {machine.address}")
 
 
-def _opened(machine: Machine, directory: str, settings: RuntimeSettings) -> SshRuntime:
+def _open(machine: Machine, directory: str, settings: RuntimeSettings) -> SshRuntime:
     python = settings.python or _USUAL_PYTHON
     failure: ToolFailed | None = None
     for package in _packages(machine, python):
-        settings.on_progress(f"looking at {package} on {machine.address}")
+        settings.on_progress(f"trying {package} on {machine.address}")
         runner = _runner(machine, directory, python, package, settings)
         try:
-            facts = _proven(machine, directory, runner, settings.scratch)
+            facts = _probe(machine, directory, runner, settings.scratch)
         except ToolFailed as error:
-            # A package that is there may yet not work, as with another numpy than its own.
+            # An installed package may not work, as with another numpy than its own.
             failure = failure or error
         else:
             return SshRuntime(machine, directory, runner, facts)
@@ -107,31 +108,32 @@ def _packages(machine: Machine, python: str) -> list[Package]:
     """The interpreters that the Python there has. Raises `ToolFailed` where that is none."""
     where = f"{python} on {machine.address}"
     try:
-        said = machine.run(f"{shlex.quote(python)} -c {shlex.quote(_LOOK)}", f"starting {where}")
+        output = machine.run(f"{shlex.quote(python)} -c {shlex.quote(_LOOK)}", f"starting {where}")
     except ToolFailed as error:
         raise ToolFailed(
-            f"there is no working {where}\n{error.message}",
-            hint="install Python 3 there, or say where it is: --python FILE",
+            f"{where} does not work\n{error.message}",
+            hint="install Python 3 there, or name it with --python FILE",
         ) from error
-    version, *found = _marked(said).split()
+    version, *names = _marked(output).split()
     if tuple(map(int, version.split("."))) < (3, 7):
         raise ToolFailed(
-            f"{where} is Python {version}, and 3.7 is needed", hint="name another: --python FILE"
+            f"{where} is Python {version}; 3.7 or later is needed",
+            hint="name another with --python FILE",
         )
     hint = _INSTALL.replace("PYTHON", python)
-    if "numpy" not in found:
-        raise ToolFailed(f"there is no numpy in {where}", hint=hint)
-    if len(found) == 1:
-        names = ", ".join(PACKAGES)
-        raise ToolFailed(f"there is no TFLite interpreter in {where}: none of {names}", hint=hint)
-    return [package for package in PACKAGES if package in found]
+    if "numpy" not in names:
+        raise ToolFailed(f"{where} has no numpy", hint=hint)
+    if len(names) == 1:
+        missing = f"no TFLite interpreter: none of {listed(PACKAGES)}"
+        raise ToolFailed(f"{where} has {missing}", hint=hint)
+    return [package for package in PACKAGES if package in names]
 
 
 def _runner(
     machine: Machine, directory: str, python: str, package: Package, settings: RuntimeSettings
 ) -> Runner:
     quoted = shlex.quote(directory)
-    # The shell becomes the Python, and so its number is that of the process.
+    # The shell becomes the Python and keeps its process number.
     script = f"echo $$ >> {quoted}/processes && exec {shlex.quote(python)} {quoted}/runner.py"
     return Runner(
         command=machine.command(script),
@@ -145,18 +147,18 @@ def _runner(
     )
 
 
-def _marked(said: str) -> str:
-    """What follows our mark in what a machine printed: its login may have more to say."""
-    for line in reversed(said.splitlines()):
+def _marked(output: str) -> str:
+    """What follows our mark in the output of a machine, whose login may print more."""
+    for line in reversed(output.splitlines()):
         if line.startswith(_MARK):
             return line.removeprefix(_MARK).strip()
-    raise ToolFailed(f"the machine did not answer as a POSIX shell does, but: {said[:200]!r}")
+    raise ToolFailed(f"the machine does not answer like a POSIX shell: {output[:200]!r}")
 
 
 def _removal(directory: str) -> str:
     """A script that ends what runs in `directory`, and removes it.
 
-    A process is known by the directory's name in its command line: numbers are used again.
+    It checks for the directory in a process's command line, as process numbers are reused.
     """
     quoted = shlex.quote(directory)
     return (
@@ -167,8 +169,8 @@ def _removal(directory: str) -> str:
     )
 
 
-def _proven(machine: Machine, directory: str, runner: Runner, scratch: Path) -> Facts:
-    """What the machine says of itself, in a process that has also run a model rightly.
+def _probe(machine: Machine, directory: str, runner: Runner, scratch: Path) -> Facts:
+    """The facts of the machine, from a process that has also run a model correctly.
 
     Raises `ToolFailed` where the runtime there is broken.
     """
@@ -187,12 +189,12 @@ def _proven(machine: Machine, directory: str, runner: Runner, scratch: Path) -> 
         access=runner.access,
         allowance=runner.allowance,
     ) as talk:
-        said, _ = talk.ask({**request, "do": "facts"})
+        facts, _ = talk.ask({**request, "do": "facts"})
         talk.ask({**request, "do": "load", "signature": None, "threads": 1, "batch": 1})
-        _, given = talk.ask({**request, "do": "run"}, {"x": np.array([[-3.0, 2.5]], np.float32)})
-    if not np.array_equal(given["y"], [[0.0, 2.5]]):
-        raise ToolFailed(f"{runner.label} computes a RELU wrongly")
-    return msgspec.convert(said, Facts)
+        _, outputs = talk.ask({**request, "do": "run"}, {"x": np.array([[-3.0, 2.5]], np.float32)})
+    if not np.array_equal(outputs["y"], [[0.0, 2.5]]):
+        raise ToolFailed(f"{runner.label} computes a wrong RELU")
+    return msgspec.convert(facts, Facts)
 
 
 class SshRuntime:
@@ -220,7 +222,7 @@ class SshRuntime:
         return SshSession(session, self._machine)
 
     def _there(self, model: Model) -> str:
-        """The path of the model's file there, copied if it is not there yet."""
+        """The path of the model there, copied first if need be."""
         name = f"{sha256_file(model.file)}.tflite"
         if name not in self._copied:
             self._machine.copy(model.file, f"{self._directory}/{name}")

@@ -3,9 +3,9 @@
     tfserving:http://HOST:8501/v1/models/NAME[/versions/N]      its REST interface
     tfserving:grpc://HOST:8500/NAME[/N]                         its gRPC interface
 
-It runs the model that the server has, whatever file is asked for. What is timed is a call with
-the samples of one batch, from the first byte sent to the last one received: the network and the
-server's own queue are in it, making the request and reading the answer are not.
+It runs the model that the server has, and ignores the file. It times a call with the samples of one
+batch, from the first byte sent to the last one received. That includes the network and the server's
+queue, and excludes making the request and reading the answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings
-    from edgeconv.runtimes.serving import Client, ServedModel
+    from edgeconv.runtimes.serving import ServedModel
     from edgeconv.types import Timing
 
 # A socket takes no more than some weeks.
@@ -42,29 +42,29 @@ _LONGEST_TIMEOUT_S = 1e6
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[ServingRuntime]:
     """The runtime, once the server has said that it has the model.
 
-    Raises `UsageError` for an address that is none, and `ToolFailed` where the server does not
+    Raises `UsageError` for a bad address, and `ToolFailed` where the server does not
     answer or has no such model.
     """
     refuse_version(choice)
-    if not choice.place:
+    if not choice.location:
         raise UsageError(
             "the runtime tfserving needs an address",
             hint="as in tfserving:http://HOST:8501/v1/models/NAME",
         )
-    yield ServingRuntime(parse_served_model(choice.place), settings.allowance.timeout_s)
+    yield ServingRuntime(parse_served_model(choice.location), settings.allowance.timeout_s)
 
 
 class ServingRuntime:
     """A served model; see `edgeconv.runtimes.interface.Runtime`."""
 
-    # Calls that wait for each other in the server's queue would only be slower.
+    # More calls would only wait for each other in the server's queue.
     sessions = 2
 
     def __init__(self, address: ServedModel, timeout_s: float) -> None:
         self._address, self._timeout_s = address, min(timeout_s, _LONGEST_TIMEOUT_S)
         with contextlib.closing(self._client()) as client:
             self._version = client.version()
-        # The server says nothing of the machine that it runs on.
+        # The server does not describe its machine.
         self.environment = Environment(
             machine="unknown",
             cpu="unknown",
@@ -88,30 +88,30 @@ class ServingRuntime:
             client.version()
             connected_us = (time.perf_counter_ns() - started) / 1e3
             call = client.call(model.signature or SERVING_DEFAULT, batch)
-            said = timings(lambda: (call(), None)[1], msgspec.structs.asdict(timing))
+            times = timings(lambda: (call(), None)[1], msgspec.structs.asdict(timing))
         return Timed(
             runtime="tfserving",
             version=f"{self._address.name}/{self._version}",
             load_us=connected_us,
-            first_us=said["first_us"],
-            samples_us=tuple(said["samples_us"]),
-            warmup=said["warmup"],
+            first_us=times["first_us"],
+            samples_us=tuple(times["samples_us"]),
+            warmup=times["warmup"],
         )
 
     def start(self, model: Model) -> ServingSession:
-        """A connection of its own."""
+        """Its own connection."""
         return ServingSession(self._client(), model)
 
-    def _client(self) -> Client:
-        kind = GrpcClient if self._address.scheme == "grpc" else RestClient
-        return kind(self._address, self._timeout_s)
+    def _client(self) -> GrpcClient | RestClient:
+        client = GrpcClient if self._address.scheme == "grpc" else RestClient
+        return client(self._address, self._timeout_s)
 
 
 def _refuse_strings(inputs: Arrays) -> None:
     for name, array in inputs.items():
         if array.dtype.kind == "S":
             raise InputRefused(
-                f"input {name!r} takes strings, and TensorFlow Serving is sent numbers only",
+                f"input {name!r} takes strings, and edgeconv sends TensorFlow Serving numbers only",
                 hint="measure the trained model here: edgeconv bench --baseline SAVED_MODEL",
             )
 
@@ -119,20 +119,20 @@ def _refuse_strings(inputs: Arrays) -> None:
 class ServingSession:
     """A connection to the served model; see `edgeconv.runtimes.interface.RuntimeSession`."""
 
-    def __init__(self, client: Client, model: Model) -> None:
+    def __init__(self, client: GrpcClient | RestClient, model: Model) -> None:
         self._client, self._batch = client, model.batch
         self._signature = model.signature or SERVING_DEFAULT
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Every output by name, over all samples. Raises `ToolFailed`, `InputRefused`."""
         _refuse_strings(inputs)
-        given = []
+        outputs = []
         for batch in batches(inputs, self._batch):
             answer = self._client.call(self._signature, batch)()
-            given.append(self._client.outputs(self._signature, answer))
-        if len({frozenset(one) for one in given}) > 1:
+            outputs.append(self._client.outputs(self._signature, answer))
+        if len({frozenset(names) for names in outputs}) > 1:
             raise ToolFailed("the server gave other outputs for other samples")
-        return join_batches(given)
+        return join_batches(outputs)
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,11 +1,11 @@
 """LiteRT.js in a headless Chromium on this machine.
 
-    web                  the browser that is found, and the version of LiteRT.js that is known
+    web                  the browser on the PATH, and the default version of LiteRT.js
     web==2.5.3           that version of LiteRT.js
     web:/usr/bin/chrome  that browser
 
-Models are run as they are, on the processor ("wasm"). LiteRT.js takes no dimension that is left
-open, and float32, int32 and uint8 as inputs and outputs.
+Models run unchanged, on the processor ("wasm"). LiteRT.js needs fixed dimensions, and inputs and
+outputs of float32, int32 or uint8.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from edgeconv.runtimes.conversation import Runner
 from edgeconv.runtimes.tensors import check_fixed, refuse_strings, signature_of
 from edgeconv.runtimes.web_package import litertjs
 from edgeconv.store import scratch_directory
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,34 +42,37 @@ _DTYPES = frozenset({"float32", "int32", "uint8"})
 
 def files_named(choice: RuntimeChoice) -> Iterator[str]:
     """The browser, where one is named."""
-    if choice.place:
-        yield choice.place
+    if choice.location:
+        yield choice.location
 
 
 @contextlib.contextmanager
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[WebRuntime]:
     """The runtime, once LiteRT.js has loaded in a page of the browser.
 
-    Raises `UsageError` where there is no browser or no npm, and `ToolFailed` where one of them
-    does not work.
+    Raises `UsageError` without a browser or npm, and `ToolFailed` where one of them fails.
     """
-    browser = _browser(choice.place)
+    browser = _browser(choice.location)
     package = litertjs(choice.version, settings.on_progress)
-    # The browser has a socket in it, whose path may have some hundred characters only.
+    # The path of the browser's socket is limited to some hundred characters.
     with scratch_directory() as short:
         yield WebRuntime(browser, package, replace(settings, scratch=short))
 
 
-def _browser(place: str) -> str:
-    found = [
-        path for name in (_BROWSERS if not place else (place,)) if (path := shutil.which(name))
+def _browser(location: str) -> str:
+    paths = [
+        path
+        for name in (_BROWSERS if not location else (location,))
+        if (path := shutil.which(name))
     ]
-    if not found:
+    if not paths:
         raise UsageError(
-            f"there is no browser {place}" if place else "there is no Chromium or Chrome here",
-            hint="install one, such as Debian's chromium, or say where it is: --runtime web:FILE",
+            f"there is no browser {location}"
+            if location
+            else "there is no Chromium or Chrome here",
+            hint="install one, such as Debian's chromium, or name it: --runtime web:FILE",
         )
-    return found[0]
+    return paths[0]
 
 
 class WebRuntime:
@@ -87,33 +91,33 @@ class WebRuntime:
         )
         facts = self._runner.facts()
         self.sessions = max(1, facts.cores // settings.threads)
-        # The Python there computes nothing.
+        # The Python there does not run the model.
         tools = {"LiteRT.js": facts.version, "Chromium": facts.browser}
         self.environment = replace(facts.environment("web"), python="", tools=tools)
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
-        """Time the model on its first batch in a fresh browser. Raises `ToolFailed`."""
-        return self._runner.time(_checked(model), model, inputs, timing)
+        """Time the model on its first batch in a new browser. Raises `ToolFailed`."""
+        return self._runner.time(_checked_path(model), model, inputs, timing)
 
     def start(self, model: Model) -> RunnerSession:
-        """Load the model in a fresh browser. Raises `ToolFailed`."""
-        return self._runner.start(_checked(model), model)
+        """Load the model in a new browser. Raises `ToolFailed`."""
+        return self._runner.start(_checked_path(model), model)
 
 
-def _checked(model: Model) -> str:
-    """Where the model is. Raises `InputRefused` for one that LiteRT.js cannot run."""
+def _checked_path(model: Model) -> str:
+    """The path of the model. Raises `InputRefused` for one that LiteRT.js cannot run."""
     check_signature(model, signature_of(model))
     return str(model.file.absolute())
 
 
 def check_signature(model: Model, signature: Signature) -> None:
-    """Raise `InputRefused` for a dimension that is open, or a type that LiteRT.js has not."""
+    """Raise `InputRefused` for an open dimension, or a type that LiteRT.js does not have."""
     refuse_strings(model, signature, "LiteRT.js")
     check_fixed(model, signature, "LiteRT.js")
     for spec in (*signature.inputs, *signature.outputs):
         if spec.dtype not in _DTYPES:
             raise InputRefused(
-                f"{model.file}: {spec.name!r} is {spec.dtype}, and LiteRT.js takes and gives "
-                f"{', '.join(sorted(_DTYPES))} only",
+                f"{model.file}: {spec.name!r} is {spec.dtype}, and LiteRT.js supports "
+                f"{listed(sorted(_DTYPES))} only",
                 hint="convert it with float inputs and outputs, or with --io uint8",
             )

@@ -280,7 +280,7 @@ def changed(old: str, new: str) -> str:
         (changed("[model.net.embed]", "[model.net.bench]\n[x]"), 2, "edgeconv.toml:7: error: "),
         (CONFIG + "[build]\nwatch = true\n", 2, "edgeconv.toml:10: error: watch of [build]"),
         (CONFIG + 'recipe = "int16x8"\n', 2, "toml:1: error: net: not converted to int16x8"),
-        (CONFIG + 'symbol = "a-b"\n', 2, "toml:6: error: net: symbol 'a-b' is no identifier"),
+        (CONFIG + 'symbol = "a-b"\n', 2, "toml:6: error: net: symbol 'a-b' is not an identifier"),
         (CONFIG + 'option = "bytes"\n', 2, "is not understood: --option bytes: not of"),
         (changed('"int8"', '["int8", "float32"]'), 2, "net: converted to float32, int8, of"),
         ("", 2, "edgeconv.toml:1: error: edgeconv.toml has no model"),
@@ -403,6 +403,6 @@ def test_foreign_files_in_the_way_stay(project, build):
     (project / "app" / "model" / "net.h").write_text("mine")
     code, _, errors = build()
     assert code == 3
-    assert "net.h is in the way" in errors
+    assert "net.h exists, and edgeconv did not write it" in errors
     assert (project / "app" / "model" / "net.h").read_text() == "mine"
     assert tree(project / "app") == {"model/net.h": b"mine"}

@@ -13,7 +13,7 @@ from tiny_tflite import float_model, packed
 from two_dense import FIRST, SECOND, two_dense
 
 from edgeconv.cli import run
-from edgeconv.tflite.tensors import tensor_specs
+from edgeconv.tflite.contents import tensor_specs
 from edgeconv.types import Artifact, LayerRule
 
 if TYPE_CHECKING:

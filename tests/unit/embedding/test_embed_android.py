@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, published, tree
+from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, planned, published, tree
 from embed_syntax import mistakes
 from tiny_tflite import Graph, packed, run
 
@@ -20,7 +20,6 @@ from edgeconv import embed
 from edgeconv.embedding.app_files import app_values
 from edgeconv.embedding.app_metadata import shipped_model
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.plan import plan_embed
 from edgeconv.embedding.targets import android
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.tflite.flatbuffer import parse
@@ -38,7 +37,7 @@ TASKS = "gradle-plugin/src/main/kotlin/edgeconv/gradle/EdgeconvTasks.kt"
 
 
 def embedding(artifact: Path, **options: Any) -> Embedding:
-    return make_embedding(plan_embed(artifact, "android", artifact.parent / "to", **options))
+    return make_embedding(planned(artifact, "android", artifact.parent / "to", **options))
 
 
 def test_the_module_and_the_test_are_written(tmp_path):
@@ -164,9 +163,9 @@ def test_a_type_that_the_interpreter_lacks_is_refused(tmp_path):
 def test_a_label_of_two_lines_is_refused(tmp_path):
     whole = embedding(float_tiny(tmp_path / "model"))
     broken = dataclasses.replace(whole, labels=("a", "b\nc", "d"), labelled=0)
-    with pytest.raises(InputRefused, match=r"the label 'b\\nc' is more than one line"):
+    with pytest.raises(InputRefused, match=r"the label 'b\\nc' has several lines"):
         shipped_model(broken)
-    with pytest.raises(InputRefused, match="more than one line"):
+    with pytest.raises(InputRefused, match="several lines"):
         app_values(broken, b"", {"float32": "FloatArray"}, (), ())
 
 

@@ -3,17 +3,16 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from embed_models import float_tiny, int8_tiny, published
+from embed_models import float_tiny, int8_tiny, planned, published
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.plan import plan_embed
 from edgeconv.errors import InputRefused
 from edgeconv.types import OutputError, Preprocessing, Verification
 
 
 def embedding(file, tmp_path, **options):
-    return make_embedding(plan_embed(file, "c", tmp_path / "out", **options))
+    return make_embedding(planned(file, "c", tmp_path / "out", **options))
 
 
 def arrays(parts, dtype):
@@ -100,7 +99,7 @@ def test_too_few_samples_for_one_batch_are_refused(tmp_path):
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     file = published(tmp_path / "m", packed(model), recipe="float32")
     np.savez(tmp_path / "d.npz", x=np.zeros((3, 3), np.float32))
-    with pytest.raises(InputRefused, match="fewer samples than the model takes at once"):
+    with pytest.raises(InputRefused, match="fewer samples than one batch of the model"):
         embedding(file, tmp_path, data=str(tmp_path / "d.npz"))
 
 

@@ -116,7 +116,7 @@ def test_the_package_can_depend_on_tensorflowlite(tmp_path):
     embed(float_tiny(tmp_path / "float"), "ios", tmp_path / "app", options=options)
     said = (tmp_path / "app" / "Package.swift").read_text()
     assert '.product(name: "TensorFlowLite", package: "LiteRT")' in said
-    with pytest.raises(InputRefused, match="'x' is int8, for which TensorFlowLiteSwift") as raised:
+    with pytest.raises(InputRefused, match="'x' is int8, which TensorFlowLiteSwift") as raised:
         embed(int8_tiny(tmp_path / "int8"), "ios", tmp_path / "levels", options=options)
     assert "runtime=LiteRT" in raised.value.hint
 

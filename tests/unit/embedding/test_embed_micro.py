@@ -76,7 +76,9 @@ def test_types_that_no_kernel_takes_are_named():
     y = graph.tensor("y", (1, 3), "float32")
     graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
     model = parse(packed(graph.model([x], [y])), where="test")
-    with pytest.raises(UnsupportedOperators, match="FULLY_CONNECTED of floats with weights of int"):
+    with pytest.raises(
+        UnsupportedOperators, match="FULLY_CONNECTED of floats with integer weights"
+    ):
         resolver_methods(model, "m")
 
 

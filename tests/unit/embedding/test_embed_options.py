@@ -36,13 +36,13 @@ def test_every_default_is_a_value_that_the_option_can_have():
 @pytest.mark.parametrize(
     ("target", "option", "value", "said"),
     [
-        ("android", "minSdk", "22", "lower than LiteRT 2.1.5 runs on"),
+        ("android", "minSdk", "22", "too low for LiteRT 2.1.5"),
         ("android", "minSdk", "twenty", "the lowest API level"),
         ("android", "minSdk", "२६", "the lowest API level"),
         ("android", "compileSdk", "21", "compileSdk=21 is lower than minSdk=23"),
-        ("android", "litert", "2.0.3", "has to have the Interpreter"),
-        ("android", "litert", "latest", "has to have the Interpreter"),
-        ("android", "litert", '2.1.5")\nexec("', "has to have the Interpreter"),
+        ("android", "litert", "2.0.3", "with the Interpreter"),
+        ("android", "litert", "latest", "with the Interpreter"),
+        ("android", "litert", '2.1.5")\nexec("', "with the Interpreter"),
         ("android", "class", "digits", "name of the class"),
         ("android", "class", "Float", "the generated code has a Float already"),
         ("android", "package", "com.fun.x", "'fun' is a word of Kotlin or Java"),
@@ -57,8 +57,8 @@ def test_every_default_is_a_value_that_the_option_can_have():
         ("zephyr", "depends", "FPU\n\tdefault y", "an expression of Kconfig"),
         ("zephyr", "depends", "(FPU", "parentheses"),
         ("zephyr", "depends", "FPU)(", "parentheses"),
-        ("arduino", "depends", "Lib\nname=x", "as library.properties has them"),
-        ("arduino", "depends", "A,,B", "as library.properties has them"),
+        ("arduino", "depends", "Lib\nname=x", "in the form of library.properties"),
+        ("arduino", "depends", "A,,B", "in the form of library.properties"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_and_nothing_is_written(
@@ -107,7 +107,7 @@ def test_two_models_in_one_gradle_build_bring_no_plugin_twice(tmp_path):
         said = embed(
             float_tiny(tmp_path / "m"), "android", place, symbol=symbol, options=plugin
         ).notes
-        assert any("include that of one model only" in note for note in said) == bool(plugin)
+        assert any("include it once" in note for note in said) == bool(plugin)
     scripts = {path: path.read_text() for path in (tmp_path / "app-models").rglob("*.kt*")}
     ids = [one for text in scripts.values() for one in re.findall(r'id = "(\S+)"', text)]
     assert ids == ["edgeconv.android"]

@@ -3,18 +3,27 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from embed_models import HOSTILE, SIGNED, float_tiny, hostile_tiny, int8_tiny, published, tree
+from embed_models import (
+    HOSTILE,
+    SIGNED,
+    float_tiny,
+    hostile_tiny,
+    int8_tiny,
+    planned,
+    published,
+    tree,
+)
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv import embed
-from edgeconv.embedding.plan import RECORD, embedded_already, plan_embed, read_labels
+from edgeconv.embedding.plan import RECORD, embedded_already, read_labels
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store import read_noun
 from edgeconv.types import Embedded
 
 
 def request(file, directory, **options):
-    return plan_embed(file, "c", directory, **options)
+    return planned(file, "c", directory, **options)
 
 
 def test_the_symbol_is_the_models_name_as_an_identifier(tmp_path):
@@ -44,7 +53,7 @@ def test_a_symbol_that_is_a_word_of_the_language_is_refused(tmp_path, symbol):
 
 @pytest.mark.parametrize("symbol", ["string", "Time", "ARDUINO", "features"])
 def test_a_symbol_whose_header_would_hide_one_of_the_system_is_refused(tmp_path, symbol):
-    with pytest.raises(UsageError, match=f"would make {symbol}.h") as refused:
+    with pytest.raises(UsageError, match=f"makes {symbol}.h") as refused:
         request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
     assert f"--symbol {symbol}_net" in str(refused.value)
 
@@ -56,7 +65,7 @@ def test_a_model_that_is_called_as_such_a_header_gets_another_symbol(tmp_path):
 def test_an_unknown_target_or_option_is_named_with_the_nearest(tmp_path):
     file = int8_tiny(tmp_path)
     with pytest.raises(UsageError, match=r"unknown target 'cmak'[\s\S]*did you mean 'cmake'"):
-        plan_embed(file, "cmak", tmp_path)
+        planned(file, "cmak", tmp_path)
     with pytest.raises(UsageError, match=r"unknown option of c 'byte'[\s\S]*did you mean 'bytes'"):
         request(file, tmp_path, options={"byte": "text"})
 
@@ -90,7 +99,7 @@ def test_a_renamed_model_a_missing_one_and_a_directory_are_refused(tmp_path):
         request(renamed, tmp_path)
     with pytest.raises(InputRefused, match=r"nothing\.tflite does not exist"):
         request(tmp_path / "nothing.tflite", tmp_path)
-    with pytest.raises(InputRefused, match=r"holds not one published model"):
+    with pytest.raises(InputRefused, match=r"does not contain exactly one published model"):
         request(tmp_path, tmp_path)
     file.unlink()
     with pytest.raises(InputRefused, match=r"tiny\.int8\.tflite, which .* describes, does not"):
@@ -115,7 +124,7 @@ def test_one_of_several_signatures_has_to_be_chosen(tmp_path):
     artifact = request(file, tmp_path).published.artifact
     other = msgspec.structs.replace(artifact.signature, key="other")
     file = float_tiny(tmp_path, signatures=(artifact.signature, other))
-    with pytest.raises(UsageError, match="has the signatures serving_default, other"):
+    with pytest.raises(UsageError, match="has the signatures 'serving_default', 'other'"):
         request(file, tmp_path)
     assert request(file, tmp_path, signature="other").signature.key == "other"
     with pytest.raises(UsageError, match="unknown signature 'othr'"):
@@ -148,7 +157,7 @@ def test_labels_that_cannot_be_are_refused(tmp_path, content, said):
 def test_labels_that_fit_no_output_are_refused_with_the_outputs(tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("a\nb\n")
-    with pytest.raises(InputRefused, match=r"there are 2 labels.*'y' \[1, 3\]"):
+    with pytest.raises(InputRefused, match=r"no output has 2 values.*'y' \[1, 3\]"):
         embed(int8_tiny(tmp_path), "c", tmp_path / "out", labels=labels)
     assert not (tmp_path / "out").exists()
 

@@ -40,25 +40,25 @@ def notes(file: Path, place: Path, target: str = "c") -> list[str]:
 @pytest.mark.parametrize("target", ["c", "arduino", "zephyr"])
 def test_the_operators_that_would_go_are_named(tmp_path, target):
     assert notes(with_float_ends(tmp_path / "m"), tmp_path / "out", target) == [
-        "5 of the 7 operators are DEQUANTIZE, QUANTIZE for the float ends and PACK, SHAPE, "
-        "STRIDED_SLICE for the open batch; --io int8 --batch 1 does without, and --remake "
-        "converts it so"
+        "5 of the 7 operators are DEQUANTIZE, QUANTIZE for the float inputs and outputs and PACK, "
+        "SHAPE, STRIDED_SLICE for the open batch; --io int8 --batch 1 avoids them, and --remake "
+        "converts with it"
     ]
 
 
 def test_a_float_model_has_only_its_batch_to_lose(tmp_path):
     file = published(tmp_path / "m", open_batch_model(), recipe="float32")
     assert notes(file, tmp_path / "out") == [
-        "3 of the 5 operators are PACK, SHAPE, STRIDED_SLICE for the open batch; --batch 1 does "
-        "without, and --remake converts it so"
+        "3 of the 5 operators are PACK, SHAPE, STRIDED_SLICE for the open batch; --batch 1 "
+        "avoids them, and --remake converts with it"
     ]
 
 
 def test_a_model_made_of_a_tflite_keeps_its_batch_and_says_why(tmp_path):
     file = with_float_ends(tmp_path / "m", source_kind="tflite")
     (said,) = notes(file, tmp_path / "out")
-    assert "--batch 1 needs the model that the .tflite came from" in said
-    assert said.endswith("--io int8 does without, and --remake converts it so")
+    assert "--batch 1 needs the source model of the .tflite" in said
+    assert said.endswith("--io int8 avoids them, and --remake converts with it")
 
 
 def test_a_model_that_has_neither_costs_nothing(tmp_path):
@@ -106,7 +106,7 @@ def test_the_command_is_offered_on_the_terminal_and_is_in_no_file(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "target", "code", "said"),
     [
-        ({}, "c", 3, "the manifest of tiny.int8.tflite is not simply believed"),
+        ({}, "c", 3, "the manifest of tiny.int8.tflite is not trusted"),
         ({}, "python", 2, "--remake is for microcontrollers"),
         ({"recipe": "dynamic"}, "c", 2, "its recipe is dynamic"),
     ],

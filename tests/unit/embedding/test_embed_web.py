@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
+from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, planned, tree
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, variable_model, web
 
 from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.plan import embedded_already, plan_embed
+from edgeconv.embedding.plan import embedded_already
 from edgeconv.embedding.targets.web import files
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.runtimes.tensors import dequantized, quantized
@@ -261,7 +261,7 @@ def test_run_takes_numbers_or_levels_gives_numbers_and_frees_its_tensors(gesture
     assert said[7:] == [
         "input image has 1 values, and 4 are needed",
         "input image has undefined values, and 4 are needed",
-        "input image is no Uint8Array of 4",
+        "input image is not a Uint8Array of 4",
     ]
 
 
@@ -320,8 +320,8 @@ def test_the_self_test_passes_what_is_within_tolerance_and_names_what_is_not(tmp
     ("make", "match", "hint"),
     [
         (float_tiny, r"the shape \[-1, 4\]", "--batch 1"),
-        (int8_tiny, "'x' is int8, and LiteRT.js takes", "--io uint8"),
-        (hostile_tiny, "is int8, and LiteRT.js takes", "--io uint8"),
+        (int8_tiny, "'x' is int8, and LiteRT.js supports", "--io uint8"),
+        (hostile_tiny, "is int8, and LiteRT.js supports", "--io uint8"),
     ],
 )
 def test_what_litert_js_cannot_run_is_refused(tmp_path, make, match, hint):
@@ -342,7 +342,7 @@ def test_variable_tensors_are_refused(tmp_path):
 def embedding(gesture: tuple[Path, Embedded]) -> Embedding:
     """What the target was given for it."""
     model = gesture[0].parent / "published" / "tiny.int8.tflite"
-    return make_embedding(plan_embed(model, "web", "unused", symbol="gesture"))
+    return make_embedding(planned(model, "web", "unused", symbol="gesture"))
 
 
 @pytest.mark.parametrize("address", ["/npm/", "../a/", "./", "https://host/npm/@1.2/", "/"])
@@ -377,5 +377,5 @@ def test_the_symbol_begins_the_files_and_names_the_package(tmp_path):
 def test_nothing_is_done_where_all_is_there(gesture):
     directory, embedded = gesture
     model = directory.parent / "published" / "tiny.int8.tflite"
-    request = plan_embed(model, "web", directory, symbol="gesture")
+    request = planned(model, "web", directory, symbol="gesture")
     assert embedded_already(request) == embedded

@@ -58,12 +58,12 @@ def accuracies(row: Measurement) -> dict[str, float]:
     [
         ("litert", RuntimeChoice(name="litert")),
         ("tflite-runtime==2.14.0", RuntimeChoice(name="tflite-runtime", version="2.14.0")),
-        ("ssh:user@host:2222", RuntimeChoice(name="ssh", place="user@host:2222")),
+        ("ssh:user@host:2222", RuntimeChoice(name="ssh", location="user@host:2222")),
         (
             "tfserving:http://host:8501/m",
-            RuntimeChoice(name="tfserving", place="http://host:8501/m"),
+            RuntimeChoice(name="tfserving", location="http://host:8501/m"),
         ),
-        ("ssh:a?x==b", RuntimeChoice(name="ssh", place="a?x==b")),
+        ("ssh:a?x==b", RuntimeChoice(name="ssh", location="a?x==b")),
     ],
 )
 def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoice) -> None:
@@ -75,12 +75,12 @@ def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoi
     ("runtimes", "options", "message"),
     [
         (("litrt",), {}, "did you mean 'litert'"),
-        (("litert==",), {}, "nothing behind =="),
+        (("litert==",), {}, "nothing after =="),
         (("litert==new",), {}, "no version after =="),
-        (("litert:there",), {}, "'there' is no version"),
+        (("litert:there",), {}, "has no 'there'"),
         (("tensorflow==2.15.1", "tfserving:localhost"), {}, "no trained model is known"),
         (("litert", "fake"), {}, "are different machines"),
-        (("litert==2.1.0",), {"python": sys.executable}, "an environment of its own"),
+        (("litert==2.1.0",), {"python": sys.executable}, "gets its own environment"),
         (("tflite-runtime",), {"accelerator": "compiled"}, "has no CompiledModel"),
     ],
 )

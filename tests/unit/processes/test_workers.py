@@ -447,7 +447,7 @@ def test_an_answer_that_no_function_of_ours_writes_is_a_crash(name, content, tmp
         (directory / name).mkdir()
     else:
         (directory / name).write_bytes(content)
-    with pytest.raises(WorkerCrashed, match=f"the task wrote no answer to be read: {name}"):
+    with pytest.raises(WorkerCrashed, match=f"the task wrote an unreadable answer: {name}"):
         done.answer()
 
 

@@ -16,8 +16,8 @@ from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
 from edgeconv.tflite import float_layers, summarize
+from edgeconv.tflite.contents import tensor_specs
 from edgeconv.tflite.flatbuffer import parse, serialize
-from edgeconv.tflite.tensors import tensor_specs
 from edgeconv.types import LayerRule
 
 # The quantiser asks for this mode itself.

@@ -18,7 +18,7 @@ from edgeconv.cli.visualize import command
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.node_data import node_data
 from edgeconv.store import sha256_file
-from edgeconv.tflite.tensors import layers_of_graphs
+from edgeconv.tflite.contents import layers_of_graphs
 from edgeconv.types import LayerError, OperatorTime, Profile, Report
 
 ERROR = LayerError(layer="y", operator="FULLY_CONNECTED", samples=4, snr_db=31.5, max_error=0.1)

@@ -123,7 +123,7 @@ def test_where_no_python_fits_it_is_said_what_is_needed(monkeypatch):
 def test_a_cache_that_cannot_be_written_is_said_so(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file"))
-    with pytest.raises(OutputRefused, match="cannot make") as caught:
+    with pytest.raises(OutputRefused, match="cannot create") as caught:
         isolated_target(parse_target_runtime("tflite-runtime"))
     assert "EDGECONV_CACHE_DIR" in caught.value.hint
 

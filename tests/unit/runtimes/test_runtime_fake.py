@@ -26,7 +26,7 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(tmp_path: Path, place: str = "", version: str = ""):
-    choice = RuntimeChoice(name="fake", place=place, version=version)
+    choice = RuntimeChoice(name="fake", location=place, version=version)
     return open_runtime(choice, RuntimeSettings(scratch=tmp_path))
 
 
@@ -128,7 +128,7 @@ def test_that_nothing_is_run_is_said(tmp_path):
     settings = RuntimeSettings(scratch=tmp_path, on_progress=said.append)
     with open_runtime(RuntimeChoice(name="fake"), settings) as runtime:
         assert runtime.environment.host == "fake"
-    assert said == ["the runtime is fake: nothing is run, times and outputs are made up"]
+    assert said == ["the runtime is fake: nothing runs, times and outputs are invented"]
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_samples_for_other_inputs_and_files_that_are_no_models_are_refused(tmp_p
             runtime.time(model, {"z": SAMPLES["x"]}, TIMING)
         with pytest.raises(InputRefused, match=r"junk\.tflite"):
             runtime.start(Model(file=junk))
-        with pytest.raises(UsageError, match="which signature is meant: 'serve'"):
+        with pytest.raises(UsageError, match="has no signature 'serve'"):
             runtime.start(Model(file=model.file, signature="serve"))

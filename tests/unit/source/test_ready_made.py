@@ -16,7 +16,7 @@ from edgeconv import bench, convert, embed
 from edgeconv.errors import InputRefused
 from edgeconv.source import artifact_of_file
 from edgeconv.store import sha256_file
-from edgeconv.tflite.precision import likely_recipe
+from edgeconv.tflite.weights import likely_recipe
 from edgeconv.types import Checked, Measuring, Timing
 
 if TYPE_CHECKING:

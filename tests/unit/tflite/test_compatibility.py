@@ -167,7 +167,7 @@ def test_every_graph_of_a_model_counts():
 
 
 def test_bytes_that_are_no_model_are_refused_by_name():
-    with pytest.raises(InputRefused, match=r"^that\.tflite is no \.tflite"):
+    with pytest.raises(InputRefused, match=r"^that\.tflite is not a \.tflite"):
         oldest_runtime(b"no model at all", "that.tflite")
 
 

@@ -137,7 +137,7 @@ def test_asking_for_neither_side_changes_nothing():
 
 
 def test_a_float_side_cannot_be_made_uint8():
-    with pytest.raises(InputRefused, match="no quantised int8 inputs"):
+    with pytest.raises(InputRefused, match="no quantized int8 inputs"):
         with_uint8_io(packed(float_model()), inputs=True, outputs=False)
 
 

@@ -204,8 +204,8 @@ def test_where_there_is_no_wall_that_is_said_once_and_the_child_runs(place):
     done = run_here(place, code, PATH="/nowhere")
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines() == [
-        "no whole sandbox here (the kernel has no Landlock, and there is no bubblewrap): "
-        "only the scan holds models back"
+        "no complete sandbox here (the kernel has no Landlock, and there is no bubblewrap): "
+        "only the scan protects from models"
     ]
     refused, allowed = answer(place)
     assert refused["overwrite outside"] == "done"
@@ -217,7 +217,7 @@ def test_where_there_is_no_wall_that_is_said_once_and_the_child_runs(place):
 def test_where_there_is_no_wall_and_one_is_required_nothing_runs(place):
     code = "with using('required'): Child(acts, label='acts', cwd=cwd, access=access).wait()"
     done = run_here(place, code, PATH="/nowhere")
-    assert "SandboxMissing: there is no whole sandbox here: the kernel has no Landlock" in (
+    assert "SandboxMissing: there is no complete sandbox here: the kernel has no Landlock" in (
         done.stderr
     )
     assert "next: run it on Linux 6.2" in done.stderr
@@ -225,7 +225,7 @@ def test_where_there_is_no_wall_and_one_is_required_nothing_runs(place):
 
 
 def test_off_is_said_once_and_confines_nothing(place, caplog):
-    walls._told.clear()
+    walls._warned.clear()
     with sandbox.using("off"):
         acted(place)
         acted(place)
@@ -239,7 +239,7 @@ def test_a_child_that_cannot_confine_itself_says_so(place, caplog, monkeypatch):
     """As a Python may do that is not this one: the parent cannot know before."""
     missing = Wall(kind="bubblewrap", filters=True, program="/no/such/bwrap")
     monkeypatch.setattr(walls, "available", lambda: missing)
-    walls._told.clear()
+    walls._warned.clear()
     acted(place)
     (said,) = (record.message for record in caplog.records)
     assert "could not be confined: [Errno 2] No such file or directory" in said

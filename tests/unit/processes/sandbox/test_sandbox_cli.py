@@ -49,7 +49,7 @@ def test_every_command_that_starts_children_has_the_option(name):
         assert "--sandbox" in {text for each in command_named(name).params for text in each.opts}
 
 
-@pytest.mark.skipif(not CONFINES, reason=f"no whole sandbox: {walls.available()}")
+@pytest.mark.skipif(not CONFINES, reason=f"no complete sandbox: {walls.available()}")
 @pytest.mark.parametrize("options", [(), ("--sandbox", "auto"), ("--sandbox", "required")])
 def test_a_sandbox_that_is_there_is_not_spoken_of(options, model):
     done = scan(model, *options)
@@ -61,7 +61,7 @@ def test_where_a_sandbox_is_required_and_there_is_none_the_exit_code_is_4(model)
     assert done.returncode == 4
     assert done.stdout == ""
     assert done.stderr.splitlines()[0] == (
-        "error: there is no whole sandbox here: the kernel has no Landlock, and there is no "
+        "error: there is no complete sandbox here: the kernel has no Landlock, and there is no "
         "bubblewrap"
     )
     assert "next: " in done.stderr
@@ -70,7 +70,7 @@ def test_where_a_sandbox_is_required_and_there_is_none_the_exit_code_is_4(model)
 def test_where_there_is_none_and_none_is_required_that_is_said_and_the_scan_stands(model):
     done = scan(model, start=NO_LANDLOCK, PATH="/nowhere")
     assert done.returncode == 0
-    assert done.stderr.count("no whole sandbox here") == 1
+    assert done.stderr.count("no complete sandbox here") == 1
 
 
 def test_off_is_said(model):
@@ -105,7 +105,7 @@ def test_a_project_can_require_one(model):
         env={**os.environ, "PATH": "/nowhere"},
     )
     assert done.returncode == 4
-    assert "there is no whole sandbox here" in done.stderr
+    assert "there is no complete sandbox here" in done.stderr
 
 
 def test_the_users_own_configuration_says_what_holds_where_nobody_says_it(model, monkeypatch):
@@ -114,7 +114,7 @@ def test_the_users_own_configuration_says_what_holds_where_nobody_says_it(model,
     settings.parent.mkdir()
     settings.write_text('sandbox = "required"\n')
     done = scan(model, start=NO_LANDLOCK, PATH="/nowhere")
-    assert (done.returncode, "there is no whole sandbox here" in done.stderr) == (4, True)
+    assert (done.returncode, "there is no complete sandbox here" in done.stderr) == (4, True)
     assert scan(model, "--sandbox", "auto", start=NO_LANDLOCK, PATH="/nowhere").returncode == 0
     settings.write_text('sandbox = "never"\n')
     done = scan(model)
