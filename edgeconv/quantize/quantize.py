@@ -204,104 +204,100 @@ def quantizer_recipe(
     `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of one a channel,
     which older runtimes do not have; a float16 recipe has no scales.
     """
-    from ai_edge_quantizer import qtyping, recipe_manager
-
-    manager = recipe_manager.RecipeManager()
+    configuration = _Configuration(recipe)
     bits = 16 if recipe.name == "int16x8" else 8
     if recipe.name == "float16":
-        _add_float16(manager, _EVERYTHING)
+        configuration.add_float16(_EVERYTHING)
     else:
-        _add_integers(manager, recipe, _EVERYTHING, activation_bits=bits)
+        configuration.add_integers(_EVERYTHING, activation_bits=bits)
     if dense_per_tensor and recipe.name != "float16":
         # What is added later holds for the operators that it names.
-        _add_integers(
-            manager, recipe, _EVERYTHING, "FULLY_CONNECTED", "TENSORWISE", activation_bits=bits
+        configuration.add_integers(
+            _EVERYTHING, "FULLY_CONNECTED", "TENSORWISE", activation_bits=bits
         )
-    _add_rules(manager, recipe, ruled)
+    configuration.add_rules(ruled)
     if recipe.full_integer:
         for operation, io_type in (("INPUT", recipe.input_type), ("OUTPUT", recipe.output_type)):
             if io_type == "float32":
-                _add_floats(manager, _ENDS, qtyping.TFLOperationName[operation])
-    entries: list[dict[str, Any]] = manager.get_quantization_recipe()
+                configuration.add_floats(_ENDS, operation)
+    entries: list[dict[str, Any]] = configuration.manager.get_quantization_recipe()
     return entries
 
 
-def _add_rules(manager: Any, recipe: Recipe, ruled: Iterable[RuledLayer]) -> None:
-    by: dict[Precision, list[str]] = {}
-    for layer in ruled:
-        by.setdefault(layer.precision, []).append(_scope(layer.layer))
-    for precision, scopes in sorted(by.items()):
-        scope = "|".join(scopes)
-        if precision in ("float32", "float16"):
-            _add_floats(manager, scope)
-        if precision == "float16":
-            _add_float16(manager, scope)
-        if precision == "int16x8":
-            _add_integers(manager, recipe, scope, activation_bits=16)
-        if precision in ("int8", "int4"):
-            _add_integers(manager, recipe, scope, activation_bits=8)
-        if precision == "int4-block32":
-            _add_blocks(manager, scope)
+class _Configuration:
+    """What ai-edge-quantizer is to do, by scopes: expressions that outputs' names match."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        from ai_edge_quantizer import algorithm_manager, qtyping, recipe_manager
+
+        self.manager = recipe_manager.RecipeManager()
+        self._recipe = recipe
+        self._operation = qtyping.TFLOperationName
+        self._granularity = qtyping.QuantGranularity
+        self._algorithm = algorithm_manager.AlgorithmName
+
+    def add_rules(self, ruled: Iterable[RuledLayer]) -> None:
+        """Add the layers of another precision."""
+        by: dict[Precision, list[str]] = {}
+        for rule in ruled:
+            by.setdefault(rule.precision, []).append(_scope(rule.layer))
+        for precision, scopes in sorted(by.items()):
+            scope = "|".join(scopes)
+            if precision in ("float32", "float16"):
+                self.add_floats(scope)
+            if precision == "float16":
+                self.add_float16(scope)
+            if precision in ("int16x8", "int8", "int4"):
+                self.add_integers(scope, activation_bits=16 if precision == "int16x8" else 8)
+            if precision == BLOCKS:
+                self.manager.add_dynamic_config(
+                    scope,
+                    self._operation.FULLY_CONNECTED,
+                    4,
+                    granularity=self._granularity.BLOCKWISE_32,
+                )
+
+    def add_floats(self, scope: str, operation: str = "ALL_SUPPORTED") -> None:
+        """Leave operators in float."""
+        self.manager.add_quantization_config(
+            scope, self._operation[operation], algorithm_key=self._algorithm.NO_QUANTIZE
+        )
+
+    def add_integers(
+        self,
+        scope: str,
+        operation: str = "ALL_SUPPORTED",
+        granularity: str = "CHANNELWISE",
+        *,
+        activation_bits: int,
+    ) -> None:
+        """Weights of 8 bits; activations are as the recipe has them."""
+        name, scales = self._operation[operation], self._granularity[granularity]
+        if self._recipe.full_integer:
+            self.manager.add_static_config(
+                scope,
+                name,
+                activation_num_bits=activation_bits,
+                weight_num_bits=8,
+                weight_granularity=scales,
+            )
+        elif self._recipe.name == "dynamic":
+            self.manager.add_dynamic_config(scope, name, 8, granularity=scales)
+        else:
+            self.manager.add_weight_only_config(scope, name, 8, granularity=scales)
+
+    def add_float16(self, scope: str) -> None:
+        """Weights of 16 bits, where there is a kernel for them."""
+        for name in _FLOAT16_OPERATORS:
+            self.manager.add_weight_only_config(
+                scope,
+                self._operation[name],
+                16,
+                granularity=self._granularity.TENSORWISE,
+                algorithm_key=self._algorithm.FLOAT_CASTING,
+            )
 
 
 def _scope(layer: FloatLayer) -> str:
     """What ai-edge-quantizer finds the layer by: all its outputs, each with a semicolon."""
     return f"^{re.escape(''.join(f'{name};' for name in layer.outputs))}$"
-
-
-def _add_floats(manager: Any, scope: str, operation: Any = None) -> None:
-    from ai_edge_quantizer import algorithm_manager, qtyping
-
-    manager.add_quantization_config(
-        scope,
-        operation or qtyping.TFLOperationName.ALL_SUPPORTED,
-        algorithm_key=algorithm_manager.AlgorithmName.NO_QUANTIZE,
-    )
-
-
-def _add_integers(
-    manager: Any,
-    recipe: Recipe,
-    scope: str,
-    operation: str = "ALL_SUPPORTED",
-    granularity: str = "CHANNELWISE",
-    *,
-    activation_bits: int,
-) -> None:
-    """Weights of 8 bits, and activations as the recipe has them: integers, dynamic or floats."""
-    from ai_edge_quantizer import qtyping
-
-    name = qtyping.TFLOperationName[operation]
-    scales = qtyping.QuantGranularity[granularity]
-    if recipe.full_integer:
-        manager.add_static_config(
-            scope,
-            name,
-            activation_num_bits=activation_bits,
-            weight_num_bits=8,
-            weight_granularity=scales,
-        )
-    elif recipe.name == "dynamic":
-        manager.add_dynamic_config(scope, name, 8, granularity=scales)
-    else:
-        manager.add_weight_only_config(scope, name, 8, granularity=scales)
-
-
-def _add_blocks(manager: Any, scope: str) -> None:
-    from ai_edge_quantizer import qtyping
-
-    name = qtyping.TFLOperationName.FULLY_CONNECTED
-    manager.add_dynamic_config(scope, name, 4, granularity=qtyping.QuantGranularity.BLOCKWISE_32)
-
-
-def _add_float16(manager: Any, scope: str) -> None:
-    from ai_edge_quantizer import algorithm_manager, qtyping
-
-    for name in _FLOAT16_OPERATORS:
-        manager.add_weight_only_config(
-            scope,
-            qtyping.TFLOperationName[name],
-            16,
-            granularity=qtyping.QuantGranularity.TENSORWISE,
-            algorithm_key=algorithm_manager.AlgorithmName.FLOAT_CASTING,
-        )
