@@ -68,14 +68,14 @@ def measure_sensitivities(job: SensitivityJob) -> Sensitivities:
 
 
 def sensitivities(
-    graph: CalibratedGraph, precisions: Sequence[Precision], *, weights_only: bool = False
+    graph: CalibratedGraph, precisions: Sequence[Precision]
 ) -> tuple[Sensitivity, ...]:
     """What each layer costs in each of the precisions, in the order of the graph.
 
     "int8" and "int16x8" are the layer's weights and activations as ai-edge-quantizer makes them,
-    with the minima and maxima of all samples as ranges; with `weights_only`, "int8" is the
-    weights alone. So are "int4", "int4-block32" and "float16", rounded to the nearest; those of 4
-    bits have one scale for each channel or block. A layer that cannot have the precision has no
+    with the minima and maxima of all samples as ranges. "int4", "int4-block32" and "float16" are
+    the weights alone, rounded to the nearest; those of 4 bits have one scale for each channel or
+    block. A layer that cannot have the precision has no
     entry. `comparison_feeds` has the samples; the time is linear in the layers.
 
     Raises `ToolFailed` where the float graph does not run, and `InputRefused` for samples that
@@ -84,7 +84,7 @@ def sensitivities(
     # A name means every layer that has it, as it does in a rule.
     layers = {layer.name: layer for layer in graph.layers}.values()
     pairs = [(layer, precision) for layer in layers for precision in precisions]
-    return sensitivities_of(graph, pairs, weights_only=weights_only)
+    return sensitivities_of(graph, pairs)
 
 
 def sensitivities_of(
@@ -93,7 +93,10 @@ def sensitivities_of(
     *,
     weights_only: bool = False,
 ) -> tuple[Sensitivity, ...]:
-    """As `sensitivities`, for these layers of a graph in these precisions."""
+    """As `sensitivities`, for these layers in these precisions.
+
+    With `weights_only`, "int8" is the weights alone.
+    """
     alone = _Alone(graph, weights_only=weights_only)
     measured = []
     for number, (layer, precision) in enumerate(pairs):

@@ -40,13 +40,10 @@ def clip_ranges(
     ranges: Mapping[str, Any],
     *,
     bits: int,
-    percentile: float = PERCENTILE,
 ) -> dict[str, Any]:
     """`ranges` (of `activation_ranges`) with each that has a histogram narrowed by the method.
 
-    A range is never widened, and one that holds 0 holds it still. At 16 bits all stay as
-    they are. `percentile` is the fraction of a tensor's values that are kept, for the
-    method of that name.
+    A range is never widened, and one with 0 in it keeps that. At 16 bits all stay as they are.
     """
     narrow = dict(ranges)
     if bits >= _BITS_WITH_ROOM:
@@ -54,7 +51,7 @@ def clip_ranges(
     for name, histogram in histograms.items():
         if name not in ranges or not histogram.counts.any():
             continue
-        low, high = clip_range(method, histogram, bits=bits, percentile=percentile)
+        low, high = clip_range(method, histogram, bits=bits)
         if low < high:
             limits = ranges[name]
             narrow[name] = {
@@ -65,12 +62,10 @@ def clip_ranges(
     return narrow
 
 
-def clip_range(
-    method: Clipping, histogram: Histogram, *, bits: int, percentile: float = PERCENTILE
-) -> tuple[float, float]:
+def clip_range(method: Clipping, histogram: Histogram, *, bits: int) -> tuple[float, float]:
     """The ends that a method chooses for one tensor."""
     if method == "percentile":
-        return percentile_ends(histogram, percentile)
+        return percentile_ends(histogram, PERCENTILE)
     if method == "mse":
         return _searched(histogram, lambda low, high: squared_error(histogram, low, high, bits))
     return _searched(histogram, lambda low, high: divergence(histogram, low, high, bits))

@@ -109,14 +109,13 @@ def histograms(
     ranges: Mapping[str, Any],
     *,
     threads: int,
-    most_elements: int = MOST_ELEMENTS,
 ) -> dict[str, Histogram]:
     """The histogram of every float activation tensor whose range may be narrowed, by name.
 
     `feeds` has the samples by signature, `ranges` is the result of `activation_ranges` for
     them. There is no histogram for a tensor with a single value, for one of `fixed_range_tensors`,
     and for one inside a loop or a branch, whose values the runtime does not show. About
-    `most_elements` of each tensor and batch are counted. In memory are the tensors of one batch,
+    `MOST_ELEMENTS` of each tensor and batch are counted. In memory are the tensors of one batch,
     and the counts. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(float_model, where="the model")
@@ -130,7 +129,7 @@ def histograms(
             if name in counted and key in feeds
         ]
         if watched:
-            _count_all(interpreter, key, graph, feeds[key], watched, most_elements)
+            _count_all(interpreter, key, graph, feeds[key], watched)
     return counted
 
 
@@ -171,7 +170,6 @@ def _count_all(
     graph: int,
     feed: Feed,
     watched: list[tuple[int, Histogram]],
-    most_elements: int,
 ) -> None:
     model = InProcessModel(interpreter, key)
     for number, batch in enumerate(feed):
@@ -179,7 +177,7 @@ def _count_all(
         for index, histogram in watched:
             # Only of the first graph can the runtime's own memory be read, without a copy.
             values = interpreter.get_tensor(index, graph) if graph else interpreter.tensor(index)()
-            histogram.add(sampled(np.ravel(values), number, most_elements))
+            histogram.add(sampled(np.ravel(values), number, MOST_ELEMENTS))
             # The interpreter must not be run while an array of its memory is alive.
             del values
     interpreter.reset_all_variables()

@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import Feed, activation_ranges
+from edgeconv.quantize.ranges import histograms as module
 from edgeconv.quantize.ranges.histograms import BINS, Histogram, histograms, sampled
 
 WIDTH = 64
@@ -138,11 +139,9 @@ def model_of(graph: Graph) -> bytes:
     return packed(graph.model([0], [len(graph.tensors) - 1], signature=("go", ["in"], ["out"])))
 
 
-def calibrated(
-    model: bytes, feeds: dict[str, Feed], **options: int
-) -> tuple[dict[str, Any], dict[str, Histogram]]:
+def calibrated(model: bytes, feeds: dict[str, Feed]) -> tuple[dict[str, Any], dict[str, Histogram]]:
     ranges = activation_ranges(model, feeds, calibration_range="minmax", threads=1)
-    return ranges, histograms(model, feeds, ranges, threads=1, **options)
+    return ranges, histograms(model, feeds, ranges, threads=1)
 
 
 def random_samples(count: int, width: int = WIDTH) -> np.ndarray:
@@ -177,12 +176,13 @@ def test_the_order_of_the_samples_makes_no_difference_where_all_is_counted():
     assert (one["h"].counts == other["h"].counts).all()
 
 
-def test_of_a_large_tensor_each_sample_gives_a_part():
+def test_of_a_large_tensor_each_sample_gives_a_part(monkeypatch):
     width = 4096
     samples = random_samples(6, width)
     model = model_of(chain(width))
     _, whole = calibrated(model, {"go": Feed({"in": samples}, 1)})
-    _, parts = calibrated(model, {"go": Feed({"in": samples}, 1)}, most_elements=512)
+    monkeypatch.setattr(module, "MOST_ELEMENTS", 512)
+    _, parts = calibrated(model, {"go": Feed({"in": samples}, 1)})
     assert whole["h"].counts.sum() == samples.size
     assert parts["h"].counts.sum() <= 6 * 512
     assert (parts["h"].counts <= whole["h"].counts).all()

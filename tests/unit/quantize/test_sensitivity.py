@@ -16,6 +16,7 @@ from edgeconv.quantize.sensitivity import (
     _rounded,
     comparison_feeds,
     sensitivities,
+    sensitivities_of,
 )
 from edgeconv.types import MAX_SNR_DB, Sensitivity
 
@@ -113,10 +114,10 @@ def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
 
 
 def test_weights_of_8_bits_alone_cost_less_than_activations_too():
-    both = by_layer(sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int8"]))
-    alone = by_layer(
-        sensitivities(CalibratedGraph(two_dense(), feeds(), threads=1), ["int8"], weights_only=True)
-    )
+    graph = CalibratedGraph(two_dense(), feeds(), threads=1)
+    both = by_layer(sensitivities(graph, ["int8"]))
+    pairs = [(layer, "int8") for layer in graph.layers]
+    alone = by_layer(sensitivities_of(graph, pairs, weights_only=True))
     assert both.keys() == alone.keys()
     assert all(alone[layer] > both[layer] for layer in both)
 
