@@ -168,7 +168,7 @@ OPTIONS: list[tuple[list[str], str, str]] = [
     (["legacy", "--to", "float32", "--io", "int9"], "unknown --io type 'int9'", "int8"),
     (["legacy", "--to", "float32", "--samples", "3"], "--samples without", "--calibration SOURCE"),
     (["legacy", "--to", "float32", "--batch", "0"], "--batch 0", ""),
-    (["legacy.h5", "--to", "float32", "--signature", "x"], "a Keras file has one", "leave"),
+    (["legacy.h5", "--to", "float32", "--signature", "x"], "a Keras file has one", "remove"),
     (
         ["by_hand/float32.tflite", "--to", "float32", "--batch", "2"],
         "cannot be given other shapes",
@@ -187,7 +187,7 @@ def test_options_that_cannot_be_met(
     arguments: list[str], message: str, hint: str, convert: Any, zoo: Path
 ) -> None:
     said = convert(zoo / arguments[0], *arguments[1:])
-    assert_says(said, USAGE, message, *([f"next: {hint}"] if hint == "leave" else [hint]))
+    assert_says(said, USAGE, message, *([f"next: {hint}"] if hint == "remove" else [hint]))
 
 
 def test_a_batch_for_a_model_whose_batch_is_fixed(convert: Any, zoo: Path) -> None:
