@@ -10,7 +10,7 @@ import msgspec
 from edgeconv.config.limits import RECIPES, merged, no_limit, read_budget
 from edgeconv.config.project import EDGECONV_TABLE, PYPROJECT
 from edgeconv.config.toml_text import shown
-from edgeconv.config.written import Written, read_toml
+from edgeconv.config.written import TomlFile, read_toml
 from edgeconv.types import QAT, Budget
 from edgeconv.types.words import listed
 
@@ -58,7 +58,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     The values in `tables` are as written, with paths relative to the file's folder.
     """
 
-    written: Written
+    written: TomlFile
     models: dict[str, ModelTable] = {}
     tables: dict[str, dict[str, Any]] = {}
     budget: Budget = Budget()
@@ -126,7 +126,7 @@ def limited(config: Config, model: str = "") -> Budget:
 
 
 def _tables(
-    file: Written, key: Key, commands: Mapping[str, Collection[str]]
+    file: TomlFile, key: Key, commands: Mapping[str, Collection[str]]
 ) -> dict[str, dict[str, Any]]:
     """The tables of commands that are in the table `key`."""
     tables = {}
@@ -141,7 +141,7 @@ def _tables(
 
 
 def _model(
-    file: Written,
+    file: TomlFile,
     name: str,
     commands: Mapping[str, Collection[str]],
     general: dict[str, dict[str, Any]],
@@ -172,7 +172,7 @@ def _model(
     return model
 
 
-def _refuse_limit_without_slices(file: Written, model: ModelTable) -> None:
+def _refuse_limit_without_slices(file: TomlFile, model: ModelTable) -> None:
     """Raise `UsageError` for a limit of the worst slice where there are no slices."""
     if model.slices:
         return
@@ -191,7 +191,7 @@ def _refuse_limit_without_slices(file: Written, model: ModelTable) -> None:
         )
 
 
-def _path(file: Written, key: Key) -> str:
+def _path(file: TomlFile, key: Key) -> str:
     """A path of a model, from the current directory; "" where it is not given."""
     if not file.has(*key):
         if key[-1] == "source":
@@ -206,7 +206,7 @@ def _path(file: Written, key: Key) -> str:
 
 
 def _own_budget(
-    file: Written, key: Key, general: Budget, tables: dict[str, dict[str, Any]]
+    file: TomlFile, key: Key, general: Budget, tables: dict[str, dict[str, Any]]
 ) -> Budget:
     own = read_budget(file, *key, _BUDGET)
     recipes = _recipes_of(file, (*key, "convert"), tables)
@@ -220,7 +220,7 @@ def _own_budget(
 
 
 def _refuse_idle_limits(
-    file: Written,
+    file: TomlFile,
     budget: Budget,
     tables: dict[str, dict[str, Any]],
     models: dict[str, ModelTable],
@@ -238,14 +238,14 @@ def _refuse_idle_limits(
             raise _idle(file, (_BUDGET, "recipe", name), "no model is", converted)
 
 
-def _idle(file: Written, key: Key, what: str, recipes: Collection[str]) -> Exception:
+def _idle(file: TomlFile, key: Key, what: str, recipes: Collection[str]) -> Exception:
     names = listed(name for name in RECIPES if name in recipes)
     message = f"a limit for {key[-1]}, which {what} converted to"
     return file.error(key, message, f"`to` of [convert] has {names or 'none'}")
 
 
 def _recipes_of(
-    file: Written, own: Key, tables: dict[str, dict[str, Any]]
+    file: TomlFile, own: Key, tables: dict[str, dict[str, Any]]
 ) -> frozenset[str] | None:
     """The recipes of `to` in [convert], None without it. Raises `UsageError` for unknown ones."""
     to = tables.get("convert", {}).get("to")

@@ -28,7 +28,7 @@ from edgeconv.types import (
 
 if TYPE_CHECKING:
     from edgeconv.config.toml_text import Key
-    from edgeconv.config.written import Written
+    from edgeconv.config.written import TomlFile
 
 RUNTIME_LIMIT = "oldest-runtime"
 OPERATORS_LIMIT = "allowed-operators"
@@ -55,7 +55,7 @@ _EXAMPLE = "for example max-accuracy-drop = 0.01"
 _WITH_SEVERITY = '{ limit = 1.2, severity = "warn" }'
 
 
-def read_budget(file: Written, *key: str) -> Budget:
+def read_budget(file: TomlFile, *key: str) -> Budget:
     """The budget of a table, empty where the table is not there.
 
     Raises `UsageError`, with the line, for anything unknown in it, and for a table without a limit:
@@ -76,7 +76,7 @@ def read_budget(file: Written, *key: str) -> Budget:
     return budget
 
 
-def no_limit(file: Written, key: Key) -> Exception:
+def no_limit(file: TomlFile, key: Key) -> Exception:
     """The error for a budget that sets no limit."""
     return file.error(key, f"{file.header(*key)} sets no limit", f"add one: {_EXAMPLE}")
 
@@ -97,14 +97,14 @@ def _over(general: Limits, own: Limits) -> Limits:
     return msgspec.structs.replace(general, **values)
 
 
-def _recipe_limits(file: Written, key: Key) -> Limits:
+def _recipe_limits(file: TomlFile, key: Key) -> Limits:
     limits = _limits(file, key, file.table(*key), ())
     if limits == Limits():
         raise no_limit(file, key)
     return limits
 
 
-def _limits(file: Written, key: Key, table: dict[str, Any], others: Key) -> Limits:
+def _limits(file: TomlFile, key: Key, table: dict[str, Any], others: Key) -> Limits:
     values: dict[str, Any] = {}
     for name, value in table.items():
         if name not in LIMITS:
@@ -113,7 +113,7 @@ def _limits(file: Written, key: Key, table: dict[str, Any], others: Key) -> Limi
     return Limits(**values)
 
 
-def _limit(file: Written, key: Key, value: object) -> float | str | tuple[str, ...] | AnyLimit:
+def _limit(file: TomlFile, key: Key, value: object) -> float | str | tuple[str, ...] | AnyLimit:
     if not isinstance(value, dict):
         return _bare(file, key, value)
     for name in value:
@@ -133,7 +133,7 @@ def _limit(file: Written, key: Key, value: object) -> float | str | tuple[str, .
     return Limit(limit=bare, severity=severity)
 
 
-def _bare(file: Written, key: Key, value: object) -> float | str | tuple[str, ...]:
+def _bare(file: TomlFile, key: Key, value: object) -> float | str | tuple[str, ...]:
     if key[-1] == RUNTIME_LIMIT:
         return _version(file, key, value)
     if key[-1] == OPERATORS_LIMIT:
@@ -141,7 +141,7 @@ def _bare(file: Written, key: Key, value: object) -> float | str | tuple[str, ..
     return _number(file, key, value)
 
 
-def _number(file: Written, key: Key, value: object) -> float:
+def _number(file: TomlFile, key: Key, value: object) -> float:
     name = key[-1]
     # bool is an int to Python, and never a limit.
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -169,7 +169,7 @@ def _finite(value: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _version(file: Written, key: Key, value: object) -> str:
+def _version(file: TomlFile, key: Key, value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(VERSION, value, re.ASCII):
         raise file.error(
             key, f"{key[-1]} must be a TFLite release, not {shown(value)}", 'as in "2.14.0"'
@@ -177,7 +177,7 @@ def _version(file: Written, key: Key, value: object) -> str:
     return value
 
 
-def _operators(file: Written, key: Key, value: object) -> tuple[str, ...]:
+def _operators(file: TomlFile, key: Key, value: object) -> tuple[str, ...]:
     is_list = isinstance(value, list) and all(isinstance(name, str) and name for name in value)
     if not is_list or not value:
         hint = 'as in ["CONV_2D", "FULLY_CONNECTED"]'

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.config.toml_text import Key
-    from edgeconv.config.written import Written
+    from edgeconv.config.written import TomlFile
 
 Kind = Literal["directory", "code", "program", "runtime", "tracker", "address"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -117,13 +117,13 @@ def both(first: Allowed, second: Allowed) -> Allowed:
     return Allowed(**{name: (*getattr(first, name), *getattr(second, name)) for name in names})
 
 
-def _refuse_unknown(file: Written, key: Key, known: tuple[str, ...]) -> None:
+def _refuse_unknown(file: TomlFile, key: Key, known: tuple[str, ...]) -> None:
     for name in file.table(*key):
         if name not in known:
             file.unknown("key", (*key, name), known)
 
 
-def _mode(file: Written) -> Mode:
+def _mode(file: TomlFile) -> Mode:
     mode: Mode = file.table().get(SANDBOX, "auto")
     if mode not in get_args(Mode):
         hint = "remove the line, or choose one"
@@ -131,7 +131,7 @@ def _mode(file: Written) -> Mode:
     return mode
 
 
-def _texts(file: Written, key: Key) -> tuple[str, ...]:
+def _texts(file: TomlFile, key: Key) -> tuple[str, ...]:
     """The texts of an array, whose hashes and paths are checked."""
     name, value = key[-1], file.table(*key[:-1])[key[-1]]
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
@@ -145,7 +145,7 @@ def _texts(file: Written, key: Key) -> tuple[str, ...]:
     return tuple(_absolute(file, key, each) for each in value) if name in _PATHS else tuple(value)
 
 
-def _absolute(file: Written, key: Key, text: str) -> str:
+def _absolute(file: TomlFile, key: Key, text: str) -> str:
     path = os.path.expanduser(text)  # noqa: PTH111
     if not os.path.isabs(path) or "\0" in path:  # noqa: PTH117
         hint = "write an absolute path; ~ is your home"

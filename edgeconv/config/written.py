@@ -26,7 +26,7 @@ _LINE = re.compile(r"at line (\d+)")
 _AT_THE_END = "at end of document"
 
 
-class Written(msgspec.Struct, frozen=True):
+class TomlFile(msgspec.Struct, frozen=True):
     """A file, its text and its tables; `within` is edgeconv's table in it."""
 
     path: Path
@@ -82,7 +82,7 @@ class Written(msgspec.Struct, frozen=True):
         raise self.error(key, f"unknown {kind} {shown(key[-1])}", hint)
 
 
-def read_toml(path: Path, within: Key = ()) -> Written:
+def read_toml(path: Path, within: Key = ()) -> TomlFile:
     """Read a file. Raises `UsageError`, with line and column where it is not valid TOML."""
     text = _text(path)
     content = _parsed(path, text)
@@ -90,7 +90,7 @@ def read_toml(path: Path, within: Key = ()) -> Written:
         content = content.get(name, {})
         if not isinstance(content, dict):
             raise UsageError(f"{path}: [{'.'.join(within)}] must be a table")
-    return Written(path, text, content, within)
+    return TomlFile(path, text, content, within)
 
 
 def _text(path: Path) -> str:

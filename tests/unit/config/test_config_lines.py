@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.config.toml_text import key_lines, toml_header, toml_key, toml_value
-from edgeconv.config.written import Written
+from edgeconv.config.written import TomlFile
 
 
 def test_each_key_and_table_is_on_the_line_of_its_first_mention() -> None:
@@ -37,7 +37,7 @@ def test_each_key_and_table_is_on_the_line_of_its_first_mention() -> None:
         ("list",): 9,
         ("list", "k"): 10,
     }
-    written = Written(Path("edgeconv.toml"), text, content)
+    written = TomlFile(Path("edgeconv.toml"), text, content)
     assert written.line("list", "k", "q", "r") == 10
 
 
