@@ -46,7 +46,12 @@ INTERRUPTED = 130
 READER_GONE = 141
 FAULT = 4
 # The commands of edgeconv/cli/verbs.py; each other one has a module.
-_PLAIN = {"train", "convert", "tune", "bench", "compare", "doctor", "debug", "inspect", "demo"}
+_PLAIN = frozenset(
+    {
+        *("train", "convert", "tune", "bench", "compare"),
+        *("doctor", "debug", "inspect", "demo", "visualize"),
+    }
+)
 
 
 def command_named(name: str) -> click.Command:

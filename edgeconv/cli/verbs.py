@@ -171,3 +171,13 @@ def demo(call: CommandCall) -> int:
     if job.conversion.failures:
         return 4
     return 0 if report.verdict is not None and report.verdict.ok else 1
+
+
+@verb_command("visualize")
+def visualize(call: CommandCall) -> None:
+    """Open MODEL, a .tflite file, with the error of each layer on its graph.
+
+    Model Explorer colors the layers; Netron shows only the graph. The viewer runs until it is
+    interrupted.
+    """
+    call.verb(call.request, on_progress=echo)

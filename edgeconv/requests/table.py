@@ -94,8 +94,7 @@ VERBS = {
     ),
     "visualize": VerbEntry(
         f"{_LOOKING}:VisualizeRequest",
-        "edgeconv.cli.visualize:visualize",
+        "edgeconv.measure.layers.visualize:visualize",
         "edgeconv.requests.request:Nothing",
-        tells=False,
     ),
 }

@@ -26,7 +26,7 @@ class Trial(Noun, kw_only=True, frozen=True):
 
 
 class Diagnosis(Result, kw_only=True, frozen=True):
-    """Which preprocessing a model was trained with, as far as some labelled samples tell.
+    """Which preprocessing a model was trained with, as far as some labeled samples tell.
 
     They are `data.samples` of the `available` ones.
     `data.preprocessing` is what is used now, `data.sha256` of the samples with it.

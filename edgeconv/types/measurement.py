@@ -39,7 +39,7 @@ class Latency(Noun, kw_only=True, frozen=True):
 
 
 class Accuracy(Noun, kw_only=True, frozen=True):
-    """One metric over labelled samples, with what each of them contributed.
+    """One metric over labeled samples, with what each of them contributed.
 
     `metric` is a name of `edgeconv.plugins.METRICS`, or a user's `module:function`. `correct`
     is one character a sample, "1" right and "0" wrong, for metrics that count right answers;

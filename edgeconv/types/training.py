@@ -195,7 +195,7 @@ class Validated(Noun, kw_only=True, frozen=True):
 class QatRecord(Noun, kw_only=True, frozen=True):
     """The quantization-aware training behind an artifact.
 
-    `source` is the SOURCE of the labelled samples, `equalized` the pairs of layers between which
+    `source` is the SOURCE of the labeled samples, `equalized` the pairs of layers between which
     channels of very different ranges were brought to like ones beforehand, `rebuilt` whether a
     Keras 3 model was built anew in tf_keras, and `rebuilt_max_abs_error` how far the two were
     apart on real samples. `validated` is None where there are no labels. `fine_tuned` are the

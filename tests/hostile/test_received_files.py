@@ -12,10 +12,10 @@ import pytest
 from strangers import Place, Watch, place, watch
 
 from edgeconv.cli import command_named, run
-from edgeconv.cli.visualize import _open
 from edgeconv.embedding.plan import RECORD
 from edgeconv.embedding.writing import JOURNAL
 from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
+from edgeconv.measure.layers.visualize import _open
 from edgeconv.measure.model_files import find_baseline, find_model_files
 from edgeconv.reporting.trackers import csv_file, tensorboard
 from edgeconv.reporting.trackers.runs import TrackedRun, now
@@ -151,7 +151,7 @@ def test_a_viewer_is_not_a_module_of_the_present_directory(
     (place.checkout / "viewer.py").write_text((place.checkout / "evil.py").read_text())
     start = [sys.executable, "-m", "viewer"]
     with pytest.raises(EdgeconvError, match="ended with exit code 1"):
-        _open(Path("float.tflite"), None, "netron", start)
+        _open(Path("float.tflite"), None, "netron", start, print)
     assert not place.ran.exists()
 
 

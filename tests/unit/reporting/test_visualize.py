@@ -14,7 +14,7 @@ import report_example as example
 import tiny_tflite
 from click.testing import CliRunner
 
-from edgeconv.cli.visualize import command
+from edgeconv.cli.verbs import visualize as command
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.node_data import node_data
 from edgeconv.store import sha256_file
@@ -166,7 +166,7 @@ def test_netron_gets_the_model_alone_and_says_so(
     done = run(model, "--report", report)
     assert done.exit_code == 0, done.exception
     assert seen.read_text(encoding="utf-8") == repr([str(model)])
-    assert "without the errors of the layers" in done.stderr
+    assert "without the errors of the layers" in done.stdout
 
 
 def test_a_viewer_that_fails_is_an_error(model: Path, nothing_installed: Path) -> None:

@@ -1,4 +1,4 @@
-"""`edgeconv visualize`: a .tflite in Model Explorer or Netron."""
+"""A .tflite in Model Explorer or Netron, with the errors or times of its layers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgeconv.cli.command import CommandCall, verb_command
-from edgeconv.cli.printing import echo
+from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.processes.sandbox import environment_of
 from edgeconv.store import scratch_directory
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgeconv.reporting.node_data import Shown
     from edgeconv.requests.looking import VisualizeRequest
     from edgeconv.types import Measurement, Report
@@ -24,19 +25,13 @@ _MEASURED_BY: dict[Shown, str] = {"errors": "--layers", "times": "--profile"}
 _INSTALL = "pip install ai-edge-model-explorer (shows errors by layer), or pip install netron"
 
 
-@verb_command("visualize")
-def command(call: CommandCall) -> None:
-    """Open MODEL, a .tflite file, with the error of each layer on its graph.
+def visualize(
+    request: VisualizeRequest, *, on_progress: Callable[[str], None] = lambda _: None
+) -> None:
+    """Open a .tflite until the viewer ends, or write the node data that Model Explorer shows.
 
-    Model Explorer colors the layers; Netron shows only the graph. The viewer runs until it is
-    interrupted.
+    `on_progress` gets each line that the viewer prints. Raises an `EdgeconvError`.
     """
-    call.run()
-
-
-def visualize(request: VisualizeRequest) -> None:
-    """Open a .tflite, or write what Model Explorer shows on it."""
-    from edgeconv.errors import UsageError
     from edgeconv.source import load
     from edgeconv.store import publish_bytes
 
@@ -48,14 +43,13 @@ def visualize(request: VisualizeRequest) -> None:
         if data is None:
             raise UsageError("node data is made from a report", hint="give one with --report")
         publish_bytes(data, Path(request.target).absolute())
-        echo(f"node data: {request.target}")
+        on_progress(f"node data: {request.target}")
         return
-    _open(model, data, *_viewer(request.viewer))
+    _open(model, data, *_viewer(request.viewer), on_progress)
 
 
 def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> bytes:
     """The node data of this very model. Raises `InputRefused` where the report has none."""
-    from edgeconv.errors import InputRefused
     from edgeconv.reporting.files import read_report
     from edgeconv.reporting.node_data import node_data
     from edgeconv.tflite.contents import layers_of_graphs
@@ -72,7 +66,6 @@ def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> byt
 
 
 def _measured(report: Report, sha256: str, model: Path, report_file: Path) -> Measurement:
-    from edgeconv.errors import InputRefused
 
     measured = next((row for row in report.measurements if row.sha256 == sha256), None)
     if measured is None:
@@ -90,8 +83,6 @@ def _viewer(choice: Viewer | None) -> tuple[Viewer, list[str]]:
     import shutil
     import sys
 
-    from edgeconv.errors import UsageError
-
     for name in (choice,) if choice else _VIEWERS:
         if importlib.util.find_spec(_VIEWERS[name]):
             return name, [sys.executable, "-m", _VIEWERS[name]]
@@ -101,15 +92,19 @@ def _viewer(choice: Viewer | None) -> tuple[Viewer, list[str]]:
     raise UsageError(f"{missing} installed", hint=_INSTALL)
 
 
-def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> None:
+def _open(
+    model: Path,
+    data: bytes | None,
+    viewer: Viewer,
+    start: list[str],
+    on_progress: Callable[[str], None],
+) -> None:
     """Run the viewer until it ends. Raises `ToolFailed` where it fails."""
-    from edgeconv.errors import InputRefused, ToolFailed
-
     path = str(model.absolute())
     if viewer == "model-explorer" and "," in path:
         raise InputRefused(f"Model Explorer takes {path} for two files", hint="remove the comma")
     if data and viewer == "netron":
-        echo("Netron shows the graph alone, without the errors of the layers", err=True)
+        on_progress("Netron shows the graph alone, without the errors of the layers")
     with scratch_directory() as scratch:
         arguments = [path]
         if data and viewer == "model-explorer":
@@ -117,13 +112,13 @@ def _open(model: Path, data: bytes | None, viewer: Viewer, start: list[str]) -> 
             file.write_bytes(data)
             arguments += ["--node_data_paths", str(file)]
         # In another directory: Python would import a module of that name from the current one.
-        code = _shown([*start, *arguments], Path(scratch))
+        code = _run([*start, *arguments], Path(scratch), on_progress)
     if code:
         raise ToolFailed(f"{viewer} ended with exit code {code}")
 
 
-def _shown(command: list[str], directory: Path) -> int:
-    """Run a program there and print what it prints; returns its exit code."""
+def _run(command: list[str], directory: Path, on_progress: Callable[[str], None]) -> int:
+    """Run a program there, and return its exit code."""
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command,
@@ -136,5 +131,5 @@ def _shown(command: list[str], directory: Path) -> int:
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            echo(line.rstrip("\n"))
+            on_progress(line.rstrip("\n"))
     return process.returncode
