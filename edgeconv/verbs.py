@@ -12,7 +12,7 @@ from edgeconv.requests.table import VERBS, named
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.processes.sandbox import Mode
+    from edgeconv.types.execution import SandboxMode
 
 Result = TypeVar("Result")
 
@@ -56,10 +56,10 @@ class Verb(Generic[Result]):
         return result
 
 
-def sandboxed(mode: Mode | None) -> AbstractContextManager[None]:
+def sandboxed(mode: SandboxMode | None) -> AbstractContextManager[None]:
     """For the block, the sandbox of children; None takes the user's configuration."""
-    from edgeconv.config.user import read_user_config
     from edgeconv.processes.sandbox import using
+    from edgeconv.store.user import read_user_config
 
     if mode is None and (mode := read_user_config().sandbox) == "auto":
         return nullcontext()

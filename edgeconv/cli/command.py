@@ -21,11 +21,11 @@ from edgeconv.cli.printing import echo_text
 from edgeconv.cli.progress import progress
 from edgeconv.config.reach import Granted
 from edgeconv.config.tables import Table, model_of, options_of, read_config
-from edgeconv.config.user import allowed_by
 from edgeconv.errors import UsageError
 from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import SANDBOX_MODE, TEXT
+from edgeconv.store.user import allowed_by
 from edgeconv.verbs import Verb, sandboxed
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from edgeconv.config import Config
-    from edgeconv.processes.sandbox import Mode
     from edgeconv.requests.option import Option
+    from edgeconv.types.execution import SandboxMode
 
 # They run other verbs, which may run code.
 _RUN_OTHERS = ("check", "build")
@@ -232,7 +232,7 @@ def _help_all() -> click.Option:
     )
 
 
-def _hold(ctx: click.Context, _: click.Parameter, mode: Mode | None) -> None:
+def _hold(ctx: click.Context, _: click.Parameter, mode: SandboxMode | None) -> None:
     if not ctx.resilient_parsing:
         ctx.with_resource(sandboxed(mode))
 

@@ -10,21 +10,21 @@ from edgeconv.config import find_config
 from edgeconv.config.file import MODEL_KEYS
 from edgeconv.config.reach import Granted, NotAllowed, refusal
 from edgeconv.config.tables import Table, options_of, read_config
-from edgeconv.config.user import allowed_by
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.option import MissingOption, leaves_of, value_at
 from edgeconv.requests.paths import Reach
 from edgeconv.requests.request import put, spread
+from edgeconv.store.user import allowed_by
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edgeconv.config import Config
     from edgeconv.config.file import ModelTable
-    from edgeconv.config.toml_text import Key
     from edgeconv.requests.check import BuildRequest, CheckRequest
     from edgeconv.requests.request import Request
+    from edgeconv.store.toml_text import Key
 
 Kind = TypeVar("Kind", bound="Request")
 Settled = TypeVar("Settled", "CheckRequest", "BuildRequest")

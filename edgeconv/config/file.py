@@ -9,8 +9,8 @@ import msgspec
 
 from edgeconv.config.limits import RECIPES, merged, no_limit, read_budget
 from edgeconv.config.project import EDGECONV_TABLE, PYPROJECT
-from edgeconv.config.toml_text import shown
-from edgeconv.config.written import TomlFile, read_toml
+from edgeconv.store.toml_file import TomlFile, read_toml
+from edgeconv.store.toml_text import shown
 from edgeconv.types import QAT, Budget
 from edgeconv.types.words import listed
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
 
-    from edgeconv.config.toml_text import Key
+    from edgeconv.store.toml_text import Key
 
 _MODEL = "model"
 _BUDGET = "budget"

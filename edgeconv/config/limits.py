@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from edgeconv.config.toml_text import shown
+from edgeconv.store.toml_text import shown
 from edgeconv.types import (
     MAX_SNR_DB,
     AnyLimit,
@@ -27,8 +27,8 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
-    from edgeconv.config.toml_text import Key
-    from edgeconv.config.written import TomlFile
+    from edgeconv.store.toml_file import TomlFile
+    from edgeconv.store.toml_text import Key
 
 RUNTIME_LIMIT = "oldest-runtime"
 OPERATORS_LIMIT = "allowed-operators"

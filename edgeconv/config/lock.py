@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from edgeconv.config.lock_text import CHECKSUM, as_text, checksum, model_of, table_of
-from edgeconv.config.toml_text import toml_header
 from edgeconv.errors import InputRefused
 from edgeconv.store.pointers import refuse_pointer
+from edgeconv.store.toml_text import toml_header
 from edgeconv.types import Lock, LockedModel, LockedStage
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from edgeconv.config.packed import (
     unpack_numbers,
     unpack_right,
 )
-from edgeconv.config.toml_text import toml_header, toml_key, toml_value
 from edgeconv.store import hash_of
+from edgeconv.store.toml_text import toml_header, toml_key, toml_value
 from edgeconv.types import LockedModel, LockedStage
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def find_config(directory: Path) -> Path | None:
     if not _names_edgeconv(project):
         return None
     # Only now: most projects have no configuration.
-    from edgeconv.config.written import read_toml
+    from edgeconv.store.toml_file import read_toml
 
     tool = read_toml(project).content.get("tool")
     return project if isinstance(tool, dict) and EDGECONV_TABLE[-1] in tool else None

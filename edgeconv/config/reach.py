@@ -2,7 +2,7 @@
 
 A project is often somebody else's: a checkout, a pull request. Its configuration may name what is
 inside it. Only the user can allow anything else, on the command line or in the user's configuration
-(`edgeconv.config.user`). Code and programs inside the project, which change with it, are allowed by
+(`edgeconv.store.user`). Code and programs inside the project, which change with it, are allowed by
 their hash.
 """
 
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.config.project import is_within, outside, project_of, tree_outside
-from edgeconv.config.toml_text import shown, toml_value
-from edgeconv.config.user import KEYS, PROJECTS, Allowed, both, read_user_config, user_configuration
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store.hashes import hash_of, sha256_file
+from edgeconv.store.toml_text import shown, toml_value
+from edgeconv.store.user import KEYS, PROJECTS, Allowed, both, read_user_config, user_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.config.user import Kind
     from edgeconv.requests.paths import Reach, Sort
+    from edgeconv.store.user import Kind
 
 
 class Granted(msgspec.Struct, frozen=True):

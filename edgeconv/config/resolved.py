@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.config.file import MODEL_KEYS
 from edgeconv.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.config.tables import Table, options_of
-from edgeconv.config.toml_text import toml_header, toml_value
 from edgeconv.reporting.units import plain
 from edgeconv.requests.paths import Reach
 from edgeconv.requests.table import VERBS
+from edgeconv.store.toml_text import toml_header, toml_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.config import Config
     from edgeconv.config.reach import NotAllowed, Refusal
-    from edgeconv.config.toml_text import Key
+    from edgeconv.store.toml_text import Key
     from edgeconv.types import Budget
 
 # Shown also without a table in the file: every model goes through them.

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgeconv.config.reach import NotAllowed, refusal
-from edgeconv.config.toml_text import shown
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.requests.option import Leaf, Refused, leaves_of
 from edgeconv.requests.request import Nothing, Request, request_of
 from edgeconv.requests.table import VERBS
+from edgeconv.store.toml_text import shown
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ import msgspec
 
 from edgeconv.config.file import LONGEST_NAME
 from edgeconv.config.tables import options_of
-from edgeconv.config.toml_text import toml_header, toml_value
 from edgeconv.reporting.limits import LIMIT_WORDS
 from edgeconv.reporting.units import plain
+from edgeconv.store.toml_text import toml_header, toml_value
 from edgeconv.types import Inspection, Signature
 from edgeconv.types.words import SERVING_DEFAULT
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 from msgspec import structs
 
-from edgeconv.processes.sandbox import Mode
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.texts import CUSTOM_OBJECTS, SANDBOX_MODE, SHA256, TEXT, comma_list
 from edgeconv.types import Allowance, Execution, Opening
+from edgeconv.types.execution import SandboxMode
 
 CUSTOM = Option(
     "Input",
@@ -39,7 +39,7 @@ TAG = Option(
 # How a trained model is opened.
 Opened = Annotated[Opening, Within(tags=TAG, custom_objects=CUSTOM)]
 Sandboxed = Annotated[
-    Mode | None,
+    SandboxMode | None,
     Option(
         "Execution",
         "Read models and data in a sandbox where there is one (auto), only in a sandbox (required, "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.config.toml_text import toml_value
 from edgeconv.data.custom import is_path
 from edgeconv.quantize.recipes import make_recipes, recipe_names
+from edgeconv.store.toml_text import toml_value
 from edgeconv.tuning.search import ORDERS, in_order
 from edgeconv.types import CALIBRATED
 

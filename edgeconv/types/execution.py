@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import msgspec
 
 DEFAULT_TIMEOUT_S = 3600.0
+# Whether children are confined: where that is possible, always (or not started), or never.
+SandboxMode = Literal["auto", "required", "off"]
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):

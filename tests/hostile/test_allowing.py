@@ -18,13 +18,13 @@ from edgeconv.cli import command_named, run, watching
 from edgeconv.config import project
 from edgeconv.config.reach import NotAllowed
 from edgeconv.config.tables import options_of
-from edgeconv.config.user import KEYS, KINDS, read_user_config, user_configuration
 from edgeconv.data.load import load_samples
 from edgeconv.errors import UsageError
 from edgeconv.requests.option import Option, leaves_of
 from edgeconv.requests.request import Request
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import TEXT
+from edgeconv.store.user import KEYS, KINDS, read_user_config, user_configuration
 from edgeconv.types import TensorSpec
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from tiny_tflite import float_model, packed
 
 import edgeconv
 from edgeconv.cli import run
-from edgeconv.config.user import read_user_config, user_configuration
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.processes import persistent, tasks
+from edgeconv.store.user import read_user_config, user_configuration
 
 CONFIG = """
 [budget]

@@ -9,12 +9,11 @@ enter       the program that confines itself, and continues as the child
 
 from edgeconv.processes.sandbox.access import Access, Profile
 from edgeconv.processes.sandbox.policy import StartCommand, environment_of, start_command
-from edgeconv.processes.sandbox.walls import Mode, available, using
+from edgeconv.processes.sandbox.walls import available, using
 
 __all__ = [
     "Access",
     "StartCommand",
-    "Mode",
     "Profile",
     "available",
     "start_command",

@@ -17,7 +17,8 @@ from edgeconv.errors import SandboxMissing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Mode = Literal["auto", "required", "off"]
+    from edgeconv.types.execution import SandboxMode
+
 WallKind = Literal["landlock", "bubblewrap", "none"]
 
 _PROBE_TIMEOUT_S = 10.0
@@ -48,12 +49,12 @@ class Wall(msgspec.Struct, frozen=True, kw_only=True):
         return f"{name} and seccomp" if self.filters else f"{name}, without seccomp"
 
 
-_mode: Mode = "auto"
+_mode: SandboxMode = "auto"
 _warned: set[str] = set()
 
 
 @contextlib.contextmanager
-def using(mode: Mode) -> Iterator[None]:
+def using(mode: SandboxMode) -> Iterator[None]:
     """Set for the block, in all threads, whether children of this process must be confined.
 
     "auto" without a sandbox, and "off", warn once on the log `edgeconv`. Raises `SandboxMissing`

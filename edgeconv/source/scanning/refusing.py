@@ -6,9 +6,9 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from edgeconv import source
-from edgeconv.config.user import read_user_config
 from edgeconv.errors import InputRefused
 from edgeconv.source.scanning.scanner import scan_identified
+from edgeconv.store.user import read_user_config
 from edgeconv.types import Opening
 
 if TYPE_CHECKING:

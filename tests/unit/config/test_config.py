@@ -6,8 +6,8 @@ import pytest
 
 from edgeconv.config import Config, find_config, limited, load_config
 from edgeconv.config.limits import ABOVE_ZERO, FRACTIONS, LIMITS, SIGNED
-from edgeconv.config.written import MOST_BYTES
 from edgeconv.errors import UsageError
+from edgeconv.store.toml_file import MOST_BYTES
 from edgeconv.types import Budget, Limit, Limits, RuntimeLimit
 
 COMMANDS = {"convert": ("to", "calibration", "out"), "bench": ("data", "rounds")}

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.config.toml_text import key_lines, toml_header, toml_key, toml_value
-from edgeconv.config.written import TomlFile
+from edgeconv.store.toml_file import TomlFile
+from edgeconv.store.toml_text import key_lines, toml_header, toml_key, toml_value
 
 
 def test_each_key_and_table_is_on_the_line_of_its_first_mention() -> None:

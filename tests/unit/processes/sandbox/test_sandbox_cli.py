@@ -90,7 +90,7 @@ def test_a_project_takes_no_sandbox_away(mode, model):
     Path("edgeconv.toml").write_text(f'[inspect]\nsandbox = "{mode}"\n')
     done = CliRunner().invoke(cli, ["inspect", str(model)])
     assert done.exit_code != 0
-    assert f"a configuration cannot make the sandbox {mode}" in str(done.exception)
+    assert f"a configuration cannot set the sandbox to '{mode}'" in str(done.exception)
     assert "edgeconv.toml, line 2" in str(done.exception)
 
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from edgeconv.config.toml_text import shown
 from edgeconv.errors import UsageError, unknown_name
-from edgeconv.processes.sandbox import Mode
 from edgeconv.store.hashes import is_sha256
+from edgeconv.store.toml_text import shown
+from edgeconv.types.execution import SandboxMode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from edgeconv.config.toml_text import Key
-    from edgeconv.config.written import TomlFile
+    from edgeconv.store.toml_file import TomlFile
+    from edgeconv.store.toml_text import Key
 
 Kind = Literal["directory", "code", "program", "runtime", "tracker", "address"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -65,7 +65,7 @@ class UserConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     trusted: tuple[str, ...] = ()
-    sandbox: Mode = "auto"
+    sandbox: SandboxMode = "auto"
     allow: Allowed = Allowed()
 
 
@@ -82,7 +82,7 @@ def read_user_config() -> UserConfig:
     if not (path.exists() or path.is_symlink()):
         return UserConfig()
     # Only now: most users have none.
-    from edgeconv.config.written import read_toml
+    from edgeconv.store.toml_file import read_toml
 
     file = read_toml(path)
     _refuse_unknown(file, (), (TRUSTED, SANDBOX, TABLE))
@@ -123,9 +123,9 @@ def _refuse_unknown(file: TomlFile, key: Key, known: tuple[str, ...]) -> None:
             file.unknown("key", (*key, name), known)
 
 
-def _mode(file: TomlFile) -> Mode:
-    mode: Mode = file.table().get(SANDBOX, "auto")
-    if mode not in get_args(Mode):
+def _mode(file: TomlFile) -> SandboxMode:
+    mode: SandboxMode = file.table().get(SANDBOX, "auto")
+    if mode not in get_args(SandboxMode):
         hint = "remove the line, or choose one"
         raise file.error((SANDBOX,), "sandbox is not auto, required or off", hint)
     return mode

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from edgeconv.config.toml_text import LONGEST_SHOWN, Key, key_lines, shown, toml_header
 from edgeconv.errors import UsageError
 from edgeconv.store.pointers import refuse_pointer
+from edgeconv.store.toml_text import LONGEST_SHOWN, Key, key_lines, shown, toml_header
 from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
