@@ -57,6 +57,17 @@ WITHOUT = {
     "test_spoken_recordings",
     "test_tune",
 }
+# Modules of tests/unit that take ten seconds and more of a processor each, and so are not `fast`.
+LONG = {
+    "test_contributing",
+    "test_data_bombs",
+    "test_evidence",
+    "test_isolated",
+    "test_members",
+    "test_pytest_plugin",
+    "test_site",
+    "test_spoken_digits",
+}
 
 # Tests of how children are started, confined, limited and ended: folders and modules.
 STARTED = {"processes", "hostile"}
@@ -159,7 +170,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark, needed_by in NEEDS.items():
             if names & needed_by and not (mark == "tensorflow" and item.path.stem in WITHOUT):
                 item.add_marker(mark)
-        if "unit" in item.path.parts and not any(map(item.get_closest_marker, (*NEEDS, "slow"))):
+        needs = any(map(item.get_closest_marker, (*NEEDS, "slow")))
+        if "unit" in item.path.parts and item.path.stem not in LONG and not needs:
             item.add_marker("fast")
     # Whatever is short fills up what the long ones leave.
     items.sort(key=lambda item: "unit" in item.path.parts)
