@@ -1,1 +1,1 @@
-"""The gate: what was measured held against a budget and against what was accepted."""
+"""The gate: measurements checked against a budget and the lock."""
