@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from forking import output_of
 from embed_models import planned
+from forking import output_of
 
 from edgeconv import convert
 from edgeconv.embedding.embedding import make_embedding
