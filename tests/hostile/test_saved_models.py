@@ -377,4 +377,4 @@ def test_functions_nested_in_attributes_without_end_are_refused(tmp_path):
     try:
         assert scanned(tmp_path, meta_graph(deep)).is_refused
     except InputRefused as error:
-        assert "no SavedModel" in str(error)  # noqa: PT017
+        assert "cannot be read as a SavedModel" in str(error)  # noqa: PT017

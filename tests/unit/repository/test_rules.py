@@ -200,7 +200,7 @@ BROAD = {
     "tf/lean.py::__exit__": "TensorFlow's converter raises Exception itself, from C++",
     "data/decoding.py::opened_image": "Pillow decodes in the caller's block",
     "data/kinds/parquet.py::_parquet_file": "pyarrow decodes in the caller's block",
-    "source/scanning/keras_files.py::scan_hdf5": "h5py raises at any access to a damaged file",
+    "source/scanning/keras_files.py::_scan_hdf5": "h5py raises at any access to a damaged file",
     "source/keras_files.py::_weights_in": "h5py raises at any access to a damaged file",
     "source/keras_files.py::read_hdf5_here": "h5py raises at any access to a damaged file",
     "models/archives.py::unpickled_arrays": "a damaged pickle may raise anything",
@@ -222,8 +222,8 @@ FROM = {
         for node in ast.walk(source.tree)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("edgeconv")
-        # Made by protoc.
-        and not (node.module or "").endswith("_pb2")
+        # Made by protoc, or TensorFlow and Keras themselves.
+        and not (node.module or "").endswith(("_pb2", "tf.lazy"))
         for alias in node.names
     }
     for source in SOURCES
@@ -337,8 +337,7 @@ def reads_a_message(node: ast.AST) -> bool:
 # Where the error of a tool is caught, and becomes one of ours with fields.
 READS_TOOLS = {
     # A line or two of what a tool said are shown.
-    *("gate/evidence/signing.py", "tf/baseline.py", "tf/qat/flat.py"),
-    *("tf/training/checkpoints.py", "tf/training/member.py"),
+    *("gate/evidence/signing.py", "tf/rewrite.py"),
     # TensorFlow has no code for these.
     *("tf/keras_files.py", "tf/training/strategies.py"),
 }
