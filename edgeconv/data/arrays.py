@@ -106,7 +106,7 @@ def sha256_of(path: Path) -> str:
 def read_array(
     stream: IO[bytes], size_bytes: int, what: str, *, are_ended: bool = False
 ) -> np.ndarray[Any, Any]:
-    """The array of numbers or strings in a stream of `size_bytes` in numpy's .npy format.
+    """The array, of any shape, of numbers or strings in a .npy stream of `size_bytes`.
 
     Strings have the form of `edgeconv.data.strings`; with `are_ended` they are stored so. Never
     unpickles, and allocates no more than the stream really holds. Raises `InputRefused`, naming

@@ -120,7 +120,7 @@ def alike(
 
 
 def stacked(where: str, samples: list[Array], spec: TensorSpec) -> Array:
-    """Samples that were read one by one as one array. Raises `InputRefused` if they differ."""
+    """Samples of one shape as one array (n, *shape). Raises `InputRefused` if they differ."""
     kinds = Counter(sample.shape for sample in samples)
     if len(kinds) > 1:
         several = ", ".join(f"{count} × {shape}" for shape, count in kinds.most_common())

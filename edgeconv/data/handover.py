@@ -59,13 +59,13 @@ def write_samples(samples: Samples, directory: Path) -> None:
 
 
 def write_arrays(arrays: Iterable[Array], directory: Path) -> None:
-    """Write 0.npy, 1.npy … into a directory that is there. Raises `OSError`."""
+    """Write 0.npy, 1.npy …, of any shapes, into a directory that is there. Raises `OSError`."""
     for position, array in enumerate(arrays):
         np.save(directory / f"{position}.npy", array, allow_pickle=False)
 
 
 def mapped_arrays(directory: Path, names: Sequence[str]) -> dict[str, Array]:
-    """The arrays of `write_arrays` by these names, mapped. Raises `InputRefused` as `mapped`."""
+    """The arrays, of any shapes, of `write_arrays` by name, mapped; see `mapped`."""
     return {name: mapped(directory / f"{index}.npy") for index, name in enumerate(names)}
 
 
@@ -92,7 +92,7 @@ def read_samples(directory: Path) -> Samples:
 def mapped_samples(
     directory: Path, names: Sequence[str], count: int | None = None
 ) -> tuple[dict[str, Array], Array | None]:
-    """The arrays that `write_samples` wrote for the inputs `names`, and the labels if any.
+    """The arrays (n, ...) of `write_samples` for the inputs `names`, and the labels if any.
 
     All have `count` rows, or those of the first. Raises `InputRefused` where they do not.
     """
@@ -105,7 +105,7 @@ def mapped_samples(
 
 
 def mapped(path: Path, count: int | None = None) -> Array:
-    """The array of a .npy file, mapped and not read yet; of `count` rows where that is given.
+    """The array of a .npy file, mapped and not read yet: of shape (count, ...) with a `count`.
 
     A child wrote it: a link, which could lead anywhere, is not followed. Raises `InputRefused`
     where it is anything else.

@@ -29,7 +29,7 @@ _BLOCK_BYTES = 64 << 20
 
 
 def converted_channels(batch: Array, steps: Preprocessing, where: str) -> Array:
-    """The samples with `steps.channels`; see `Preprocessing`. Raises `InputRefused`."""
+    """The samples (n, ...) with `steps.channels`; see `Preprocessing`. Raises `InputRefused`."""
     if steps.channels is None:
         return batch
     if steps.channels == "mono":
@@ -65,7 +65,7 @@ def resized(batch: Array, steps: Preprocessing, where: str) -> Array:
 
 
 def cropped(batch: Array, steps: Preprocessing, where: str) -> Array:
-    """The middle `steps.crop` of the samples; an odd pixel is left over at the end."""
+    """The middle `steps.crop` of the samples (n, ...); an odd pixel is left over at the end."""
     if steps.crop is None:
         return batch
     _refuse_no_image(batch, "crop", where)

@@ -49,7 +49,7 @@ class Samples:
 def as_slice(
     indices: np.ndarray[tuple[int], np.dtype[np.intp]],
 ) -> slice | np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """The same places as a slice, where they are next to each other, which copies nothing."""
+    """The indices (n,) as a slice, which copies nothing, where they are consecutive."""
     if len(indices) and bool((np.diff(indices) == 1).all()):
         return slice(int(indices[0]), int(indices[-1]) + 1)
     return indices

@@ -28,7 +28,7 @@ Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 @dataclass(frozen=True, eq=False)
 class LocalDataSet:
-    """A data set for a model's inputs: counted and labelled, its samples not read yet.
+    """A data set for a model's inputs: counted and labeled, its samples not read yet.
 
     `labels` is int64 (n,), or (n, ...) of any numbers where metrics need them, or None.
     `preprocessing` is by input name, "" for those not named.

@@ -28,7 +28,7 @@ _LARGEST_BYTES = 4 << 30
 
 
 def holds_strings(array: NDArray[Any]) -> bool:
-    """Whether an array holds strings in edgeconv's own form."""
+    """Whether an array, of any shape, holds strings in edgeconv's own form."""
     return array.dtype.kind == "S"
 
 
@@ -56,19 +56,19 @@ def ended_list(values: Iterable[object], where: str) -> NDArray[np.bytes_]:
 
 
 def plain(array: NDArray[Any]) -> NDArray[np.object_]:
-    """Strings in edgeconv's form as objects that are bytes, as TensorFlow takes them."""
+    """Strings in edgeconv's form as bytes objects of the same shape, as TensorFlow takes them."""
     flat = np.empty(array.size, object)
     flat[:] = [value[: -len(END)] for value in array.ravel().tolist()]
     return flat.reshape(array.shape)
 
 
 def as_tensorflow_takes(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays by name, those of strings as TensorFlow and the interpreters take them."""
+    """Arrays of any shape by name, strings as TensorFlow and the interpreters take them."""
     return {name: plain(a) if holds_strings(a) else a for name, a in arrays.items()}
 
 
 def as_tensorflow_gives(value: Any) -> NDArray[Any]:
-    """What TensorFlow gives for a tensor as an array, strings in edgeconv's form."""
+    """A tensor of TensorFlow as an array of its shape, strings in edgeconv's form."""
     if isinstance(value, bytes) or value.dtype.kind == "O":
         return ended(np.asarray(value, object), "an output of the trained model")
     array: NDArray[Any] = value

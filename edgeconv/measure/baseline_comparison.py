@@ -110,7 +110,7 @@ def accuracy_warnings(
     labels: NDArray[np.generic] | None,
     training: TrainingRecord | None,
 ) -> tuple[str, ...]:
-    """A warning of a trained model that is far worse here than it should be."""
+    """A warning of a trained model that is far worse on `labels`, (n,), than it should be."""
     if baseline is None or labels is None:
         return ()
     if baseline.accuracy is None or baseline.accuracy.metric != "top1":

@@ -97,7 +97,7 @@ def read(
     array_names: frozenset[str] | None,
     answer: Returned | None = None,
 ) -> Arrays:
-    """The arrays that the function returns and that are `array_names` (None: all), and the labels.
+    """The arrays (n, ...) `array_names` that the function returns (None: all), and the labels.
 
     `answer` is what it has returned. Raises as `returned` does, and `UsageError` for an array
     that does not exist.

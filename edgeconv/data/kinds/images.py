@@ -39,7 +39,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The images, each decoded when needed, and the labels.
+    """The images, uint8 or uint16 (height, width, channels), decoded when needed; the labels.
 
     Raises `UsageError` for a wrong option, and `InputRefused` for a directory that is not laid
     out in classes or has a file in it that does not begin as an image does.

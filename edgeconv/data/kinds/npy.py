@@ -26,7 +26,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The array, which has no name, and the labels. Raises `InputRefused` or `UsageError`.
+    """The array (n, ...), which has no name, and the labels. Raises `InputRefused` or `UsageError`.
 
     A large one is read sample by sample, when needed.
     """

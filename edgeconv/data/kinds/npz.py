@@ -43,7 +43,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The arrays called `array_names` (None: all but the labels), and the labels.
+    """The arrays called `array_names` (None: all but the labels), each (n, ...), and the labels.
 
     Raises `UsageError` for a name that is not in the file, `InputRefused` for a file
     that is not an archive of arrays.

@@ -39,7 +39,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The chosen columns as arrays and the labels.
+    """The chosen columns as arrays (n, columns), and the labels.
 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
     hold no table of numbers or strings. Damaged files can abort pyarrow.

@@ -27,7 +27,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:  # noqa: ARG001
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:  # noqa: ARG001
-    """The arrays of the set called `location`. Raises `UsageError` for an unknown name."""
+    """The arrays (n, ...) of the set called `location`. Raises `UsageError` for an unknown name."""
     from sklearn import datasets
 
     _check_name(location)

@@ -44,7 +44,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The features called `array_names` (None: all that are numbers or images), and the labels.
+    """The features (n, ...) called `array_names` (None: all that can be read), and the labels.
 
     Raises `UsageError` for a name that does not exist, `InputRefused` for a data set that
     is not there, damaged, or in a format that is not read.

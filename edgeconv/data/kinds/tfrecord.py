@@ -63,7 +63,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The features called `array_names` (None: all of the spec but the labels), and the labels.
+    """The features called `array_names` (None: all but the labels), each (n, ...), and the labels.
 
     Raises `UsageError` for a spec that is wrong or lacks a name, `InputRefused` for
     records that are damaged or not as the spec says.

@@ -54,7 +54,7 @@ def identity(location: str, options: Mapping[str, str]) -> str:
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:
-    """The clips, each decoded when needed, the labels, and the rate.
+    """The clips, of any dtype of audio, each decoded when needed; the labels; the rate.
 
     Raises `UsageError` for a wrong option, and `InputRefused` for a directory that is not laid
     out in classes, or has a file in it that is not a whole WAV file or has another rate.

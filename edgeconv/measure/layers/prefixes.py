@@ -30,10 +30,10 @@ def prefix_times(
 ) -> tuple[float, frozenset[int], list[float]]:
     """Microseconds of the whole model, the operators in a delegate, and each operator's time.
 
-    The models that end before and after an operator run alternately; its time is the median of the
-    differences, and at least 0. `limits`: pairs of runs an operator at most, seconds for all of
-    them at most, pairs at least. The model has one signature and no open dimensions. Raises
-    `ToolFailed` where it does not run.
+    `inputs` have the model's shapes and dtypes. The models that end before and after an operator
+    run alternately; its time is the median of the differences, and at least 0. `limits`: pairs of
+    runs an operator at most, seconds for all of them at most, pairs at least. The model has one
+    signature and no open dimensions. Raises `ToolFailed` where it does not run.
     """
     whole = InProcessModel(open_interpreter(path.read_bytes(), threads=threads))
     invoke = whole.settle(dict(inputs))

@@ -116,7 +116,7 @@ def by_prefixes(job: ProfileJob) -> Profile:
 
 
 def middle_mean(runs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of each column of (runs, columns) over the middle half of the runs by their sums.
+    """The mean of each column of (n, columns) over the middle half of the rows by their sums.
 
     A slow phase of the machine slows all operators of a run. Chosen one by one, they would not add
     up to the time of any run.

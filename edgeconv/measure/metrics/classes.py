@@ -70,14 +70,14 @@ def _threshold(scores: Array) -> float:
 
 
 def top1(scores: Array, labels: Array) -> Scored:
-    """Whether the class with the highest score is the label."""
+    """Whether the class with the highest score is the label: 1 or 0, (n,)."""
     classes_of(scores, labels)
     classes = predicted(scores)
     return Scored((classes == labels).astype(np.float64), classes)
 
 
 def top5(scores: Array, labels: Array) -> Scored:
-    """Whether the label is among the five classes with the highest scores."""
+    """Whether the label is among the five classes with the highest scores: 1 or 0, (n,)."""
     classes = classes_of(scores, labels)
     if classes <= _TOP:
         raise InputRefused(
@@ -97,7 +97,8 @@ def top5(scores: Array, labels: Array) -> Scored:
 def auc(scores: Array, labels: Array) -> Scored:
     """The area under the ROC curve; of more than two classes the mean of each against the rest.
 
-    A sample's value is that area and the sample's influence on it. E. DeLong, D. DeLong and D.
+    Scores are (n, classes), labels (n,). A sample's value is that area and the sample's influence
+    on it. E. DeLong, D. DeLong and D.
     Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
     characteristic curves", Biometrics 44 (1988): their placements are the two terms.
     """
@@ -148,8 +149,9 @@ def _auc_of(scores: Floats, positive: Array) -> Floats:
 def f1(scores: Array, labels: Array) -> Scored:
     """The mean over the classes that occur of the harmonic mean of precision and recall.
 
-    A sample's value is that and the sample's influence on it: F1 of a class is the ratio of two
-    sums over the samples, twice the true positives to all that are predicted or labeled so.
+    Scores are (n, classes), labels (n,). A sample's value is that and the sample's influence on
+    it: F1 of a class is the ratio of two sums over the samples, twice the true positives to all
+    that are predicted or labeled so.
     """
     classes_of(scores, labels)
     classes = predicted(scores)

@@ -54,7 +54,7 @@ class SimilarityMetric:
 
 
 def blocks(array: Array) -> Iterator[tuple[slice, Array]]:
-    """The rows of an array that may be larger than memory, some at a time, with their slice."""
+    """The rows of an array (n, ...), which may exceed the memory, in blocks with their slices."""
     row_bytes = max(1, array[:1].nbytes)
     step = max(1, _BLOCK_BYTES // row_bytes)
     for start in range(0, len(array), step):
@@ -63,13 +63,13 @@ def blocks(array: Array) -> Iterator[tuple[slice, Array]]:
 
 
 def check_count(scores: Array, labels: Array, need: str) -> None:
-    """Raise `InputRefused` unless there is one label for each output; `need` ends the message."""
+    """Raise `InputRefused` unless scores and labels are (n, ...); `need` ends the message."""
     if scores.ndim < 1 or len(scores) != len(labels):
         raise no_fit(scores, labels, need)
 
 
 def no_fit(scores: Array, labels: Array, need: str) -> InputRefused:
-    """The refusal of labels for such an output."""
+    """The refusal of labels (n, ...) for an output of another shape."""
     return InputRefused(
         f"labels for {len(labels)} samples do not fit an output of shape {scores.shape}: {need}",
         hint="measure without labels, or export the model with class scores as an output",

@@ -24,7 +24,7 @@ _LEAST = 1e-12
 
 
 def masked_accuracy(scores: Array, labels: Array) -> Scored:
-    """The share of the labeled positions whose highest score is that of the label."""
+    """The share of the labeled positions whose highest score is the label's, (n,)."""
     _check(scores, labels)
     right, counted = np.empty(len(labels)), np.empty(len(labels))
     for rows, block in blocks(scores):
@@ -35,7 +35,7 @@ def masked_accuracy(scores: Array, labels: Array) -> Scored:
 
 
 def perplexity(scores: Array, labels: Array) -> Scored:
-    """The exponential of the labels' mean negative log-likelihood, of probabilities or logits."""
+    """The exponential of the labels' mean negative log-likelihood, a value a sample, (n,)."""
     _check(scores, labels)
     loss, counted = np.empty(len(labels)), np.empty(len(labels))
     for rows, block in blocks(scores):

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 def doctor(
     request: DoctorRequest, *, on_progress: Callable[[str], None] = lambda _: None
 ) -> Diagnosis:
-    """Try the plausible preprocessings of labelled samples, and find which the model works with.
+    """Try the plausible preprocessings of labeled samples, and find which the model works with.
 
     A model that works with none is a result, not an error. Raises an `EdgeconvError` for several or
     integer inputs, no labels, a single label, fewer than 8 samples, or an output without a score

@@ -95,7 +95,7 @@ def open_model(
 def run_model(
     context: SearchContext, searched: SearchedModel, samples: Samples
 ) -> tuple[dict[str, Array], str]:
-    """The outputs (samples, ...) by name, and the runtime. Raises an `EdgeconvError`."""
+    """The outputs (n, ...) by name, and the runtime. Raises an `EdgeconvError`."""
     if searched.kind == "tflite":
         stored = context.scratch / "samples"
         data.write_samples(samples, stored)

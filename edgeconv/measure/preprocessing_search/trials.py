@@ -63,7 +63,7 @@ def pick_samples(source: DataSet, count: int | None, batch: int) -> LocalDataSet
         raise InputRefused(
             f"{source.text} has {source.count} samples, of which {min(count, source.count)} would "
             f"be used: too few for a result (at least {LEAST_SAMPLES})",
-            hint="give some dozens of labelled samples",
+            hint="give some dozens of labeled samples",
         )
     indices = data.chosen_indices(source, count)
     if len(np.unique(labels[indices])) < 2:
