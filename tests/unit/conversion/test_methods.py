@@ -106,7 +106,7 @@ def test_rules_for_layers_reach_the_file_and_the_manifest(convert: Any) -> None:
         LayerRule(pattern=FIRST, precision="int4"),
     )
     assert artifact.float_operators == ("FULLY_CONNECTED",)
-    assert "layers of their own precision" in said
+    assert "layer rules: " in said
 
 
 def test_equalization_that_does_not_apply_says_so_and_changes_nothing(convert: Any) -> None:
