@@ -163,11 +163,11 @@ def test_a_module_is_found_by_its_dotted_name_or_its_path_and_not_imported(here,
     [
         ("my_layer", "there is no module 'my_layer'"),
         ("./other.py", "there is no file"),
-        ("my_layers:", "names no module"),
-        (":Pool", "names no module"),
-        ("", "names no module"),
+        ("my_layers:", "does not name a module"),
+        (":Pool", "does not name a module"),
+        ("", "does not name a module"),
         ("my layers", "is not the name of a module"),
-        ("my_layers:a b", "names no module"),
+        ("my_layers:a b", "does not name a module"),
     ],
 )
 def test_what_names_no_module_is_refused(text, said, here, module):

@@ -412,7 +412,7 @@ def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(
 ) -> None:
     """And never data that cannot be read."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
-    code = "from edgeconv.processes.failures import tell_faults; tell_faults(); {}['a key']"
+    code = "from edgeconv.processes.failures import report_faults; report_faults(); {}['a key']"
     with _talk(place, code) as talk, pytest.raises(InternalError) as caught:
         talk.line()
     message, _, log = caught.value.message.partition("; the traceback is in ")
