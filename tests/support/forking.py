@@ -61,9 +61,10 @@ _is_forking = False
 
 def open_place() -> None:
     """Called once in a run: where its servers will be. They are started when they are needed."""
-    if os.environ.get(_START_ALL):
+    if os.environ.get(_START_ALL) or not hasattr(os, "pidfd_open"):
         return
-    place = Path(tempfile.mkdtemp(prefix="edgeconv-forks-"))
+    # Under a name that edgeconv does not take for scratch of its own, which it clears away.
+    place = Path(tempfile.mkdtemp(prefix="forks-of-tests-"))
     run = {"pid": os.getpid(), "environment": dict(os.environ)}
     (place / _RUN).write_text(json.dumps(run), encoding="utf-8")
     os.environ[PLACE] = str(place)
@@ -353,7 +354,7 @@ class _Child:
         if not self.pid:
             os.setsid()
             os.close(ready)
-            _go_on(json.loads(content), files)
+            go_on(json.loads(content), files)
         for file in (ready, *files):
             os.close(file)
         os.read(is_ready, 1)
@@ -378,8 +379,11 @@ class _Child:
         self.connection.close()
 
 
-def _go_on(request: dict[str, Any], files: list[int]) -> None:
-    """In a fork: be the program that was asked for, from its first line to its end."""
+def go_on(request: dict[str, Any], files: list[int]) -> None:
+    """In a fork: be the program that is requested, from its first line to its end.
+
+    `files` are its stdin, stdout and stderr, and then those that it has by the numbers in "kept".
+    """
     code = 1
     try:
         above = [fcntl.fcntl(file, fcntl.F_DUPFD, _ABOVE) for file in files]
