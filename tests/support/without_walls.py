@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import runpy
 import subprocess
 import sys
 import time
@@ -20,11 +19,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from forking import go_on
+
 from edgeconv.cli import run
 from edgeconv.processes import workers
 from edgeconv.source import loading
 from edgeconv.source.scanning import refusing
-from edgeconv.tf import keras_files, lean
+from edgeconv.tf import keras_files
 from edgeconv.types import Scan
 
 _TASKS = ["-m", "edgeconv.processes.tasks"]
@@ -70,8 +71,6 @@ def fork_children() -> None:
     import tf_keras  # noqa: F401
     from ai_edge_litert import interpreter  # noqa: F401
 
-    lean.import_converter_only = lambda: None
-    lean.import_the_rest = lambda: None
     real = subprocess.Popen
 
     def started(command: list[str], **rest: Any) -> Any:
@@ -100,47 +99,14 @@ class Forked:
         sys.stderr.flush()
         self.pid = os.fork()
         if not self.pid:
-            try:
-                _become(words, str(cwd), env, theirs, gives if talks else stdout.fileno(),
-                        stderr.fileno(), set(pass_fds))  # fmt: skip
-            except SystemExit as error:
-                os._exit(error.code if isinstance(error.code, int) else 1)
-            except BaseException:  # noqa: BLE001 (as Python does at the end of a program)
-                traceback.print_exc()
-                sys.stderr.flush()
-            os._exit(1)
+            os.setsid()
+            request = {"words": words, "cwd": str(cwd), "environment": env, "kept": pass_fds}
+            printed = gives if talks else stdout.fileno()
+            go_on(request, [theirs, printed, stderr.fileno(), *pass_fds])
         os.close(theirs)
         os.close(gives)
         self.stdin = os.fdopen(ours, "wb", 0)
         self.stdout = os.fdopen(answers, "rb", 0)
-
-
-def _become(
-    words: list[str], cwd: str, env: dict[str, str], stdin: int, stdout: int, stderr: int,
-    kept: set[int],
-) -> None:  # fmt: skip
-    """What the command would be: its folder, files and environment; then its Python."""
-    os.setsid()
-    os.chdir(cwd)
-    for number, file in enumerate((stdin, stdout, stderr)):
-        os.dup2(file, number)
-    for file in range(3, 1024):
-        if file not in kept:
-            try:
-                os.close(file)
-            except OSError:
-                continue
-    os.environ.clear()
-    os.environ.update(env)
-    while os.read(0, 1) not in (b"\n", b""):
-        pass
-    if words[1] == "-m":
-        sys.argv = words[2:]
-        runpy.run_module(words[2], run_name="__main__", alter_sys=True)
-    else:
-        sys.argv = words[1:]
-        sys.path.insert(0, str(Path(words[1]).parent))
-        runpy.run_path(words[1], run_name="__main__")
 
 
 if __name__ == "__main__":
