@@ -157,10 +157,9 @@ def _outside_of_the_cluster() -> Iterator[None]:
     current = context.context()
     before = current.function_call_options
     settings = config_pb2.ConfigProto.FromString(before.config_proto_serialized)
-    for field in ("device_filters", "cluster_def", "rpc_options"):
+    # The experimental ones name the leader and the service that coordinates the members.
+    for field in ("device_filters", "cluster_def", "rpc_options", "experimental"):
         settings.ClearField(field)
-    settings.experimental.ClearField("collective_group_leader")
-    settings.experimental.ClearField("collective_nccl")
     current.function_call_options = context.FunctionCallOptions(config_proto=settings)
     try:
         yield
