@@ -417,6 +417,9 @@ def become(words: list[str], cwd: str, environment: dict[str, str]) -> None:
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
+    # What the server has found out or drawn already, as it imported.
+    tempfile.tempdir = None
+    sys.modules["numpy"].random.seed()
     # As the shell does that ties it.
     os.environ["PWD"] = cwd
     sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 _OF_STATUS = ("NoNewPrivs", "Seccomp", "SigBlk", "SigIgn", "SigCgt", "Umask")
@@ -31,6 +32,7 @@ def main(end: str) -> None:
         "status": {name: int(status[name], 16) & (1 << _SIGNALS) - 1 for name in _OF_STATUS},
         "limits": [resource.getrlimit(kind) for kind in _LIMITS],
         "outside": outside,
+        "temporary": tempfile.gettempdir(),
         "files": sorted(path.name for path in Path("/proc/self/fd").iterdir()),
         "line": sys.stdin.readline(),
     }  # fmt: skip
