@@ -53,7 +53,9 @@ class Closable(Protocol):
 
 Running = TypeVar("Running", bound=Closable)
 
+# What ends at once is noticed at once: the first polls are closer together.
 _POLL_S = 0.01
+_FIRST_POLL_S = 0.0005
 _POLLS_PER_CHECK = 5
 _POLLS_UNTIL_LOST = 100
 _KILLED = (
@@ -292,7 +294,7 @@ def poll_until(is_over: Callable[[], bool], on_poll: Callable[[], None] = lambda
         if poll % _POLLS_PER_CHECK == 0:
             on_poll()
             _enforce_allowances()
-        time.sleep(_POLL_S)
+        time.sleep(min(_POLL_S, _FIRST_POLL_S * (poll + 1)))
 
 
 def _enforce_allowances() -> None:
