@@ -20,7 +20,7 @@ def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
     integer = [recipe.name for recipe in recipes if recipe.calibrates]
     if integer and not request.sources:
         raise UsageError(
-            f"{' and '.join(integer)} {'needs' if len(integer) == 1 else 'need'} calibration samples",
+            f"calibration samples are needed for {' and '.join(integer)}",
             hint="--calibration samples.npz, with one array per input of the model"
             + _without_methods(recipes),
         )

@@ -115,7 +115,8 @@ def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
     integer = [recipe.name for recipe in plan.recipes if recipe.calibrates]
     if integer:
         raise UsageError(
-            f"{' and '.join(integer)} {'needs' if len(integer) == 1 else 'need'} calibration samples for signature {signature.key!r}",
+            f"calibration samples for signature {signature.key!r} are needed for "
+            f"{' and '.join(integer)}",
             hint=f"--calibration {signature.key}=SOURCE",
         )
 

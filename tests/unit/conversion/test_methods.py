@@ -190,7 +190,7 @@ def test_methods_without_samples_name_the_option_and_the_way_without(
     Path("tiny.tflite").write_bytes(two_dense())
     assert run(["convert", "-q", "tiny.tflite", "--to", "weight-only-int4"]) == USAGE
     said = capsys.readouterr().err
-    assert "weight-only-int4 needs calibration samples" in said
+    assert "calibration samples are needed for weight-only-int4" in said
     assert "--methods none" in said
 
 

@@ -169,7 +169,10 @@ def test_what_is_quantised_and_back_is_the_nearest_value_of_the_grid(value, scal
     assert levels.dtype == np.int8
     back = dequantize(levels, scale, zero_point).astype(np.float64)
     expected = on_grid(value.astype(np.float64), scale, zero_point, "int8")
-    np.testing.assert_allclose(back, expected, rtol=1e-6)
+    # Next to the middle of two levels both are the nearest: the scale's inverse is a float32.
+    is_tie = np.abs(np.abs(expected - value) - scale / 2) <= 1e-5 * (np.abs(value) + scale)
+    np.testing.assert_allclose(back[~is_tie], expected[~is_tie], rtol=1e-6)
+    assert (np.abs(back - expected)[is_tie] <= scale * 1.001).all()
     low, high = ((end - zero_point) * scale for end in (-128, 127))
     inside = (value >= low) & (value <= high)
     assert (np.abs(back - value)[inside] <= scale / 2 * 1.001).all()
