@@ -62,11 +62,8 @@ LONG = {
     "test_contributing",
     "test_data_bombs",
     "test_evidence",
-    "test_isolated",
     "test_members",
-    "test_pytest_plugin",
     "test_site",
-    "test_spoken_digits",
 }
 
 # Tests of how children are started, confined, limited and ended: folders and modules.
