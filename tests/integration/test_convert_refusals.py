@@ -206,7 +206,9 @@ def test_an_output_inside_the_model(convert: Any, zoo: Path) -> None:
 
 def test_int8_without_calibration(convert: Any, zoo: Path) -> None:
     said = convert(zoo / "legacy", "--to", "float32,int8,int16x8")
-    assert_says(said, USAGE, "calibration samples are needed for int8 and int16x8", "next: --calibration")
+    assert_says(
+        said, USAGE, "calibration samples are needed for int8 and int16x8", "next: --calibration"
+    )
 
 
 class Payload:
