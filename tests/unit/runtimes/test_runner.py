@@ -403,7 +403,7 @@ def test_a_runner_says_what_machine_it_is_on(place):
     facts = runner(place).facts()
     assert (facts.runtime, facts.cores) == ("ai_edge_litert", os.cpu_count())
     assert facts.numpy == np.__version__
-    assert facts.environment("there").place == "there"
+    assert facts.environment("there").host == "there"
 
 
 def test_what_is_printed_beside_the_answers_does_not_reach_them(place):
