@@ -19,7 +19,7 @@ from edgeconv.store.toml_text import shown
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from edgeconv.config import Config
     from edgeconv.config.reach import Granted
@@ -74,9 +74,17 @@ class Table:
         self._granted = granted
         self._model = model
 
-    def values(self) -> dict[str, Any]:
-        """The values as they would be typed. Raises `UsageError`, with file and line."""
-        return {key: self._value(leaf, raw) for key, leaf, raw in self._written()}
+    def values(self, typed: Collection[str] = ()) -> dict[str, Any]:
+        """The values as they would be typed. Raises `UsageError`, with file and line.
+
+        What is not allowed is left out for the keys in `typed`, which come from the user.
+        """
+        refused = self.refused() if typed else {}
+        return {
+            key: self._value(leaf, raw)
+            for key, leaf, raw in self._written()
+            if not (key in typed and key in refused)
+        }
 
     def refused(self) -> dict[str, NotAllowed]:
         """The errors of `values` for what is not allowed, by key."""
@@ -95,7 +103,7 @@ class Table:
 
         Raises as `request_of`, with file and line for a value of the table.
         """
-        raw = {**self.values(), **typed}
+        raw = {**self.values(typed), **typed}
 
         def blame(key: str, error: EdgeconvError) -> EdgeconvError:
             return error if key in typed else self._blamed(key, error)

@@ -106,6 +106,13 @@ def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> No
     assert (request.min_snr_db, request.engine) == (30, "auto")
 
 
+def test_what_is_typed_takes_the_place_of_what_the_file_may_not_name() -> None:
+    """As in the recipe of a search whose samples are elsewhere."""
+    write('[convert]\nto = "int8"\ncalibration = "/data/train.npz"\n')
+    assert "--allow" in refused("convert", "m").hint
+    assert typed("convert", "m", "--calibration", "/data/train.npz").to == ("int8",)
+
+
 def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_both() -> None:
     write('[bench]\nmetric = "top5"\nruntime = ["litert", "fake"]\n')
     measuring = typed("bench", "m").measuring
