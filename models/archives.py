@@ -72,7 +72,7 @@ def unpickled_arrays(path: Path) -> Any:
         ("numpy._core.multiarray", "_reconstruct"): rebuild,
     }
 
-    class Arrays(pickle.Unpickler):
+    class ArrayUnpickler(pickle.Unpickler):
         def find_class(self, module_name: str, global_name: str) -> Any:
             if (module_name, global_name) not in known:
                 raise pickle.UnpicklingError(f"it contains {module_name}.{global_name}")
@@ -82,7 +82,7 @@ def unpickled_arrays(path: Path) -> Any:
         raise FileNotFoundError(f"{path} is missing")
     with path.open("rb") as file:
         try:
-            return Arrays(file, encoding="bytes").load()
+            return ArrayUnpickler(file, encoding="bytes").load()
         except (pickle.UnpicklingError, LookupError, EOFError) as error:
             raise ValueError(f"{path} is not a pickle of arrays: {error}") from error
         except (AttributeError, TypeError, ValueError, OverflowError, MemoryError) as error:

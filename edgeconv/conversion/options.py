@@ -52,7 +52,7 @@ def _refuse_training(recipes: Sequence[Recipe], request: ConvertRequest) -> None
     trains = any(recipe.qat for recipe in recipes)
     if trains and not request.training:
         raise UsageError(
-            "qat needs labelled samples to train on", hint="--training train.npz, with labels"
+            "qat needs labeled samples to train on", hint="--training train.npz, with labels"
         )
     if request.training and not trains:
         raise UsageError("--training is for the recipe qat", hint="add qat to --to")

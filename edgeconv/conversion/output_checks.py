@@ -63,7 +63,7 @@ def _renamed(key: str, error: OutputError) -> OutputError:
 
 
 def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]) -> None:
-    """Raise `NotFinite` where an output has NaN or infinite values."""
+    """Raise `NotFinite` where an output, of any shape and dtype, has NaN or infinite values."""
     import numpy as np
 
     for name, values in outputs.items():

@@ -1,4 +1,4 @@
-"""Quantization-aware training as a stage: from a Keras model and labelled samples to a candidate,
+"""Quantization-aware training as a stage: from a Keras model and labeled samples to a candidate,
 verified against the model that was trained and against the float one.
 """
 
@@ -109,7 +109,7 @@ def _record(trained: QatResult) -> QatRecord:
 
 
 def _stored(run: Run, signature: Signature, settings: Qat) -> _QatSamples:
-    """The labelled samples, preprocessed, checked and stored, some kept apart to validate with.
+    """The labeled samples, preprocessed, checked and stored, some kept apart to validate with.
 
     Both have every label in the same share.
     """

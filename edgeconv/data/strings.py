@@ -33,7 +33,7 @@ def holds_strings(array: NDArray[Any]) -> bool:
 
 
 def ended(values: NDArray[Any], where: str) -> NDArray[np.bytes_]:
-    """Strings of any array (numpy's U or S, objects that are str or bytes) in edgeconv's form.
+    """Strings of an array of any shape (dtype U, S, or objects of str or bytes) in edgeconv's form.
 
     Text becomes UTF-8. Raises `InputRefused`, naming `where`, for objects that are something
     else, for text that is not Unicode, and for strings that are too long.

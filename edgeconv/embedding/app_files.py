@@ -67,7 +67,7 @@ def app_values(
         "inputs": inputs,
         "outputs": outputs,
         "labels": _label_parts(embedding.labels),
-        "labelled": None if embedding.labelled is None else outputs[embedding.labelled],
+        "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
         "vectors": len(embedding.golden.vectors),
         "golden_source": embedding.golden.source,
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),

@@ -31,14 +31,14 @@ def shipped_model(embedding: Embedding) -> bytes:
     """The .tflite with metadata and labels. Raises `InputRefused` for a label of several lines."""
     data = embedding.model.read_bytes()
     named = {port.name: port for port in (*embedding.inputs, *embedding.outputs)}
-    labelled = None if embedding.labelled is None else embedding.outputs[embedding.labelled].name
+    labeled = None if embedding.labeled is None else embedding.outputs[embedding.labeled].name
     inputs, outputs = graph_names(data)
     metadata = ModelMetadata(
         name=embedding.name,
         description=_description(embedding.artifact),
         inputs=tuple(_input(name, named.get(name)) for name in inputs),
         outputs=tuple(
-            TensorMetadata(name=name, labels=LABELS_FILE if name == labelled else "")
+            TensorMetadata(name=name, labels=LABELS_FILE if name == labeled else "")
             for name in outputs
         ),
     )

@@ -146,7 +146,7 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
         "inputs": inputs,
         "outputs": outputs,
         "labels": embedding.labels,
-        "labelled": None if embedding.labelled is None else outputs[embedding.labelled],
+        "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
         "vectors": len(embedding.golden.vectors),
         "golden_source": embedding.golden.source,
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),

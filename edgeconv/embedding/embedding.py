@@ -137,13 +137,13 @@ def make_embedding(
         outputs=outputs,
         golden=golden(run, signature, published, plan.data),
         labels=labels,
-        labelled=_labelled(labels, outputs),
+        labeled=_labeled_output(labels, outputs),
         is_stateful=is_stateful,
         options={**defaults, **plan.options},
     )
 
 
-def _labelled(labels: tuple[str, ...], outputs: tuple[Port, ...]) -> int | None:
+def _labeled_output(labels: tuple[str, ...], outputs: tuple[Port, ...]) -> int | None:
     """The output that has a value for each label; the first, where there are several."""
     if not labels:
         return None

@@ -137,7 +137,7 @@ class Embedding:
 
     `artifact` is the manifest without facts of the machine that made it. `model` is the .tflite.
     All generated names begin with `symbol`, a C identifier. `labels` are the names of classes, and
-    `labelled` is the index of their output. `is_stateful`: the model keeps a state between invokes;
+    `labeled` is the index of their output. `is_stateful`: the model keeps a state between invokes;
     every golden vector is of a newly loaded model. `options` are all options of the target by name.
     """
 
@@ -149,7 +149,7 @@ class Embedding:
     outputs: tuple[Port, ...]
     golden: Golden
     labels: tuple[str, ...]
-    labelled: int | None
+    labeled: int | None
     is_stateful: bool
     options: Mapping[str, str]
 

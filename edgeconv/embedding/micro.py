@@ -114,7 +114,7 @@ def micro_values(embedding: Embedding) -> dict[str, Any]:
     _refuse_other_graph(model, embedding)
     return {
         **c_values(embedding),
-        "has_self_test": embedding.options.get("self_test", "beside") == "beside",
+        "has_self_test": embedding.options.get("self_test", "together") == "together",
         "methods": resolver_methods(model, embedding.name),
         "arena": arena(data, model),
         "variables": resource_variables(model),

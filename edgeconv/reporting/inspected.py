@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Block, Grid, GridColumn, Labelled, Page, Row
+from edgeconv.reporting.layout import Block, Grid, GridColumn, Labeled, Page, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ _COUNTED = (GridColumn("name", right=False, wraps=True), GridColumn("version"), 
 
 def inspection_page(inspection: Inspection) -> Page:
     """Facts about the file, then each signature, then the operators or layers."""
-    page: list[Block] = [Labelled(list(_facts(inspection)))]
+    page: list[Block] = [Labeled(list(_facts(inspection)))]
     for signature in inspection.model.signatures:
         key = (
             units.plain(signature.key)

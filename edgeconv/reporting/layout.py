@@ -61,14 +61,14 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """Labels and texts, the texts aligned in a column where there is room."""
 
     pairs: list[tuple[str, str]]
 
 
 # A `Text` is a line.
-Block = Text | Grid | Labelled
+Block = Text | Grid | Labeled
 # From top to bottom.
 Page = Sequence[Block]
 
@@ -108,7 +108,7 @@ def to_html(page: Page) -> str:
 def _html(block: Block) -> str:
     if isinstance(block, Text):
         return f"<div>{escape(block.plain) or '&nbsp;'}</div>"
-    if isinstance(block, Labelled):
+    if isinstance(block, Labeled):
         pairs = (f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in block.pairs)
         return f"<table>{''.join(pairs)}</table>"
     heads = "".join(f"<th>{escape(column.heading)}</th>" for column in block.columns)
@@ -131,7 +131,7 @@ def _lines(page: Page, width: int | None) -> Iterator[Text]:
                 for column in block.columns
             )
             yield from table_lines(columns, [_cut_row(row) for row in block.rows], width)
-        elif isinstance(block, Labelled):
+        elif isinstance(block, Labeled):
             cut = [(label, _cut(Text(text), _MOST_IN_A_LINE).plain) for label, text in block.pairs]
             yield from _labelled_lines(cut, width)
         else:

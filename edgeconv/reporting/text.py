@@ -8,7 +8,7 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import comparison_lines, error_lines
-from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Page, Row
+from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Page, Row
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.rows import (
     SAME_SPEED,
@@ -110,7 +110,7 @@ def training_page(record: TrainingRecord) -> Page:
     rows = [Row(tuple(Text(cell) for cell in row)) for row in table.rows]
     facts = [*outcome_facts(record), *place_facts(record), *circumstance_facts(record)]
     pairs = [(fact.label, fact.text) for fact in facts]
-    return [Grid(tuple(columns), rows), Text(), Labelled(pairs)]
+    return [Grid(tuple(columns), rows), Text(), Labeled(pairs)]
 
 
 def report_page(report: Report) -> Page:

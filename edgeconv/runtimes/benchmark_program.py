@@ -195,7 +195,7 @@ def runnable(model: Model) -> Signature:
 
 
 def input_flags(inputs: dict[str, NDArray[np.generic]], folder: str) -> list[str]:
-    """The flags for inputs whose files are 0, 1 … in `folder`, in the order of the graph.
+    """The flags for inputs of any shape, in files 0, 1 … in `folder`, in the order of the graph.
 
     The inputs get other names here: the model's may have any character.
     """

@@ -96,7 +96,10 @@ class GrpcClient:
 def predict_request(
     name: str, version: int | None, signature: str, inputs: Arrays
 ) -> PredictRequest:
-    """The request for the samples of one call. Raises `InputRefused` for what is not a number."""
+    """The request for one call; inputs are arrays [samples, ...] of numbers or texts.
+
+    Raises `InputRefused` for another dtype.
+    """
     from edgeconv.runtimes.serving_pb2 import PredictRequest
 
     tensors = {key: tensor_of(array, f"input {key!r}") for key, array in inputs.items()}
@@ -122,7 +125,7 @@ def tensor_of(array: NDArray[np.generic], where: str) -> TensorProto:
 
 
 def array_of(tensor: TensorProto, where: str) -> NDArray[np.generic]:
-    """What a message holds. Raises `ToolFailed` where that is not numbers."""
+    """The array of a message, in its shape and dtype. Raises `ToolFailed` if it is not numbers."""
     import numpy as np
 
     from edgeconv.runtimes.serving_pb2 import DataType

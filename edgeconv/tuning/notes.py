@@ -108,7 +108,7 @@ def _qat_command(model: SourceModel, request: TuneRequest) -> str:
     steps = describe(request.preprocess.by_input)
     if steps != "none":
         words += ["--preprocess", steps]
-    return f"{shell_line(words)}  (TRAIN.npz: labelled training samples)"
+    return f"{shell_line(words)}  (TRAIN.npz: labeled training samples)"
 
 
 def can_be_trained(model: SourceModel) -> bool:

@@ -12,7 +12,7 @@ SERVING = SHARED / "tf_serving_savedmodels"
 
 
 def hand_gesture(directory: Path, *, name: str, width: int, suffix: str = ".hdf5") -> Path:
-    """A classifier of hand key points, with rows of its own labelled data."""
+    """A classifier of hand key points, with rows of its own labeled data."""
     table = np.loadtxt(SHARED / "hand_gesture" / f"{name}.csv", delimiter=",")
     order = np.random.RandomState(42).permutation(len(table))[-200:]
     keep(directory, input_1=table[order, 1 : 1 + width].astype(np.float32))

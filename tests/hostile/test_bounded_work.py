@@ -432,7 +432,7 @@ def test_keys_of_half_a_million_parts_are_refused_in_a_lock_and_in_steps(tmp_pat
     with pytest.raises(InputRefused, match="line 2"):
         lock.read(tmp_path / "edgeconv.lock")
     (tmp_path / "steps.toml").write_text("a." * 500_000 + "a = 1\n")
-    with pytest.raises(InputRefused, match="no preprocessing file"):
+    with pytest.raises(InputRefused, match="not a preprocessing file"):
         parse_preprocessing(str(tmp_path / "steps.toml"))
 
 

@@ -52,7 +52,7 @@ class User:
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> User:
-    """A user with a trained model in export/, two formats of it, and labelled samples."""
+    """A user with a trained model in export/, two formats of it, and labeled samples."""
     user = User(tmp_path_factory.mktemp("user"))
     data = digits_cnn.data()
     x, y = data.x_test["image"], data.y_test

@@ -56,7 +56,7 @@ def trained(tmp_path_factory):
     model.export(place / "digits", format="tf_saved_model", verbose=False)
     np.savez(place / "train.npz", image=data.x_train["image"], labels=data.y_train)
     np.savez(place / "test.npz", image=data.x_test["image"], labels=data.y_test)
-    np.savez(place / "unlabelled.npz", image=data.x_train["image"])
+    np.savez(place / "unlabeled.npz", image=data.x_train["image"])
     np.savez(place / "eleven.npz", image=data.x_train["image"], labels=data.y_train + 1)
     return model, place
 
@@ -163,7 +163,7 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
 
 def test_without_labels_it_can_learn_from_the_float_model(trained, tmp_path):
     settings = Qat(epochs=1, target="model")
-    made = artifact(converted(trained[1], tmp_path, settings, training="unlabelled.npz"), "qat")
+    made = artifact(converted(trained[1], tmp_path, settings, training="unlabeled.npz"), "qat")
     assert made.qat.validated is None
     assert made.qat.training.epochs[0].validation["explained_variance"] > 0.9
 
@@ -182,7 +182,7 @@ def test_a_layer_that_is_not_asked_for_stays_float_if_that_is_allowed(trained, t
     ("options", "said"),
     [
         ({"model": "digits"}, r"made from: .*digits\.keras"),
-        ({"training": "unlabelled.npz"}, "has no labels"),
+        ({"training": "unlabeled.npz"}, "has no labels"),
         ({"training": "eleven.npz"}, "labels from 1 to 10, and the model has 10 classes"),
         ({"settings": Qat(layers=("convv",))}, "did you mean 'conv'"),
         ({"settings": Qat(global_batch=5000)}, "fewer than one global batch of 5000"),
@@ -202,7 +202,7 @@ def test_what_cannot_be_trained_is_refused_and_nothing_is_published(
 @pytest.mark.parametrize(
     ("names", "options", "said"),
     [
-        (["qat"], {}, "qat needs labelled samples"),
+        (["qat"], {}, "qat needs labeled samples"),
         (["float32"], {"training": "x.npz"}, "--training is for the recipe qat"),
         (["qat"], {"training": "train.npz", "shapes": {"image": (1, 8, 8, 1)}}, "--shape with qat"),
     ],

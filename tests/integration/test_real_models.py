@@ -1,4 +1,4 @@
-"""convert, bench and check on real trained models and their labelled data."""
+"""convert, bench and check on real trained models and their labeled data."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_lookup_of_whole_numbers_is_exact(zoo: Path) -> None:
 
 
 def test_the_name_of_a_class_may_be_the_answer(zoo: Path) -> None:
-    done = Made(convert(zoo / "labelled", zoo / "labelled-out", ["float32", "dynamic"]))
+    done = Made(convert(zoo / "labeled", zoo / "labeled-out", ["float32", "dynamic"]))
     x = np.load(zoo / "x.npz")["x"]
     given = answers(done.file("float32"), x=x)
     assert given["label"].tolist() == [
@@ -115,7 +115,7 @@ def test_the_name_of_a_class_may_be_the_answer(zoo: Path) -> None:
     report = bench(
         [done.file("float32"), done.file("dynamic")],
         data=str(zoo / "x.npz"),
-        baseline=zoo / "labelled",
+        baseline=zoo / "labeled",
         measuring=Measuring(timing=Timing(repeats=3, seconds=0.1)),
     )
     agreement = {each.output: each for each in report.measurements[0].agreement}

@@ -28,7 +28,7 @@ def main(root: Path) -> None:
     model.save(root / "recommender.keras")
     numbered(keras).export(str(root / "numbered"), verbose=False)
     hashed(keras).export(str(root / "hashed"), verbose=False)
-    for name, function in (("from_file", from_file(tf, root)), ("labelled", labelled(tf))):
+    for name, function in (("from_file", from_file(tf, root)), ("labeled", labeled(tf))):
         save(tf, root / name, *function)
 
 
@@ -89,7 +89,7 @@ def from_file(tf: Any, root: Path) -> tuple[Any, Any, Any]:
     return module, call, tf.TensorSpec([None], tf.string, name="user")
 
 
-def labelled(tf: Any) -> tuple[Any, Any, Any]:
+def labeled(tf: Any) -> tuple[Any, Any, Any]:
     """The name of the class as the answer, beside the scores."""
     module = tf.Module()
     names = tf.lookup.KeyValueTensorInitializer(tf.range(3, dtype=tf.int64), tf.constant(CLASSES))

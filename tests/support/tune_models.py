@@ -1,4 +1,4 @@
-"""A small trained-like classifier as a float32 .tflite, and labelled samples for it."""
+"""A small trained-like classifier as a float32 .tflite, and labeled samples for it."""
 
 from __future__ import annotations
 

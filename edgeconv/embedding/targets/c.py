@@ -19,10 +19,10 @@ OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
     "self_test": TargetOption(
-        help="beside: the self-test and its golden vectors among the other files; apart: in the "
+        help="together: the self-test and its golden vectors among the other files; apart: in the "
         "folder self_test, for another library, which firmware does not carry; no: without",
-        default="beside",
-        choices=("beside", "apart", "no"),
+        default="together",
+        choices=("together", "apart", "no"),
     ),
 }
 
@@ -30,7 +30,7 @@ OPTIONS = {
 def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """See `edgeconv.embedding.interface`."""
     written = {**c_files(embedding), **micro_files(embedding)}
-    if embedding.options["self_test"] == "beside":
+    if embedding.options["self_test"] == "together":
         return written
     kept: dict[str, bytes | Path] = {}
     for name, content in written.items():

@@ -41,7 +41,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         "inputs": inputs,
         "outputs": outputs,
         "labels": embedding.labels,
-        "labelled": embedding.labelled,
+        "labeled": embedding.labeled,
         "vectors": len(embedding.golden.vectors),
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }

@@ -77,14 +77,14 @@ def _values(embedding: Embedding) -> dict[str, Any]:
         steps = tensor["port"].preprocessing
         tensor["array"] = _ARRAYS[tensor["port"].dtype]
         tensor["steps"] = msgspec.to_builtins(steps) if steps else None
-    labelled = embedding.labelled
+    labeled = embedding.labeled
     return {
         "symbol": embedding.symbol,
         "embedding": embedding,
         "inputs": inputs,
         "outputs": outputs,
         "labels": embedding.labels,
-        "labelled": None if labelled is None else outputs[labelled],
+        "labeled": None if labeled is None else outputs[labeled],
         "litertjs": DEFAULT_VERSION,
         "packages": embedding.options["packages"],
         "vectors": len(embedding.golden.vectors),

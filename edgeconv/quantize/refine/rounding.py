@@ -78,7 +78,10 @@ def absmax_scales(
 
 
 def block_scales_of(scales: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The nearest that a file has for blocks: normal float16 with the 7 bits of a bfloat16."""
+    """The nearest scales that a file has for blocks, of the same shape.
+
+    A file has normal float16 numbers with the 7 bits of a bfloat16.
+    """
     bits = scales.astype(np.float32).view(np.uint32)
     rounded_up = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     short = (rounded_up & np.uint32(0xFFFF0000)).view(np.float32)
@@ -87,7 +90,7 @@ def block_scales_of(scales: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def round_nearest(weights: Floats, scales: NDArray[np.float32], bits: int) -> Rounded:
-    """Each weight rounded to the nearest integer."""
+    """Each weight, (groups, channels, d), rounded to the nearest integer of its scale."""
     return Rounded(_integers(weights, scales.astype(np.float64), bits), scales)
 
 

@@ -65,7 +65,7 @@ class SampleRun:
 
 
 def quantity_of(tensor: TensorT, stored: Array) -> Quantity:
-    """Stored values with what they stand for: integers of one scale, or floats."""
+    """Stored values, of any shape, with their one scale and zero point, or as they are."""
     scales = scales_of(tensor)
     if type_of(tensor) == "float32" or len(scales) != 1:
         return Quantity(stored)

@@ -138,7 +138,7 @@ def read_bias(model: ModelT, layer: RefinableLayer, channels: int) -> Floats:
 
 
 def pack_int4(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """4-bit numbers two to a byte, the first in the low half."""
+    """4-bit numbers of any shape as uint8 [ceil(n / 2)], two to a byte, the first in the low half."""
     flat: NDArray[np.uint8] = integers.reshape(-1).view(np.uint8)
     halves = np.concatenate([flat, np.zeros(len(flat) % 2, np.uint8)])
     both: NDArray[np.uint8] = np.bitwise_or(halves[::2] & 15, halves[1::2] << 4).astype(np.uint8)
@@ -146,7 +146,7 @@ def pack_int4(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
 
 
 def unpack_int4(raw: NDArray[np.int8], count: int) -> NDArray[np.int8]:
-    """The first `count` numbers of what `pack_int4` made."""
+    """The first `count` numbers of what `pack_int4` packed: int8 [count]."""
     both = np.stack([raw << 4, raw], axis=1).reshape(-1)[:count]
     numbers: NDArray[np.int8] = both >> 4
     return numbers

@@ -16,7 +16,7 @@ PerSample = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True)
 class LabeledSamples:
-    """Labelled samples: (n, *sample_shape) by input name, and labels of (n, *label_shape)."""
+    """Labeled samples: (n, *sample_shape) by input name, and labels of (n, *label_shape)."""
 
     inputs: Mapping[str, NDArray[Any]]
     labels: NDArray[Any]

@@ -24,7 +24,7 @@ from edgeconv.cli.printing import echo, echo_error, echo_page, echo_text, escape
 from edgeconv.cli.progress import progress
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.escaping import harmless_line, plain, shell_line
-from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Row, to_text
+from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Row, to_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ def _text(text: str) -> Text:
 def _page(text: Text, *, color: bool = True) -> str:
     columns = (GridColumn(text.plain, wraps=True), GridColumn("b", beneath=True))
     grid = Grid(columns, [Row((text, _text("y")), (text,))])
-    return to_text([text, grid, Labelled([(text.plain, text.plain)])], width=60, color=color)
+    return to_text([text, grid, Labeled([(text.plain, text.plain)])], width=60, color=color)
 
 
 def test_messages_logs_and_tracebacks_are_escaped_whoever_prints_them():

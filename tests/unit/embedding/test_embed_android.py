@@ -162,7 +162,7 @@ def test_a_type_that_the_interpreter_lacks_is_refused(tmp_path):
 
 def test_a_label_of_two_lines_is_refused(tmp_path):
     whole = embedding(float_tiny(tmp_path / "model"))
-    broken = dataclasses.replace(whole, labels=("a", "b\nc", "d"), labelled=0)
+    broken = dataclasses.replace(whole, labels=("a", "b\nc", "d"), labeled=0)
     with pytest.raises(InputRefused, match=r"the label 'b\\nc' has several lines"):
         shipped_model(broken)
     with pytest.raises(InputRefused, match="several lines"):

@@ -108,8 +108,8 @@ def test_labels_of_the_data_are_those_of_the_output(tmp_path):
     labels.write_text("a\nb\nc\n")
     made = embedding(int8_tiny(tmp_path), tmp_path, labels=labels)
     assert made.labels == ("a", "b", "c")
-    assert made.labelled == 0
-    assert embedding(int8_tiny(tmp_path), tmp_path).labelled is None
+    assert made.labeled == 0
+    assert embedding(int8_tiny(tmp_path), tmp_path).labeled is None
 
 
 def test_where_quantisation_cost_more_than_a_step_twice_that_is_allowed(tmp_path):

@@ -228,12 +228,12 @@ def test_flips_need_no_labels() -> None:
 
 
 def test_without_labels_a_lock_tells_flips_of_the_same_file_and_of_no_other() -> None:
-    labelled = beside(None, agreement=(agreement("scores", 30.0, flips=4),))
-    artifact = labelled.measurements[-1]
-    assert labelled.baseline is not None
+    labeled = beside(None, agreement=(agreement("scores", 30.0, flips=4),))
+    artifact = labeled.measurements[-1]
+    assert labeled.baseline is not None
     rows = msgspec.structs.replace(
-        labelled,
-        baseline=msgspec.structs.replace(labelled.baseline, accuracy=None),
+        labeled,
+        baseline=msgspec.structs.replace(labeled.baseline, accuracy=None),
         measurements=(artifact,),
         labels=(),
     )

@@ -22,7 +22,7 @@ def small_npz(path: Path) -> Path:
 
 
 def small_batches(directory: Path) -> Path:
-    """CIFAR-10's "python version" with 2 images a file, labelled by the number of the file."""
+    """CIFAR-10's "python version" with 2 images a file, labeled by the number of the file."""
     directory.mkdir(parents=True)
     for number, name in enumerate((*cifar_mobilenet.TRAIN_FILES, cifar_mobilenet.TEST_FILE)):
         planes = pictures(2, seed=number).transpose(0, 3, 1, 2).reshape(2, 3072)

@@ -10,7 +10,7 @@ from report_example import report as example_report
 from rich.text import Text
 
 import edgeconv
-from edgeconv.reporting.layout import Grid, GridColumn, Labelled, Row, to_html
+from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Row, to_html
 from edgeconv.reporting.pages import PAGES, text_of
 from edgeconv.types import Conversion, Failure, Finding, Verdict
 
@@ -72,7 +72,7 @@ def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
         (GridColumn("a"), GridColumn("b")),
         [Row((Text("1"), Text("2")), (Text("one"), Text("two"))), Row((Text("3"), Text("4")))],
     )
-    html = to_html([Text("title"), grid, Labelled([("name", "value")]), Text()])
+    html = to_html([Text("title"), grid, Labeled([("name", "value")]), Text()])
     assert rows_of(html) == 5
     assert '<td colspan="2">one<br>two</td>' in html
     assert re.sub("<[^>]+>", " ", html).split() == [
