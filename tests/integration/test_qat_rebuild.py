@@ -513,7 +513,7 @@ def test_where_two_models_part_the_first_layer_is_named(monkeypatch):
     monkeypatch.setattr(
         counterparts, "fusable", lambda name: "sigmoid" if name == "tanh" else known(name)
     )
-    with pytest.raises(VerificationFailed, match=r"they part at three \(Dense\)"):
+    with pytest.raises(VerificationFailed, match=r"that differs is three \(Dense\)"):
         open_in_memory(model, samples_for(model))
 
 
@@ -524,7 +524,7 @@ def test_an_answer_that_is_finite_in_one_model_only_is_no_agreement(monkeypatch)
     monkeypatch.setattr(
         counterparts, "fusable", lambda name: "tanh" if name == "exponential" else known(name)
     )
-    with pytest.raises(VerificationFailed, match="inf apart"):
+    with pytest.raises(VerificationFailed, match="differ by inf"):
         open_in_memory(model, {"x": np.ones((2, 3), np.float32)})
 
 
@@ -578,7 +578,7 @@ def test_a_layer_within_a_nested_tf_keras_model_is_named_where_two_part(monkeypa
             layer.set_weights([1.01 * one for one in layer.get_weights()])
 
     monkeypatch.setattr(flat, "_copy_weights", nudged)
-    with pytest.raises(VerificationFailed, match=r"they part at nested/inner \(Dense\)"):
+    with pytest.raises(VerificationFailed, match=r"that differs is nested/inner \(Dense\)"):
         open_in_memory(model, samples_for(model))
 
 
