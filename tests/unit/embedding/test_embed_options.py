@@ -178,7 +178,7 @@ def test_arduino_and_platformio_have_the_libraries_that_were_chosen(tmp_path):
 
 
 def test_help_has_the_options_of_every_target():
-    said = " ".join(CliRunner().invoke(cli, ["embed", "--help"]).output.split())
+    said = " ".join(CliRunner().invoke(cli, ["embed", "--help-all"]).output.split())
     for name in EMBED_TARGETS:
         for option, facts in embed_target(name).OPTIONS.items():
             assert f"{option}=" in said
