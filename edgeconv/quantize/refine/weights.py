@@ -138,7 +138,7 @@ def read_bias(model: ModelT, layer: RefinableLayer, channels: int) -> Floats:
 
 
 def pack_int4(integers: NDArray[np.int8]) -> NDArray[np.uint8]:
-    """4-bit numbers of any shape as uint8 [ceil(n / 2)], two to a byte, the first in the low half."""
+    """4-bit numbers of any shape as uint8 [ceil(n / 2)], the first of two in the low half."""
     flat: NDArray[np.uint8] = integers.reshape(-1).view(np.uint8)
     halves = np.concatenate([flat, np.zeros(len(flat) % 2, np.uint8)])
     both: NDArray[np.uint8] = np.bitwise_or(halves[::2] & 15, halves[1::2] << 4).astype(np.uint8)
