@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forking import output_of
 
 from edgeconv.data.kinds import tfds as tfds_kind
 from edgeconv.data.kinds import tfrecord
@@ -46,6 +45,9 @@ dtype = "int64"
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # Not where this file is the program.
+    from forking import output_of
+
     pytest.importorskip("tensorflow_datasets", reason="tensorflow-datasets is not installed")
     root = tmp_path_factory.mktemp("written")
     output_of(__file__, root)
