@@ -32,7 +32,7 @@ def test_a_project_names_nothing_outside_of_itself(
     # What is wrong, where, and what to type or write to have it all the same.
     assert re.search(r"edgeconv\.toml(, line |:)\d", said)
     assert "project" in said or "which a configuration alone may not do" in said
-    assert "--allow" in said or ("~" in text and "write the path" in said)
+    assert "--allow" in said or ("~" in text and "write a path" in said)
 
 
 def test_the_table_of_pyproject_is_no_other(place: Place, watch: Watch) -> None:

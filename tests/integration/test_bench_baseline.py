@@ -132,7 +132,7 @@ def test_samples_are_left_in_the_saved_model_for_a_server_to_warm_up_with(place:
     report = bench([place / "out"], measuring=Measuring(**settings))
     written = place / "model" / "assets.extra" / "tf_serving_warmup_requests"
     assert written.stat().st_size > 0
-    assert f"5 samples are in {written} as requests that a server warms up with" in report.notes
+    assert f"{written} has 5 samples as requests for the server to warm up with" in report.notes
     # It is still the model that was converted.
     assert bench([place / "out"], measuring=Measuring(**QUICK)).baseline is not None
     baseline = place / "out" / "model.float32.tflite"

@@ -321,7 +321,7 @@ def test_the_checkpoint_is_a_stage_of_its_own(team: Team):
     answer = team.checks()
     assert answer.code == 1
     assert [state.stage for state in answer.check.stages] == [
-        *("checkpoint", "trained", "float32", "quantised")
+        *("checkpoint", "trained", "float32", "quantized")
     ]
     assert answer.check.summary.startswith(
         "The checkpoint is as locked, but the trained model lost"

@@ -129,7 +129,7 @@ def test_a_lambda_layer_stays_refused_and_nothing_is_imported(file: str) -> None
 def test_bench_needs_the_option_again_and_does_not_run_code_that_a_manifest_names(
     converted: Conversion, place: Path
 ) -> None:
-    with pytest.raises(UsageError, match="takes code of the user's own to load") as caught:
+    with pytest.raises(UsageError, match="needs the user's own code to load") as caught:
         bench([place / "three"], execution=TRUSTED)
     assert "--custom-objects my_layers" in caught.value.hint
     opening = Opening(custom_objects=("my_layers",))

@@ -123,7 +123,7 @@ def test_a_budget_that_nothing_meets_is_no_success_and_names_the_closest(tmp_pat
     assert done.code == 1
     assert not tuning.ok
     assert tuning.closest
-    assert "Nothing is within the budget of 0" in done.out
+    assert "No trial is within the budget of 0" in done.out
     assert not list((tmp_path / "none").glob("*.tflite"))
 
 

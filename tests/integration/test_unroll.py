@@ -77,8 +77,8 @@ REFUSED = {
     "until_small": ("the number of turns of While at 'while'", INPUTS),
     "cond_of_input": ("the branch of If at 'while/cond'", INPUTS),
     "too_many_turns": ("the loop 'while' has more than 4096 turns",),
-    "switch_case": ("at 'while/switch_case", "control flow of TensorFlow 1: not unrolled"),
-    "graph_loop": ("at 'while/", "control flow of TensorFlow 1: not unrolled"),
+    "switch_case": ("at 'while/switch_case", "is control flow of TensorFlow 1: not unrolled"),
+    "graph_loop": ("at 'while/", "is control flow of TensorFlow 1: not unrolled"),
     "counting": ("changes a variable that its outputs depend on", "AssignAddVariableOp"),
 }
 RANDOM = ("random", "random_in_loop")
