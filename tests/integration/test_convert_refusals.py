@@ -403,11 +403,13 @@ def test_a_recipe_that_fails_is_not_published_and_the_others_are(
 # The processes
 
 
+@pytest.mark.usefixtures("started_children")
 def test_a_child_that_takes_too_long(convert: Any, zoo: Path) -> None:
     said = convert(zoo / "legacy", "--to", "float32", "--timeout-s", "0.2")
     assert_says(said, FAILED, "did not end within 0.2 s", "next: raise --timeout-s")
 
 
+@pytest.mark.usefixtures("started_children")
 def test_a_child_that_takes_too_much_memory(convert: Any, zoo: Path) -> None:
     said = convert(zoo / "legacy", "--to", "float32", "--memory-limit-mib", "30")
     assert_says(said, FAILED, "used more than 30 MiB", "next: raise --memory-limit-mib")

@@ -256,6 +256,7 @@ def test_an_operator_that_no_change_cures_is_tried_where_something_changes(
     assert "--allow-select-ops" in caught.value.hint
 
 
+@pytest.mark.usefixtures("started_children")
 def test_a_limit_of_the_users_ends_the_climb(loops: Path, tmp_path: Path) -> None:
     said: list[str] = []
     execution = Execution(allowance=Allowance(timeout_s=0.2), use_cache=False)
