@@ -67,7 +67,7 @@ LONG = {
 }
 
 # Tests of how children are started, confined, limited and ended: folders and modules.
-STARTED = {"processes", "hostile"}
+STARTED = {"processes", "hostile", "test_runtime_web"}
 
 
 _CACHES = itertools.count()

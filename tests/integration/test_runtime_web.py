@@ -234,9 +234,9 @@ def test_a_browser_that_dies_in_the_middle_says_so(runtime, tmp_path, what):
 HOLDING = """
 import sys, time
 from pathlib import Path
-from edgeconv.runtimes.interface import Choice, Model, Settings
+from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
 from edgeconv.runtimes.kinds.web import open_runtime
-with open_runtime(Choice(name="web"), Settings(scratch=Path(sys.argv[1]))) as runtime:
+with open_runtime(RuntimeChoice(name="web"), RuntimeSettings(scratch=Path(sys.argv[1]))) as runtime:
     session = runtime.start(Model(file=Path(sys.argv[2])))
     print("loaded", flush=True)
     time.sleep(600)
@@ -288,7 +288,7 @@ def test_a_browser_that_is_none_is_refused(cache, monkeypatch, tmp_path):
 
 
 def test_a_version_that_is_none_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="web==new names no version"):
+    with pytest.raises(UsageError, match="web==new: not a version"):
         litertjs("new", print)
 
 
