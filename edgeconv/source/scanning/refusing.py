@@ -70,7 +70,7 @@ def _hint(scan: Scan) -> str:
     kinds = {each.kind for each in scan.findings if each.severity == "error"}
     if scan.kind == "tflite" and "structure" in kinds:
         # Trusted or not, the parser does not read such a file.
-        return "give the file that a TFLite converter wrote"
+        return "give a file that a TFLite converter wrote"
     is_code = "class" in kinds
     code = (
         "give the module that has it with --custom-objects MODULE, or export the model as a "

@@ -95,7 +95,7 @@ def test_a_float_model_shows_no_scale_columns_and_its_float_operators(tmp_path):
     lines = lines_of(file)
     assert "computes on float  FULLY_CONNECTED" in lines
     assert not any("scale" in line for line in lines)
-    assert "signature (none in the file: the first graph's ends)" in lines
+    assert "signature (none in the file: inputs and outputs of the first graph)" in lines
 
 
 def test_the_oldest_runtime_is_shown_with_what_sets_it_and_what_is_unknown(tmp_path):

@@ -179,7 +179,7 @@ def test_what_takes_all_time_or_memory_is_refused_before_it_is_read(change, tmp_
             assert run([*words, str(file)]) == 3
         error = capsys.readouterr().err
         assert "Traceback" not in error
-        assert "next: give the file that a TFLite converter wrote" in error
+        assert "next: give a file that a TFLite converter wrote" in error
         if change is deep:
             assert re.search("of 5000 dimensions: (it )?is more than any kernel takes", error)
 

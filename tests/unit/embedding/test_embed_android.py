@@ -208,7 +208,7 @@ def image_metadata(tmp_path: Path, steps: Preprocessing | None) -> tuple[bytes, 
 
 
 def test_an_image_says_its_size_its_colours_and_its_normalisation(tmp_path):
-    from test_tflite_metadata import Read
+    from flat_read import Read
 
     _, raw = image_metadata(tmp_path, PHOTO)
     (photo,) = Read.root(raw).many(3)[0].many(2)
@@ -230,7 +230,7 @@ def test_an_image_says_its_size_its_colours_and_its_normalisation(tmp_path):
     ],
 )
 def test_what_the_metadata_cannot_say_is_not_said(tmp_path, steps, normalisation):
-    from test_tflite_metadata import Read
+    from flat_read import Read
 
     _, raw = image_metadata(tmp_path, steps)
     (photo,) = Read.root(raw).many(3)[0].many(2)

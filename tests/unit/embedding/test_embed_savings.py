@@ -132,4 +132,4 @@ def test_a_build_does_not_take_it(tmp_path, capsys, monkeypatch):
     assert run(["build"]) == 2
     said = capsys.readouterr().err
     assert "remake of [embed] is for `edgeconv embed`" in said
-    assert 'io = "int8" and batch = 1 in [convert]' in said
+    assert 'set it in [convert]: io = "int8" and batch = 1' in said

@@ -113,7 +113,7 @@ def test_a_record_changed_by_hand_deletes_nothing_elsewhere(tmp_path, path):
 
 def test_a_record_that_is_none_is_said(tmp_path):
     (tmp_path / RECORD).write_text("{")
-    with pytest.raises(InputRefused, match="is no record of an embedding"):
+    with pytest.raises(InputRefused, match="is not a record of an embedding"):
         write(tmp_path, FILES)
 
 

@@ -39,7 +39,7 @@ def test_a_report_compares_with_itself() -> None:
         ({"cpu": "Cortex-A76"}, "processor: .* and Cortex-A76"),
         ({"machine": "riscv64"}, "machine: .* and riscv64"),
         ({"cores": 64}, "cores: .* and 64"),
-        ({"place": "ssh:pi@shelf"}, "place: this machine and ssh:pi@shelf"),
+        ({"host": "ssh:pi@shelf"}, "host: this machine and ssh:pi@shelf"),
         ({"system": "Darwin 24.1"}, "system: Linux and Darwin"),
     ],
 )

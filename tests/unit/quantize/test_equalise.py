@@ -512,7 +512,7 @@ def test_a_model_that_only_rounding_decides_is_not_changed():
 
 
 def test_bytes_that_are_no_model_are_refused():
-    with pytest.raises(InputRefused, match=r"no \.tflite"):
+    with pytest.raises(InputRefused, match=r"not a \.tflite"):
         equalize(b"12345678", {}, threads=1)
 
 

@@ -190,5 +190,5 @@ def test_check_judges_the_file_itself_by_the_limits_of_what_it_looks_like(projec
 def test_options_to_convert_what_is_not_converted_are_refused(project: Path) -> None:
     done = check(project, 10_000, '[model.download.convert]\nengine = "litert"\n')
     assert done.returncode == 2
-    assert "'download' is quantized already, so nothing is converted" in done.stderr
+    assert "'download' is quantized already, so it is not converted" in done.stderr
     assert "edgeconv.toml, line" in done.stderr
