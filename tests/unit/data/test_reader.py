@@ -360,7 +360,7 @@ def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are
     keep = place / "keep"
     keep.mkdir()
     (keep / "0.npy").write_bytes(b"kept")
-    (keep / "done").touch()
+    (keep / "finished").touch()
     with opened_samples(npz(), (X,)) as opened:
         reader = opened.reader  # type: ignore[attr-defined]
         call = reader.child.start(reading.take, reading.Indices([0]))
