@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pytest
-from conftest import made_by
-from forking import edgeconv_command
+from forking import edgeconv_command, output_of
+from places import SUPPORT
 
 from edgeconv import bench, convert, train
 from edgeconv.errors import InputRefused, UsageError
@@ -32,7 +32,9 @@ TRUSTED = Execution(allow_code=True)
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The modules and models of custom_zoo.py."""
-    return made_by("custom_zoo.py", tmp_path_factory.mktemp("custom"))
+    root = tmp_path_factory.mktemp("custom")
+    output_of(SUPPORT / "custom_zoo.py", root)
+    return root
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +137,7 @@ def test_bench_needs_the_option_again_and_does_not_run_code_that_a_manifest_name
     opening = Opening(custom_objects=("my_layers",))
     report = bench([place / "three"], opening=opening, execution=TRUSTED)
     assert report.baseline is not None
-    with pytest.raises(UsageError, match="it was not given on the command line"):
+    with pytest.raises(UsageError, match="was not given on the command line"):
         bench([place / "three"], opening=opening)
 
 

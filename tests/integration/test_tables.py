@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
-from conftest import made_by
 from edge_models import Made
+from forking import output_of
+from places import SUPPORT
 from table_zoo import NUMBERS, WORDS
 
 from edgeconv import bench, convert, debug
@@ -23,7 +24,8 @@ RECIPES = ("float32", "float16", "dynamic", "int8")
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    root = made_by("table_zoo.py", tmp_path_factory.mktemp("tables"))
+    root = tmp_path_factory.mktemp("tables")
+    output_of(SUPPORT / "table_zoo.py", root)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(root / "cache"))
         yield root

@@ -13,6 +13,8 @@ from pathlib import Path
 _OF_STATUS = ("NoNewPrivs", "Seccomp", "SigBlk", "SigIgn", "SigCgt", "Umask")
 # Those after them are the C library's own.
 _SIGNALS = 31
+# What a shell has programs in the background ignore: SIGINT and SIGQUIT, by their bits.
+_OF_THE_SHELL = 0b110
 _LIMITS = (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC)
 
 
@@ -29,7 +31,11 @@ def main(end: str) -> None:
         "directory": str(Path.cwd()),
         "environment": {k: v for k, v in os.environ.items() if k != "_"},
         "leads its session": os.getsid(0) == os.getpgid(0) == os.getpid(),
-        "status": {name: int(status[name], 16) & (1 << _SIGNALS) - 1 for name in _OF_STATUS},
+        "status": {
+            name: int(status[name], 16) & ((1 << _SIGNALS) - 1)
+            & ~(_OF_THE_SHELL if name.startswith("Sig") else 0)
+            for name in _OF_STATUS
+        },
         "limits": [resource.getrlimit(kind) for kind in _LIMITS],
         "outside": outside,
         "temporary": tempfile.gettempdir(),

@@ -412,7 +412,7 @@ def test_an_hdf5_file_that_the_library_never_finishes_is_refused(tmp_path, monke
     from edgeconv.source import keras_files
     from edgeconv.types import Allowance
 
-    monkeypatch.setattr(keras_files, "_ALLOWANCE", Allowance(timeout_s=0.01))
+    monkeypatch.setattr(keras_files, "_ALLOWANCE", Allowance(timeout_s=1e-6))
     assert "did not end within" in refusal(write_hdf5(tmp_path / "a.h5"))
 
 
