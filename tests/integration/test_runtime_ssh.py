@@ -169,7 +169,7 @@ def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
         open_runtime(RuntimeChoice(name="ssh", location=place), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
-    assert "the name is right" in raised.value.hint
+    assert "check the name" in raised.value.hint
 
 
 def test_a_python_that_is_not_there_is_refused(server, tmp_path):
