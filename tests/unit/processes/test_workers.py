@@ -509,6 +509,12 @@ class Started:
         self.child.kill()
 
 
+@pytest.fixture(autouse=True)
+def _only_children_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another file's fixtures still hold does not count here."""
+    monkeypatch.setattr(workers, "_running", set())
+
+
 @pytest.fixture
 def events() -> list[str]:
     return []
