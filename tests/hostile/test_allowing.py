@@ -151,7 +151,7 @@ def test_what_is_typed_needs_no_leave(place: Place) -> None:
 def test_a_project_of_the_user_may_name_anything(place: Place) -> None:
     place.config('[bench]\nruntime = "web"\ndata = "../../secret.npz"\nmetric = "evil:score"\n')
     settings('[allow]\nprojects = ["~/work"]\n')
-    bench()
+    assert bench().data.endswith("secret.npz")
     settings('[allow]\nprojects = ["~/wor"]\n')
     refused()
 
@@ -294,7 +294,7 @@ def test_a_folder_that_is_allowed_is_allowed_through_links_too(place: Place) -> 
     place.config('[bench]\ndata = "npz:data/s.npz"\n')
     refused()
     settings('[allow]\ndirectories = ["~/folder"]\n')
-    bench()
+    assert bench().data == "npz:data/s.npz"
 
 
 # The user's own configuration
