@@ -222,7 +222,9 @@ def evaluation_ms(files: list[Path], images: Images, count: int, scratch: Path) 
     steps = data.parse_preprocessing(images.preprocess)
     execution = Execution(threads=usable_cores())
     with (
-        data.opened_samples(str(images.file), inputs, preprocessing=steps) as source,
+        data.opened_samples(
+            data.parse_source(str(images.file)), inputs, preprocessing=steps
+        ) as source,
         open_runtime(parse_choice("litert"), RuntimeSettings(scratch=scratch)) as runtime,
     ):
         run = BenchRun(Again(source, count), Measuring(), execution, scratch, lambda _: None)

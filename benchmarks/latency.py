@@ -24,10 +24,10 @@ import numpy as np
 
 from benchmarks.measuring import write_result
 from edgeconv.measure.machine import LoadMonitor
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of
-from edgeconv.types import Accelerator, Timing
+from edgeconv.types import Accelerator, RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -108,6 +108,17 @@ def in_rounds(contenders: Sequence[Contender], repeats: int) -> None:
             contender.run()
 
 
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of all that it has started, ended ones included."""
+    own = psutil.Process()
+    total = 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
 def median_wall(contender: Contender) -> float:
     """The median wall time of a contender, in seconds."""
     return statistics.median(contender.wall_s)

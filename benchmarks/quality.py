@@ -1,18 +1,21 @@
-"""Post-training quantisation beside TFLiteConverter and ai-edge-quantizer, on trained models.
+"""Quantization by default, compared with TFLiteConverter and ai-edge-quantizer, on trained models.
 
     python -m benchmarks.quality DATA [--models point_history,mnist_cnn,...] [--work DIRECTORY]
 
 DATA is a directory with hand_gesture/, mnist/mnist.npz, audio_fsdd/fsdd.npz, cifar10_jpeg_dev/,
-flowers128/flowers128.tar and wikitext2_valid_test/. Every contender quantises the same trained
-model with the same 500 training samples, and is judged once on all test samples; their labels
-are used for that alone. Both peers are used as they come, each in a process of its own. What a
-model has recorded stays when others are measured, as long as it is of the same machine and
-versions.
+flowers128/flowers128.tar, text_rt_polarity/ and wikitext2_valid_test/. Everyone quantizes the same
+trained model with the same 500 training samples, and is evaluated once on all test samples; their
+labels are used for that alone. edgeconv converts without any option, and once more with
+`--methods none`; both peers have their defaults. A model's results stay when others are
+measured, as long as they are of the same machine and versions; `package` tells by which state of
+edgeconv's code they were. DIRECTORY keeps trained models, their float32 .tflite and the peers'
+files, which do not change with edgeconv's code.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import shutil
 import subprocess
@@ -25,17 +28,21 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+import edgeconv
+from benchmarks.measuring import cpu_seconds
 from benchmarks.quality_models import CALIBRATION_SAMPLES, run
-from benchmarks.quality_summary import BOTH_PEERS, FLOAT, summary
+from benchmarks.quality_summary import BOTH_PEERS, FLOAT, MODES, RECIPES, summary
 from edgeconv import bench, convert
-from edgeconv.measure.baseline_comparison import drop_of
+from edgeconv.measure.machine import environment
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.types import CALIBRATED, Measuring, Timing
+from edgeconv.statistics.paired import drop_of
+from edgeconv.types import Execution, Measuring, Timing
+from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from benchmarks.quality_models import Subject
+    from benchmarks.quality_models import TrainedModel
     from edgeconv.types import Artifact, Measurement, Report
 
 PEERS = Path(__file__).parent / "peers"
@@ -45,12 +52,14 @@ _ANY_SNR_DB = -200.0
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a contender gave, and how long it took; `failed` says why there is nothing."""
+class Conversion:
+    """The file of a contender, and what it cost; `failed` says why there is none.
+
+    `cost` has seconds, and by what edgeconv made the file.
+    """
 
     file: Path | None
-    wall_s: float
-    how: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
     failed: str = ""
 
 
@@ -58,130 +67,176 @@ def main() -> None:
     run("quality", __doc__.splitlines()[0], measure, summary)
 
 
-def measure(subject: Subject, scratch: Path) -> dict[str, Any]:
-    """Every contender of a model, made and judged."""
+def measure(model: TrainedModel, scratch: Path) -> dict[str, Any]:
+    """Every contender of a model, converted and evaluated."""
     load = [os.getloadavg()[0]]
-    floating = by_edgeconv(subject, subject.model, scratch / "float", "float32")
+    floating = kept(
+        model, "float32", lambda directory: by_edgeconv(model, model.file, directory, "float32")
+    )
     assert floating.file is not None, floating.failed
-    made = {}
-    for name, make in contenders(subject, floating.file).items():
-        print(f"{subject.name}: {name}", flush=True)
-        made[name] = make(scratch / name)
-    rows = judged(subject, scratch, floating.file, made)
+    conversions = {}
+    for name, make in contenders(model, floating.file).items():
+        print(f"{model.name}: {name}", flush=True)
+        conversions[name] = make(scratch / name)
+    rows = evaluated(model, scratch, floating.file, conversions)
     load.append(os.getloadavg()[0])
     return {
+        "package": package_state(),
         "load_average": [round(value, 1) for value in load],
-        "metric": subject.metric,
+        "metric": model.metric,
         "calibration_samples": CALIBRATION_SAMPLES,
-        "convolutional": subject.convolutional,
-        "least": subject.least,
-        "float_conversion_s": round(floating.wall_s, 1),
-        "training": _training(subject),
+        "convolutional": model.convolutional,
+        "least": model.least,
+        "float_conversion_s": floating.cost["wall_s"],
+        "training": _training(model),
         "contenders": rows,
     }
 
 
-def contenders(subject: Subject, floating: Path) -> dict[str, Callable[[Path], Made]]:
-    """How each of them is made: called with a directory of its own.
+def package_state() -> str:
+    """The beginning of a hash of edgeconv's code."""
+    root = Path(edgeconv.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
 
-    TFLiteConverter starts from the trained model, the others from the float32 .tflite. The
-    recipes of edgeconv are those of `benchmarks.quality_summary`, without any method and with
-    those that it chooses.
+
+def contenders(model: TrainedModel, floating: Path) -> dict[str, Callable[[Path], Conversion]]:
+    """How each of them is made: called with a directory for its file.
+
+    TFLiteConverter starts from the trained model, the others from the float32 .tflite; edgeconv
+    from the trained model where it needs TFLiteConverter as well.
     """
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
+    source = model.file if model.needs_converter else floating
 
-    def peer(script: str, model: Path, *recipe: str) -> Callable[[Path], Made]:
-        command = [PEERS / script, model, subject.calibration]
-        return lambda place: by_peer(command, place, recipe, environment)
+    def peer(script: str, start: Path, *recipe: str) -> Callable[[Path], Conversion]:
+        command = [PEERS / script, start, model.calibration]
+        name = "-".join((Path(script).stem, *recipe))
+        return lambda _: kept(
+            model, name, lambda directory: by_peer(command, directory, recipe, quiet)
+        )
 
-    def own(recipe: str, methods: str) -> Callable[[Path], Made]:
-        # Plain is plain altogether; weights alone have no ranges to choose.
-        ranges = "auto" if methods == "auto" and recipe in CALIBRATED else "minmax"
-        chosen = {"methods": (methods,), "calibration_range": ranges}
-        return lambda place: by_edgeconv(subject, floating, place, recipe, **chosen)
+    def own(recipe: str, mode: str) -> Callable[[Path], Conversion]:
+        options: dict[str, Any] = {"allow_float": model.allow_float}
+        if mode == "none":
+            options |= {"methods": ("none",), "min_snr_db": _ANY_SNR_DB}
+        return lambda directory: by_edgeconv(model, source, directory, recipe, **options)
 
     return {
-        BOTH_PEERS[0]: peer("int8_tflite_converter.py", subject.model),
+        BOTH_PEERS[0]: peer("int8_tflite_converter.py", model.file),
         BOTH_PEERS[1]: peer("quantizer_defaults.py", floating, "static_wi8_ai8"),
         "int4 weights of ai-edge-quantizer": peer(
             "quantizer_defaults.py", floating, "weight_only_wi4_afp32"
         ),
-        **{
-            f"{recipe}, {methods}": own(recipe, methods)
-            for recipe in ("int8", "weight-only-int4", "int8x4")
-            for methods in ("none", "auto")
-        },
+        **{f"{recipe}, {mode}": own(recipe, mode) for recipe in RECIPES for mode in MODES},
     }
 
 
+def kept(model: TrainedModel, name: str, make: Callable[[Path], Conversion]) -> Conversion:
+    """What is the same whatever edgeconv's code: made once for these versions of the tools."""
+    directory = model.calibration.parent / "kept" / name
+    record = directory / "conversion.json"
+    tools = environment().tools
+    if record.is_file():
+        before = msgspec.json.decode(record.read_bytes())
+        if before["tools"] == tools:
+            file = directory / before["file"] if before["file"] else None
+            return Conversion(file, before["cost"], before["failed"])
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.parent.mkdir(exist_ok=True)
+    conversion = make(directory)
+    directory.mkdir(exist_ok=True)
+    content = {
+        "tools": tools,
+        "file": conversion.file.name if conversion.file else "",
+        "cost": conversion.cost,
+        "failed": conversion.failed,
+    }
+    record.write_bytes(msgspec.json.encode(content))
+    return conversion
+
+
 def by_peer(
-    command: list[Path], place: Path, recipe: tuple[str, ...], environment: Mapping[str, str]
-) -> Made:
-    """What a peer's script makes, in a process of its own."""
-    place.mkdir()
-    target = place / "model.tflite"
+    command: list[Path], directory: Path, recipe: tuple[str, ...], variables: Mapping[str, str]
+) -> Conversion:
+    """What a peer's script makes, in its own process."""
+    directory.mkdir()
+    target = directory / "model.tflite"
     started_s = time.perf_counter()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *command, target, *recipe],
-        env=environment,
+        env=variables,
         check=False,
         capture_output=True,
         text=True,
     )
-    wall_s = time.perf_counter() - started_s
-    if done.returncode:
-        return Made(None, wall_s, failed=done.stderr.strip().rpartition("\n")[2])
-    return Made(target, wall_s)
+    cost = {"wall_s": round(time.perf_counter() - started_s, 1)}
+    if process.returncode:
+        return Conversion(None, cost, failed=process.stderr.strip().rpartition("\n")[2])
+    return Conversion(target, cost)
 
 
-def by_edgeconv(subject: Subject, model: Path, place: Path, to: str, **options: Any) -> Made:
+def by_edgeconv(
+    model: TrainedModel, source: Path, directory: Path, to: str, **options: Any
+) -> Conversion:
     """What `edgeconv convert` publishes, with nothing in its cache."""
     with tempfile.TemporaryDirectory() as cache:
         os.environ["EDGECONV_CACHE_DIR"] = cache
-        if to != "float32":
-            options["allow_float"] = subject.allow_float
-        recipes = make_recipes([to], min_snr_db=_ANY_SNR_DB, **options)
-        started_s = time.perf_counter()
-        conversion = convert(model, place, recipes, calibration=str(subject.calibration))
-        wall_s = time.perf_counter() - started_s
+        recipes = make_recipes([to], **options)
+        started_s, cpu_s = time.perf_counter(), cpu_seconds()
+        conversion = convert(source, directory, recipes, calibration=str(model.calibration))
+        cost = {
+            "wall_s": round(time.perf_counter() - started_s, 2),
+            "cpu_s": round(cpu_seconds() - cpu_s, 2),
+        }
     if conversion.failures:
-        return Made(None, wall_s, failed=conversion.failures[0].message)
+        return Conversion(None, cost, failed=first_line(conversion.failures[0].message))
     (artifact,) = conversion.artifacts
-    return Made(place / artifact.file, wall_s, _how(artifact))
+    return Conversion(directory / artifact.file, {**cost, **_methods(artifact)})
 
 
-def _how(artifact: Artifact) -> dict[str, Any]:
-    found = artifact.post_training
-    if found is None:
-        return {}
+def _methods(artifact: Artifact) -> dict[str, Any]:
+    post_training = artifact.post_training
+    if post_training is None:
+        return {"methods": [], "trials": 0}
     return {
-        "calibration_range": found.calibration_range,
-        "methods": list(found.methods),
-        "layers_of_4_bits": len(found.four_bit),
+        "trials": len(post_training.trials),
+        "closeness": post_training.closeness,
+        "calibration_range": post_training.calibration_range,
+        "methods": list(post_training.methods),
+        "layers_of_4_bits": len(post_training.four_bit),
     }
 
 
-def judged(
-    subject: Subject, scratch: Path, floating: Path, made: Mapping[str, Made]
+def evaluated(
+    model: TrainedModel, scratch: Path, floating: Path, conversions: Mapping[str, Conversion]
 ) -> dict[str, dict[str, Any]]:
     """The accuracy of each on the test samples, and what it cost."""
     files = scratch / "files"
     files.mkdir()
-    for name, one in made.items():
-        if one.file is not None:
-            shutil.copy(one.file, files / f"{name}.tflite")
-    measuring = msgspec.structs.replace(_QUICK, metrics=(subject.metric,))
-    report = bench([files], data=str(subject.test), baseline=floating, measuring=measuring)
-    found = _by_name(report)
-    rows = {FLOAT: _row(found[FLOAT], found, floating)}
-    for name, one in made.items():
-        measured = found.get(name)
-        if one.file is None or measured is None or measured.accuracy is None:
-            reason = one.failed or (measured.error if measured else "")
-            rows[name] = {"failed": reason, "wall_s": round(one.wall_s, 1)}
+    for name, conversion in conversions.items():
+        if conversion.file is not None:
+            shutil.copy(conversion.file, files / f"{name}.tflite")
+    measuring = msgspec.structs.replace(_QUICK, metrics=(model.metric,))
+    report = bench(
+        [files],
+        data=str(model.test),
+        baseline=floating,
+        measuring=measuring,
+        # The metrics of `benchmarks.trained`.
+        execution=Execution(allow_code=True),
+    )
+    measured = _by_name(report)
+    rows = {FLOAT: _row(measured[FLOAT], measured, floating)}
+    for name, conversion in conversions.items():
+        row = measured.get(name)
+        if conversion.file is None or row is None or row.accuracy is None:
+            reason = conversion.failed or (row.error if row else "")
+            rows[name] = {"failed": reason, **conversion.cost}
             continue
-        cost = {"wall_s": round(one.wall_s, 1), **one.how}
-        rows[name] = {**_row(measured, found, one.file), **cost}
+        rows[name] = {**_row(row, measured, conversion.file), **conversion.cost}
     return rows
 
 
@@ -191,25 +246,28 @@ def _by_name(report: Report) -> dict[str, Measurement]:
 
 
 def _row(row: Measurement, others: Mapping[str, Measurement], file: Path) -> dict[str, Any]:
-    """Its accuracy and size, and how much better it is than float and the peers, paired."""
+    """Its accuracy and size, and its difference from float and the peers, paired."""
     assert row.accuracy is not None, row.error
     content = file.read_bytes()
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "accuracy": round(row.accuracy.value, 5),
         "samples": row.accuracy.samples,
         "bytes": len(content),
         "gzip_bytes": len(gzip.compress(content, mtime=0)),
     }
     if row.agreement:
-        one = row.agreement[0]
-        found["agreement"] = None if one.flips is None else round(1 - one.flips / one.samples, 5)
-        found["snr_db"] = round(one.snr_db, 2)
-    found["less"] = {
+        (agreement, *_) = row.agreement
+        has_classes = agreement.flips is not None and row.accuracy.metric == "top1"
+        result["agreement"] = (
+            round(1 - (agreement.flips or 0) / agreement.samples, 5) if has_classes else None
+        )
+        result["snr_db"] = round(agreement.snr_db, 2)
+    result["less"] = {
         name: _difference(row, other)
         for name, other in others.items()
         if name in (FLOAT, *BOTH_PEERS) and other is not row and other.accuracy
     }
-    return found
+    return result
 
 
 def _difference(a: Measurement, b: Measurement) -> dict[str, Any]:
@@ -221,8 +279,8 @@ def _difference(a: Measurement, b: Measurement) -> dict[str, Any]:
     return {"difference": round(value, 5), "interval": [round(bound, 5) for bound in interval]}
 
 
-def _training(subject: Subject) -> dict[str, Any]:
-    record = subject.training
+def _training(model: TrainedModel) -> dict[str, Any]:
+    record = model.training
     if record is None:
         return {"by": "the authors of its data"}
     return {

@@ -1,4 +1,4 @@
-"""What `benchmarks.quality` quantises: trained models, calibration samples and test samples."""
+"""What `benchmarks.quality` quantizes: trained models, calibration samples and test samples."""
 
 from __future__ import annotations
 
@@ -31,22 +31,25 @@ _TRAINED = Path(trained.__file__).parent
 
 
 @dataclass(frozen=True)
-class Subject:
+class TrainedModel:
     """A trained model and its samples, all of them files.
 
     `calibration` has the inputs of 500 training samples by name, `test` the inputs of all test
-    samples and their `labels`. `metric` is a name of `edgeconv.plugins.METRICS`. `allow_float`
-    names the operators that have no integer version. `convolutional` models are those of which
-    the recovery at 4 bits is asked. `least` is the accuracy that is asked of int8, where one is.
+    samples and their `labels`. `metric` is what `edgeconv bench --metric` takes. `allow_float`
+    names the operators that have no integer version. Of `convolutional` models the accuracy at 4
+    bits is required. `least` is the accuracy that is required of int8, where one is. Where
+    it `needs_converter`, edgeconv starts from the trained model and not from its float32 .tflite:
+    ai-edge-quantizer leaves some of its operators in float.
     """
 
     name: str
-    model: Path
+    file: Path
     calibration: Path
     test: Path
     metric: str = "top1"
     allow_float: tuple[str, ...] = ()
     convolutional: bool = True
+    needs_converter: bool = False
     least: float = 0.0
     training: TrainingRecord | None = None
 
@@ -54,7 +57,7 @@ class Subject:
 def run(
     benchmark: str,
     about: str,
-    measure: Callable[[Subject, Path], dict[str, Any]],
+    measure: Callable[[TrainedModel, Path], dict[str, Any]],
     summary: Callable[[Mapping[str, Mapping[str, Any]]], dict[str, Any]],
     usual: Sequence[str] = (),
 ) -> None:
@@ -64,7 +67,7 @@ def run(
     parser.add_argument("--models", help="comma-separated; the others stay as recorded")
     parser.add_argument("--work", type=Path, help="where trained models are kept, to use again")
     options = parser.parse_args()
-    makers = subjects(options.data.absolute())
+    makers = trained_models(options.data.absolute())
     names = options.models.split(",") if options.models else list(usual or makers)
     results = dict(recorded(benchmark).get("models", {}))
     with tempfile.TemporaryDirectory() as scratch:
@@ -79,32 +82,58 @@ def run(
     print(path.read_text(encoding="utf-8"))
 
 
-def subjects(data: Path) -> dict[str, Callable[[Path], Subject]]:
+def trained_models(data: Path) -> dict[str, Callable[[Path], TrainedModel]]:
     """How each model is trained, or found in `data`: called with the directory that keeps it."""
     cifar, flowers = data / "cifar10_jpeg_dev", data / "flowers128"
+    gesture_rows, mnist = data / "hand_gesture", data / "mnist" / "mnist.npz"
+    digits = data / "audio_fsdd" / "fsdd.npz"
+    module = trained.__name__
+
+    def trained_on(samples: Path, name: str, **more: Any) -> Callable[[Path], TrainedModel]:
+        return lambda directory: baseline(name, samples, directory, **more)
+
+    own_metric = {
+        name: {"metric": f"{module}.{name}:score"}
+        for name in ("mnist_detector", "mnist_autoencoder")
+    }
     return {
-        "point_history": lambda place: point_history(data / "hand_gesture", place),
-        "mnist_cnn": lambda place: baseline("mnist_cnn", data / "mnist" / "mnist.npz", place),
-        "spoken_digits": lambda place: baseline(
-            "spoken_digits", data / "audio_fsdd" / "fsdd.npz", place
+        "point_history": lambda directory: point_history(gesture_rows, directory),
+        **{
+            name: trained_on(samples, name, **own_metric.get(name, {}))
+            for name, samples in (
+                ("mnist_cnn", mnist),
+                ("spoken_digits", digits),
+                ("cifar_mobilenet", cifar),
+                ("cifar_mobilenet_quarter", cifar),
+                ("cifar_resnet8", cifar),
+                ("flowers_mobilenet", flowers),
+                ("cifar_mobilenetv2", cifar),
+                ("cifar_mobilenetv3", cifar),
+                ("cifar_resnetv2", cifar),
+                ("spoken_waveform", digits),
+                ("gesture_windows", gesture_rows),
+                ("polarity_cnn", data / "text_rt_polarity"),
+                ("mnist_detector", mnist),
+                ("mnist_autoencoder", mnist),
+            )
+        },
+        "spoken_transformer": trained_on(digits, "spoken_transformer", convolutional=False),
+        "spoken_lstm": trained_on(digits, "spoken_lstm", convolutional=False, needs_converter=True),
+        "gesture_gru": trained_on(
+            gesture_rows, "gesture_gru", convolutional=False, needs_converter=True
         ),
-        "cifar_mobilenet": lambda place: baseline("cifar_mobilenet", cifar, place),
-        "cifar_mobilenet_quarter": lambda place: baseline("cifar_mobilenet_quarter", cifar, place),
-        "cifar_resnet8": lambda place: baseline("cifar_resnet8", cifar, place),
-        "flowers_mobilenet": lambda place: baseline("flowers_mobilenet", flowers, place),
-        "bert_mlm": lambda place: baseline(
-            "bert_mlm",
+        "bert_mlm": trained_on(
             data / "wikitext2_valid_test",
-            place,
+            "bert_mlm",
             metric="masked_accuracy",
-            # Of Keras' layer normalisation.
+            # Of the layer normalization of Keras.
             allow_float=("NEG",),
             convolutional=False,
         ),
     }
 
 
-def point_history(data: Path, place: Path) -> Subject:
+def point_history(data: Path, place: Path) -> TrainedModel:
     """The trained model of the hand gesture repository; the first training rows calibrate."""
     task = gestures(data, "point_history", place, least=0.966)
     with np.load(task.train) as archive:
@@ -113,15 +142,17 @@ def point_history(data: Path, place: Path) -> Subject:
         place / "calibration.npz", {name: x[:CALIBRATION_SAMPLES] for name, x in inputs.items()}
     )
     model = Path(shutil.copy(task.model, place))
-    return Subject(task.name, model, calibration, task.test, least=task.least, convolutional=False)
+    return TrainedModel(
+        task.name, model, calibration, task.test, least=task.least, convolutional=False
+    )
 
 
-def baseline(name: str, data: Path, place: Path, **more: Any) -> Subject:
+def baseline(name: str, data: Path, place: Path, **more: Any) -> TrainedModel:
     """A model of edgeconv's or of `benchmarks.trained`; trained once, in a single process."""
     record = _trained(name, data, place / "trained")
     calibration, test = _samples(name, data, place)
     model = place / "trained" / name / "1"
-    return Subject(name, model, calibration, test, training=record, **more)
+    return TrainedModel(name, model, calibration, test, training=record, **more)
 
 
 def _trained(name: str, data: Path, place: Path) -> TrainingRecord:
@@ -150,8 +181,12 @@ def _samples(name: str, data: Path, place: Path) -> tuple[Path, Path]:
         order = np.random.default_rng(_CHOICE_SEED).permutation(len(found.y_train))
         chosen = order[:CALIBRATION_SAMPLES]
         stored(calibration, {key: x[chosen] for key, x in found.x_train.items()})
-        stored(test, {**found.x_test, "labels": found.y_test.astype(np.int64)})
+        stored(test, {**found.x_test, "labels": _labels(found.y_test)})
     return calibration, test
+
+
+def _labels(labels: Array) -> Array:
+    return labels.astype(np.int64) if labels.dtype.kind in "biu" else labels
 
 
 def _module(name: str) -> Any:

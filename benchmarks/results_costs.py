@@ -79,6 +79,34 @@ def latency(result: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def defaults_cost(result: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        "CPU seconds of `edgeconv convert`, which finds out if a file needs post-training "
+        "methods, over those of `--methods none`. Six recipes are `all`, eight those and the two "
+        "of 4 bits, which always need methods.\n"
+    )
+    rows, lines = [], []
+    for name, model in result["models"].items():
+        six, eight, one = (
+            model[f"{case}_beside_{plain}_none"]["cpu_s"]
+            for case, plain in (
+                ("six_default", "six"),
+                ("eight_default", "six"),
+                ("int8_default", "int8"),
+            )
+        )
+        plain_s = model["medians"]["six, none"]["cpu_s"]
+        rows.append((name, f"{plain_s:.1f} s", f"{six:.2f} ×", f"{eight:.2f} ×", f"{one:.2f} ×"))
+        lines += [
+            (f"{name}: eight by default ≤ 2 × six plain ones", f"{eight:.2f} ×", eight <= 2),
+            (f"{name}: int8 by default ≤ 2.5 × the plain one", f"{one:.2f} ×", one <= 2.5),
+        ]
+    yield from table(
+        ("", "six, `--methods none`", "six, default", "eight, default", "int8, default"), rows
+    )
+    yield from targets(lines)
+
+
 def evaluate(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{result['model']}, {result['samples']:,} images, {result['usable_cores']} cores."
     names = {

@@ -18,18 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.quality_models import run
 from edgeconv import convert, tune
+from edgeconv.data import parse_source
 from edgeconv.measure.model_files import find_model_files, float_inputs
+from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.tuning.evaluator import open_evaluators
 from edgeconv.tuning.recipes import uniform_recipes
 from edgeconv.tuning.samples import open_samples
+from edgeconv.tuning.trials import name_of
 from edgeconv.types import Execution, Measuring
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from benchmarks.quality_models import Subject
+    from benchmarks.quality_models import TrainedModel
     from edgeconv.tuning.evaluator import Evaluator
     from edgeconv.types import Loss, Tuning
 
@@ -45,24 +48,24 @@ def main() -> None:
     run("tune", __doc__.splitlines()[0], measure, summary, SIX)
 
 
-def measure(subject: Subject, scratch: Path) -> dict[str, Any]:
+def measure(model: TrainedModel, scratch: Path) -> dict[str, Any]:
     """One search, with nothing in the cache, and every uniform recipe beside it."""
     os.environ["EDGECONV_CACHE_DIR"] = str(scratch / "cache")
     load = [os.getloadavg()[0]]
     request = TuneRequest(
-        model=str(subject.model),
-        data=str(subject.test),
+        model=str(model.file),
+        data=parse_source(str(model.test)),
         max_drop=BUDGET,
         directory=str(scratch / "tuned"),
-        calibration=str(subject.calibration),
-        metric="" if subject.metric == "top1" else subject.metric,
+        calibration=parse_source(str(model.calibration)),
+        metric="" if model.metric == "top1" else model.metric,
     )
-    print(f"{subject.name}: tune", flush=True)
+    print(f"{model.name}: tune", flush=True)
     started_s = time.perf_counter()
     tuning = tune(request)
     wall_s = time.perf_counter() - started_s
     load.append(os.getloadavg()[0])
-    rows = uniform_rows(subject, request, scratch)
+    rows = uniform_rows(model, request, scratch)
     able = [row["bytes"] for row in rows.values() if row.get("within")]
     return {
         "load_average": [round(value, 1) for value in load],
@@ -94,11 +97,11 @@ def _tuned(tuning: Tuning) -> dict[str, Any]:
 
 
 def uniform_rows(
-    subject: Subject, request: TuneRequest, scratch: Path
+    model: TrainedModel, request: TuneRequest, scratch: Path
 ) -> dict[str, dict[str, Any]]:
     """Every uniform recipe, its size, and its drop on both halves."""
     place = scratch / "uniform"
-    convert(subject.model, place, ["float32"])
+    convert(model.file, place, ["float32"])
     (floating,) = find_model_files([place], None)
     inputs = float_inputs(floating.signature)
     measuring = Measuring(metrics=(request.metric,) if request.metric else ())
@@ -117,13 +120,15 @@ def uniform_rows(
                 place,
             )
         )
-        for recipe in uniform_recipes(request, samples.calibration.count):
-            print(f"{subject.name}: {recipe.name}", flush=True)
+        equalizes = has_pairs(floating.file.read_bytes())
+        for recipe in uniform_recipes(request, samples.calibration.count, equalizes=equalizes):
+            name = name_of(recipe)
+            print(f"{model.name}: {name}", flush=True)
             made = convert(floating.file, place, [recipe], calibration=request.calibration)
             if made.failures:
-                rows[recipe.name] = {"failed": made.failures[0].message}
+                rows[name] = {"failed": made.failures[0].message}
                 continue
-            rows[recipe.name] = _row(place / made.artifacts[0].file, evaluators)
+            rows[name] = _row(place / made.artifacts[0].file, evaluators)
     return rows
 
 

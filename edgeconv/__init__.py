@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.conversion.in_memory import qat
-    from edgeconv.gate.evidence import verify
     from edgeconv.source import load
-    from edgeconv.source.scanning import scan
     from edgeconv.types import (
         Built,
         Checked,
@@ -23,8 +21,10 @@ if TYPE_CHECKING:
         Diagnosis,
         Difference,
         Embedded,
+        Evidence,
         Inspection,
         Report,
+        Scan,
         TrainingRecord,
         Tuning,
     )
@@ -40,32 +40,15 @@ if TYPE_CHECKING:
     embed: Verb[Embedded]
     inspect: Verb[Inspection]
     report: Verb[tuple[Report, ...]]
+    scan: Verb[Scan]
     train: Verb[TrainingRecord | None]
     tune: Verb[Tuning]
+    verify: Verb[Evidence]
 
 __version__ = "0.1.0"
 _FUNCTIONS = {
     "load": "edgeconv.source",
     "qat": "edgeconv.conversion.in_memory",
-    "scan": "edgeconv.source.scanning",
-    "verify": "edgeconv.gate.evidence",
-}
-# Types of arguments that are not in `edgeconv.types`.
-_VALUES = {
-    "Trust": "edgeconv.gate.evidence",
-    "BenchRequest": "edgeconv.requests.bench",
-    "BuildRequest": "edgeconv.requests.check",
-    "CheckRequest": "edgeconv.requests.check",
-    "CompareRequest": "edgeconv.requests.looking",
-    "ConvertRequest": "edgeconv.requests.convert",
-    "DebugRequest": "edgeconv.requests.looking",
-    "DoctorRequest": "edgeconv.requests.looking",
-    "EmbedRequest": "edgeconv.requests.embed",
-    "InspectRequest": "edgeconv.requests.looking",
-    "ReportRequest": "edgeconv.requests.looking",
-    "ExecutionOverrides": "edgeconv.requests.shared",
-    "TrainRequest": "edgeconv.requests.train",
-    "TuneRequest": "edgeconv.requests.tune",
 }
 __all__ = [
     "bench",
@@ -89,17 +72,29 @@ __all__ = [
 
 def __dir__() -> list[str]:
     types = import_module("edgeconv.types")
-    return sorted({*globals(), *__all__, *_VALUES, *types.__all__})
+    return sorted({*globals(), *__all__, *_requests(), *types.__all__})
+
+
+def _requests() -> dict[str, str]:
+    """The modules of the types of arguments that are not in `edgeconv.types`."""
+    from edgeconv.requests.table import VERBS
+
+    pairs = (entry.request.split(":") for entry in VERBS.values())
+    return {name: module for module, name in pairs} | {
+        "ExecutionOverrides": "edgeconv.requests.shared"
+    }
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__ and name not in _FUNCTIONS:
+    if name in _FUNCTIONS:
+        return getattr(import_module(_FUNCTIONS[name]), name)
+    if name in __all__:
         from edgeconv.verbs import Verb
 
         return globals().setdefault(name, Verb(name))
-    for table in (_FUNCTIONS, _VALUES):
-        if name in table:
-            return getattr(import_module(table[name]), name)
-    if name[:1].isupper() and name in (types := import_module("edgeconv.types")).__all__:
-        return getattr(types, name)
+    if name[:1].isupper():
+        if name in (types := import_module("edgeconv.types")).__all__:
+            return getattr(types, name)
+        if module := _requests().get(name):
+            return getattr(import_module(module), name)
     raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")

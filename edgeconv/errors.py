@@ -20,12 +20,14 @@ class Cause(NamedTuple):
     `operators`: those that the converter refused, or custom ones that a runtime lacks. `loader`:
     the Keras that loaded the file, where the other Keras may read it too. `graph`: the SavedModel
     that could not be converted. `status`: the exit code of a process, negative for a signal.
+    `snr_db`: the signal-to-noise ratio of an output that is too far from its reference.
     """
 
     operators: tuple[str, ...] = ()
     loader: str = ""
     graph: str = ""
     status: int = 0
+    snr_db: float | None = None
 
 
 class EdgeconvError(Exception):
@@ -88,6 +90,10 @@ class UnsupportedOperators(InputRefused):
 
 class UnsupportedFloats(ConversionRefused):
     """The model computes in floats that the TFLite runtime does not have, as float16."""
+
+
+class SuspectCalibration(InputRefused):
+    """Calibration samples that cannot be what the model was trained on."""
 
 
 class OutputRefused(InputRefused):

@@ -6,7 +6,7 @@ import inspect
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from edgeconv.requests.request import called
+from edgeconv.requests.request import called, parsed
 from edgeconv.requests.table import VERBS, named
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Verb(Generic[Result]):
         """The verb's result. Raises an `EdgeconvError`."""
         kind = self._entry.kind
         is_request = len(fields) == 1 and not by_name and isinstance(fields[0], kind)
-        request: Any = fields[0] if is_request else called(kind, fields, by_name)
+        request: Any = parsed(fields[0]) if is_request else called(kind, fields, by_name)
         progress = {"on_progress": on_progress} if self._entry.tells else {}
         with sandboxed(getattr(request, "sandbox", None)):
             result: Result = named(self._entry.function)(request, **progress)

@@ -1,1 +1,1 @@
-"""Float models that `benchmarks.quality` trains besides those in `models/`; made for measuring."""
+"""Float models that `benchmarks.quality` trains in addition to those in `models/`."""

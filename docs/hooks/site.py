@@ -22,7 +22,7 @@ import edgeconv
 from edgeconv import types
 from edgeconv.cli import cli
 from edgeconv.requests.option import leaves_of
-from edgeconv.requests.table import VERBS, named
+from edgeconv.requests.table import TABLES, VERBS, named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,7 +140,7 @@ def _tables() -> str:
     """The tables of edgeconv.toml, from its JSON Schema."""
     schema = json.loads((ROOT / "docs/schemas/edgeconv.json").read_text(encoding="utf-8"))
     definitions = schema["definitions"]
-    names = [name for name in VERBS if definitions[name]["properties"]]
+    names = [name for name in TABLES if definitions[name]["properties"]]
     parts = [
         "# edgeconv.toml",
         "Every key of every table. [The configuration](../config.md) explains them.",

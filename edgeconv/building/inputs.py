@@ -9,11 +9,13 @@ import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.data.location import NO_FILES, Location, parse_location, roots_of
+from edgeconv.data.location import NO_FILES, located, roots_of
 from edgeconv.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from edgeconv.types import DataSource
 
 
 class Inputs(NamedTuple):
@@ -30,20 +32,19 @@ class Inputs(NamedTuple):
         return tuple(sorted({file for root in self.roots for file in _with_content(root)}))
 
 
-def inputs(paths: Iterable[Path], sources: Iterable[str]) -> Inputs:
+def inputs(paths: Iterable[Path], sources: Iterable[DataSource]) -> Inputs:
     """The paths, and those that the SOURCEs read. A wrong SOURCE is refused when it is read."""
-    located = [location for source in sources if (location := _location(source))]
-    roots = [*paths, *(root for location in located for root in roots_of(location))]
-    are_all = not any(location.kind in NO_FILES for location in located)
+    chosen = [_located(source) for source in sources]
+    roots = [*paths, *(root for source in chosen for root in roots_of(source))]
+    are_all = not any(source.kind in NO_FILES for source in chosen)
     return Inputs(roots=tuple(dict.fromkeys(map(Path.absolute, roots))), are_all=are_all)
 
 
-def _location(source: str) -> Location | None:
+def _located(source: DataSource) -> DataSource:
     try:
-        return parse_location(source)
+        return located(source)
     except (InputRefused, UsageError):
-        path = source.partition("?")[0]
-        return Location("", path, {}) if path else None
+        return source
 
 
 def _with_content(root: Path) -> Iterator[Path]:

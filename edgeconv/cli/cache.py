@@ -49,10 +49,17 @@ def show() -> None:
 @command.command("clear")
 @click.argument("names", nargs=-1, metavar="[PART]...")
 def clear(names: tuple[str, ...]) -> None:
-    """Remove everything, or only these parts of `cache show`."""
+    """Remove everything, or only these parts of `cache show`.
+
+    What is in the user's state directory stays: the key, which other caches are sealed with too,
+    and notes of which models were converted here, by which `bench` trusts their manifests.
+    """
     from edgeconv.store import leftovers
+    from edgeconv.store.seals import state_directory
 
     _echo(leftovers.clear(names), "nothing was stored")
+    if not names and state_directory().exists():
+        echo(f"kept: {state_directory()}, the key of the cache and notes of what was converted")
 
 
 def _echo(parts: Sequence[CachePart], none: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import nullcontext
+from functools import cached_property
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
@@ -23,7 +24,7 @@ from edgeconv.config.reach import Granted
 from edgeconv.config.tables import Table, model_of, options_of, read_config
 from edgeconv.errors import UsageError
 from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import TABLES, VERBS
 from edgeconv.requests.texts import SANDBOX_MODE, TEXT
 from edgeconv.store.user import allowed_by
 from edgeconv.verbs import Verb, sandboxed
@@ -85,15 +86,22 @@ class VerbCommand(click.Command):
         self._around = around
         self._epilog = epilog
         self._examples = examples
-        leaves = (*leaves_of(self._entry.kind), *leaves_of(self._entry.printing))
-        self._leaves = {leaf.key: leaf for leaf in leaves}
-        params = [*map(_parameter, leaves), *_further(name)]
         super().__init__(
-            name,
-            params=[*params, _help_all()] if examples else params,
-            help=function.__doc__,
-            context_settings={"help_option_names": ["-h", "--help"]},
+            name, help=function.__doc__, context_settings={"help_option_names": ["-h", "--help"]}
         )
+        # Ten commands are in one module: those of the one that is called are enough.
+        del self.params
+
+    @cached_property
+    def _leaves(self) -> dict[str, Leaf]:
+        leaves = (*leaves_of(self._entry.kind), *leaves_of(self._entry.printing))
+        return {leaf.key: leaf for leaf in leaves}
+
+    @cached_property
+    def params(self) -> list[click.Parameter]:  # type: ignore[override]
+        """The options, which are made of the request's fields when they are first needed."""
+        params = [*map(_parameter, self._leaves.values()), *_further(self.name or "")]
+        return [*params, _help_all()] if self._examples else params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Make the request, with the values of the configuration. Raises an `EdgeconvError`."""
@@ -151,8 +159,8 @@ class VerbCommand(click.Command):
             for key, leaf in self._leaves.items()
             if ctx.get_parameter_source(_parameter_name(leaf)) == ParameterSource.COMMANDLINE
         }
-        named = ctx.params["config_file"]
-        config = _config(named)
+        named = ctx.params.get("config_file")
+        config = _config(named) if self.name in TABLES else None
         # Unlike Path.resolve, it takes a link that leads to itself.
         paths = [Path(realpath(each)) for each in self._subjects(typed) if "\0" not in each]
         model = model_of(config, paths) if config else ""
@@ -332,6 +340,8 @@ def _config(typed: str | None) -> Config | None:
 
 def _further(name: str) -> Iterator[click.Option]:
     """The options about the configuration: what it may name, and its file."""
+    if name not in TABLES:
+        return
     kinds = [leaf.text for leaf in options_of(name).values()]
     if name in _RUN_OTHERS or any(kind.may_run_code for kind in kinds):
         yield click.Option(

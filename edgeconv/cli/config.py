@@ -11,7 +11,7 @@ from edgeconv.cli import COMMANDS
 from edgeconv.cli.printing import echo, echo_json, echo_text
 from edgeconv.config.resolved import Resolved
 from edgeconv.config.tables import read_config
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import TABLES
 
 if TYPE_CHECKING:
     from edgeconv.config import Config
@@ -31,7 +31,7 @@ def schema() -> None:
 
 
 @command.command("show")
-@click.argument("commands", nargs=-1, type=click.Choice(tuple(VERBS)))
+@click.argument("commands", nargs=-1, type=click.Choice(tuple(TABLES)))
 @click.option(
     "--config",
     "config_file",

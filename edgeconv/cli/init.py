@@ -15,7 +15,7 @@ from edgeconv.types.words import listed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.types import Signature, SourceModel
+    from edgeconv.types import DataSource, Signature, SourceModel
 
 
 @click.command("init")
@@ -54,6 +54,7 @@ def command(
     from edgeconv.store import publish_new
 
     _refuse_existing(target)
+    samples, calibrating = _source(data_source), _source(calibration)
     path = model or _only_model(Path())
     inspection = inspect_model(path)
     source = inspection.model
@@ -65,14 +66,14 @@ def command(
         signatures=signatures,
         source=_from(folder, path),
         checkpoint=_checkpoint(folder, path, source),
-        data=_source_from(folder, data_source),
-        samples=_samples(data_source, signatures),
-        calibration=_source_from(folder, calibration),
+        data=_source_from(folder, samples),
+        samples=_samples(samples, signatures),
+        calibration=_source_from(folder, calibrating),
     )
     publish_new(config_text(start).encode(), target)
     echo(f"configuration: {target}")
-    _print_refused(target, path, data_source, calibration)
-    echo(_NEXT if data_source else _NEXT_WITHOUT_DATA)
+    _print_refused(target, path, samples, calibrating)
+    echo(_NEXT if samples else _NEXT_WITHOUT_DATA)
 
 
 _WITH_SIGNATURES = ("saved_model", "tflite")
@@ -83,7 +84,7 @@ _NEXT = "next: review its budget, and run edgeconv check"
 _NEXT_WITHOUT_DATA = "next: add labeled samples, as data of [bench], and run edgeconv check"
 
 
-def _print_refused(target: Path, model: Path, *sources: str | None) -> None:
+def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> None:
     """Print what the new configuration may not name, and how to allow it."""
     from edgeconv.config.reach import NOTHING_GRANTED, refusal
     from edgeconv.requests.paths import Reach, source_reach
@@ -155,18 +156,21 @@ def _from(folder: Path, path: Path) -> str:
     return str(path) if path.is_absolute() else os.path.relpath(path, folder)
 
 
-def _source_from(folder: Path, source: str | None) -> str:
-    """A SOURCE as a file in `folder` writes it. Raises `UsageError` for another text."""
-    from edgeconv.data.location import parse_location
+def _source(text: str | None) -> DataSource | None:
+    """The SOURCE of a text. Raises `UsageError` or `InputRefused`, also without its data."""
+    from edgeconv.data.location import located, parse_source
+
+    return located(parse_source(text)) if text else None
+
+
+def _source_from(folder: Path, source: DataSource | None) -> str:
+    """A SOURCE as a file in `folder` writes it."""
     from edgeconv.requests.paths import source_within
 
-    if not source:
-        return ""
-    parse_location(source)
-    return source_within(source, Path(os.path.relpath(Path(), folder)))
+    return str(source_within(source, Path(os.path.relpath(Path(), folder)))) if source else ""
 
 
-def _samples(source: str | None, signatures: Sequence[Signature]) -> int:
+def _samples(source: DataSource | None, signatures: Sequence[Signature]) -> int:
     """The samples that a SOURCE has for the model; 0 where they need preprocessing or code."""
     from edgeconv import data
     from edgeconv.errors import EdgeconvError

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from msgspec.structs import replace
 
-import click
-
-from edgeconv.cli.command import sandbox_option
+from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import echo_error, echo_text
 from edgeconv.errors import InputRefused
 
 
-@click.command("scan")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "sarif"]),
-    default="text",
-    show_default=True,
-    help="The format of the output; sarif is for code scanning.",
-)
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
-@sandbox_option
-def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
-    """Show what the models at PATHS would touch outside themselves.
+@verb_command("scan")
+def command(call: CommandCall) -> int:
+    """Show what the model at each PATH would touch outside itself.
 
     A path is a SavedModel directory (or the directory of its versions), a .keras, .h5 or .hdf5
     file, or a .tflite file. Nothing in it is loaded or run. Exit code 0 if none is refused, 1 if
@@ -32,16 +19,15 @@ def command(paths: tuple[Path, ...], *, form: str, as_json: bool) -> int:
     model refuse what is refused here; see docs/security.md.
     """
     from edgeconv.reporting.scans import render_scan_json, render_scan_sarif, render_scan_text
-    from edgeconv.source.scanning import scan
 
     renders = {"text": render_scan_text, "json": render_scan_json, "sarif": render_scan_sarif}
     scans, errors = [], list[InputRefused]()
-    for path in paths:
+    for path in (call.request.path, *call.shown.further):
         try:
-            scans.append(scan(path))
+            scans.append(call.verb(replace(call.request, path=path)))
         except InputRefused as error:
             errors.append(error)
-    echo_text(renders["json" if as_json else form](scans))
+    echo_text(renders["json" if call.shown.as_json else call.shown.format](scans))
     for refused in errors[:-1]:
         echo_error(refused)
     if errors:

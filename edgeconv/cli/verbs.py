@@ -7,6 +7,7 @@ from typing import Any
 
 from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import echo, echo_failed, echo_json, echo_page, terminal
+from edgeconv.errors import SuspectCalibration
 
 
 def _printed(call: CommandCall, *, keep: bool = False, **options: Any) -> Any:
@@ -58,7 +59,11 @@ def convert(call: CommandCall) -> int:
     if not call.shown.as_json:
         for failure in conversion.failures:
             echo_failed(failure)
-    return 4 if conversion.failures else 0
+    if not conversion.failures:
+        return 0
+    # Where only the samples are at fault, no tool failed.
+    errors = {failure.error for failure in conversion.failures}
+    return SuspectCalibration.exit_code if errors == {SuspectCalibration.__name__} else 4
 
 
 @verb_command(

@@ -149,7 +149,8 @@ class Chosen:
         if out is None:
             return None
         is_own = self.config.key(verb, "out", model=model.name)[0] == "model"
-        return Path(out) if is_own or len(self.config.models) == 1 else Path(out, model.name)
+        is_alone = is_own or len(self.config.models) == 1
+        return Path(out.value) if is_alone else Path(out.value, model.name)
 
 
 def _config_path(named: str | None) -> Path | None:

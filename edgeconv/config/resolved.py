@@ -10,7 +10,7 @@ from edgeconv.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.config.tables import Table, options_of
 from edgeconv.reporting.units import plain
 from edgeconv.requests.paths import Reach
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import TABLES
 from edgeconv.store.toml_text import toml_header, toml_value
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _commands(config: Config) -> tuple[str, ...]:
     named = {*config.tables, *(name for model in config.models.values() for name in model.tables)}
     if config.models:
         named |= {*_OF_A_MODEL}
-    return tuple(name for name in VERBS if name in named)
+    return tuple(name for name in TABLES if name in named)
 
 
 def _values(config: Config, name: str, model: str) -> Shown:
@@ -78,7 +78,7 @@ def _values(config: Config, name: str, model: str) -> Shown:
     for key, leaf in options_of(name).items():
         default = leaf.raw_default
         if key in written:
-            value = leaf.joined(written[key])
+            value = leaf.text_of(written[key])
             origin = config.origin(*config.key(name, key, model=model))
             values[key] = ResolvedValue(value, origin, _why(refused.get(key)))
         elif default is not None and default not in ("", ()) and default != math.inf:

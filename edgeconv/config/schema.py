@@ -20,7 +20,7 @@ from edgeconv.config.limits import (
 )
 from edgeconv.config.tables import options_of
 from edgeconv.reporting.limits import LIMIT_WORDS
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import TABLES
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def config_schema(lines: Mapping[str, str]) -> bytes:
 
     `lines` describes the command of each table in a line.
     """
-    commands = {name: {"$ref": f"#/definitions/{name}"} for name in VERBS}
-    definitions = {name: _command(name, lines[name]) for name in VERBS}
+    commands = {name: {"$ref": f"#/definitions/{name}"} for name in TABLES}
+    definitions = {name: _command(name, lines[name]) for name in TABLES}
     schema = {
         "$schema": _DIALECT,
         "title": "edgeconv configuration",

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgeconv.config.reach import NotAllowed, refusal
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
-from edgeconv.requests.option import Leaf, Refused, leaves_of
+from edgeconv.requests.option import Leaf, Parsed, Refused, leaves_of
 from edgeconv.requests.request import Nothing, Request, request_of
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import TABLES
 from edgeconv.store.toml_text import shown
 from edgeconv.types.words import listed
 
@@ -36,15 +36,15 @@ class OptionNames(Mapping[str, tuple[str, ...]]):
         return tuple(options_of(verb))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(VERBS)
+        return iter(TABLES)
 
     def __len__(self) -> int:
-        return len(VERBS)
+        return len(TABLES)
 
 
 def options_of(verb: str) -> dict[str, Leaf]:
     """The options of a verb and of its command that a configuration may give, by their keys."""
-    entry = VERBS[verb]
+    entry = TABLES[verb]
     leaves = (*leaves_of(entry.kind), *leaves_of(entry.printing))
     return {
         leaf.key: leaf for leaf in leaves if not (leaf.option.is_argument or leaf.option.is_typed)
@@ -75,7 +75,7 @@ class Table:
         self._model = model
 
     def values(self, typed: Collection[str] = ()) -> dict[str, Any]:
-        """The values as they would be typed. Raises `UsageError`, with file and line.
+        """The values, those of texts `Parsed`. Raises `UsageError`, with file and line.
 
         What is not allowed is left out for the keys in `typed`, which come from the user.
         """
@@ -142,15 +142,15 @@ class Table:
             raise Refused(f"has a character that no text may have: {shown(raw)}")
         assert self._config is not None
         try:
-            text = leaf.text.within(raw, self._config.folder)
-            self._refuse(leaf.text.reaches(text))
+            value = leaf.text.within(leaf.text.parse(raw), self._config.folder)
+            self._refuse(leaf.text.reaches(value))
         except NotAllowed:
             raise
         except (UsageError, InputRefused) as error:
             raise Refused(f"is not understood: {error.message}", hint=error.hint) from error
         except OSError as error:
             raise Refused(f"is not understood: {error.strerror}") from error
-        return text
+        return Parsed(value)
 
     def _refuse(self, reaches: Iterable[Reach]) -> None:
         if self._granted is None or self._config is None:

@@ -13,6 +13,7 @@ from edgeconv.types import (
     PostTraining,
     QatRecord,
     Recipe,
+    SharedScale,
     Signature,
     TargetCheck,
     Verification,
@@ -26,7 +27,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a recipe gave, not yet verified.
 
     `ladder` are the attempts that failed before it; `qat` is the training it came from.
-    `float_operators` are those that a rule of the recipe leaves in float.
+    `float_operators` are those that a rule of the recipe leaves in float. `choosing_s` is what
+    trials of methods took, in seconds.
     """
 
     recipe: Recipe
@@ -34,9 +36,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     engine: Literal["litert", "tflite"]
     post_training: PostTraining | None = None
     float_operators: tuple[str, ...] = ()
+    shared_scales: tuple[SharedScale, ...] = ()
     qat: QatRecord | None = None
     notes: tuple[str, ...] = ()
     ladder: tuple[LadderStep, ...] = ()
+    choosing_s: float = 0.0
 
 
 class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):

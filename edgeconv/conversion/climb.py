@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from edgeconv.conversion.engines import closer_engine, may_gain
 from edgeconv.conversion.graph_checks import converted_share, is_mostly_float
 from edgeconv.conversion.ladder import (
     Rung,
@@ -30,7 +31,7 @@ from edgeconv.types import LadderStep
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.conversion.candidate import VerifiedCandidate
+    from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
     from edgeconv.conversion.run import Run
     from edgeconv.types import Recipe
 
@@ -118,19 +119,20 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     if last is not converted:
         _try_converter(last, recipes, climb)
     _replace_mostly_float(climb)
+    _take_closer_engines(climb)
     if has_target(run):
         _verify_on_targets(climb)
     _warn_of_sizes(climb)
     return {r: climb.good.get(r) or combined_error(climb.failures[r]) for r in recipes}
 
 
-def make_in_session(floating: SessionResult, recipe: Recipe) -> SessionResult:
-    """A recipe made in the session of a good float32 model, as `make_all` would make it alone.
+def verify_in_session(floating: SessionResult, candidate: Candidate) -> SessionResult:
+    """A candidate of the session of a good float32 model, verified as in `make_all`.
 
-    Only ai-edge-quantizer is tried. Raises the `EdgeconvError` that it ended in.
+    Raises the `EdgeconvError` that it ended in.
     """
-    session = floating.session
-    examined = session.make(recipe).with_ladder(floating.examined.candidate.ladder)
+    session, recipe = floating.session, candidate.recipe
+    examined = session.verified(candidate).with_ladder(floating.examined.candidate.ladder)
     float_bytes = session.prepared.float_model.stat().st_size
     climb = _Climb(good={recipe: SessionResult(session, examined)}, float_bytes=float_bytes)
     _warn_of_sizes(climb)
@@ -199,6 +201,14 @@ def _replace_mostly_float(climb: _Climb) -> None:
             attempt = f"{prepared.rung.text}, quantized with ai-edge-quantizer"
             steps = (*climb.steps(recipe), LadderStep(attempt=attempt, failed=left))
             climb.good[recipe] = SessionResult(good.session, other.with_ladder(steps))
+
+
+def _take_closer_engines(climb: _Climb) -> None:
+    """Replace files that are far from the float32 model, if TFLiteConverter's are closer."""
+    for recipe, good in tuple(climb.good.items()):
+        if may_gain(good.examined, good.session):
+            closer = closer_engine(good.session, good.examined)
+            climb.good[recipe] = SessionResult(good.session, closer)
 
 
 def _verify_on_targets(climb: _Climb) -> None:

@@ -43,7 +43,8 @@ def convert(
     lock = owned(plan.directory, on_wait=lambda: on_progress(waiting))
     with lock, _scratch() as scratch:
         cache = Cache(cache_directory() if execution.use_cache else None, on_progress)
-        return _convert_missing(Run(plan, cache, execution, scratch, on_progress))
+        with Run(plan, cache, execution, scratch, on_progress) as run:
+            return _convert_missing(run)
 
 
 def _convert_missing(run: Run) -> Conversion:
@@ -65,7 +66,8 @@ def _convert_missing(run: Run) -> Conversion:
     # Last and together, so that a run that ends early has changed nothing.
     publish(plan, finished.values())
     artifacts = published | {recipe: artifact.artifact for recipe, artifact in finished.items()}
-    return _conversion(plan, artifacts, published, failures)
+    choosing_s = sum(artifact.choosing_s for artifact in finished.values())
+    return _conversion(plan, artifacts, published, failures, choosing_s)
 
 
 def _make(
@@ -98,6 +100,7 @@ def _conversion(
     artifacts: dict[Recipe, Artifact],
     published: dict[Recipe, Artifact],
     failures: Sequence[Failure],
+    choosing_s: float = 0.0,
 ) -> Conversion:
     # Its manifests may name it from now on.
     note_converted(plan.model.path, plan.model.sha256)
@@ -106,6 +109,7 @@ def _conversion(
         artifacts=tuple(artifacts[recipe] for recipe in plan.recipes if recipe in artifacts),
         failures=tuple(failures),
         reused=tuple(recipe.name for recipe in plan.recipes if recipe in published),
+        choosing_s=round(choosing_s, 1),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.conversion.candidate import CandidateGraph
 from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.tflite import float_layers, largest_scales, summarize
+from edgeconv.tflite import clipped_biases, float_layers, largest_scales, summarize
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
             f"the quantizer wrote a malformed file: {error.message}"
         ) from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
+    refuse_clipped_biases(candidate, clipped_biases(content))
     by_key = {signature.key: signature for signature in summary.signatures}
     warnings: dict[str, None] = {}
     for key in keys:
@@ -157,6 +158,20 @@ def refuse_senseless_scales(recipe: Recipe, scales: Mapping[str, float]) -> None
                 f"{recipe.name}: tensor {name!r} has the scale {scale:g}, which makes no sense",
                 hint="look at the calibration samples: are they scaled as in training?",
             )
+
+
+def refuse_clipped_biases(candidate: Candidate, names: Sequence[str]) -> None:
+    """Raise `VerificationFailed` where there are biases at the limit of their integers."""
+    if not names:
+        return
+    hint = "keep the layers in float with --layer PATTERN=float32, or choose dynamic"
+    if candidate.engine == "tflite":
+        hint = "convert with --engine litert, or choose dynamic"
+    raise VerificationFailed(
+        f"{candidate.recipe.name}: biases do not fit their integers, and were cut off at the "
+        f"limit: {listed(names, _NAMED_LAYERS)}",
+        hint=hint,
+    )
 
 
 def _check_integer(recipe: Recipe, summary: GraphSummary, float_operators: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from edgeconv.errors import (
     EdgeconvError,
     InternalError,
     NotFinite,
+    SuspectCalibration,
     ToolFailed,
     UnsupportedOperators,
     UsageError,
@@ -45,7 +46,14 @@ _TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
 _FILLS_TABLE = "HASHTABLE_IMPORT"
 # What the user's limits stopped, or somebody killed, would end so again; and no other form of a
 # model makes its NaN finite.
-_FINAL = (UsageError, WorkerTimedOut, WorkerOutOfMemory, WorkerKilled, NotFinite)
+_FINAL = (
+    UsageError,
+    SuspectCalibration,
+    WorkerTimedOut,
+    WorkerOutOfMemory,
+    WorkerKilled,
+    NotFinite,
+)
 _OTHER_KERAS = {"hdf5": ("keras", "tf_keras"), "keras": ("tf_keras", "keras")}
 
 

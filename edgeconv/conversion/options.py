@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UsageError
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
     """Raise `UsageError` for options that do not go together."""
     _refuse_recipes(recipes)
-    integer = [recipe.name for recipe in recipes if recipe.calibrates]
+    integer = [recipe.name for recipe in recipes if recipe.needs_samples]
     if integer and not request.sources:
+        names = ",".join(recipe.name for recipe in recipes)
         raise UsageError(
             f"calibration samples are needed for {' and '.join(integer)}",
-            hint="--calibration samples.npz, with one array per input of the model"
-            + _without_methods(recipes),
+            hint=f"edgeconv convert {shlex.quote(request.model)} --to {names} --calibration "
+            "train.npz, with some hundred training samples, an array per input of the model; "
+            f"dynamic and float16 need none{_without_methods(recipes)}",
         )
     _refuse_training(recipes, request)
     for option, value in (
@@ -44,7 +47,7 @@ def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
 
 
 def _without_methods(recipes: Sequence[Recipe]) -> str:
-    only_for_methods = any(recipe.methods and not recipe.has_ranges for recipe in recipes)
+    only_for_methods = any(recipe.needs_samples and not recipe.has_ranges for recipe in recipes)
     return "; or --methods none" if only_for_methods else ""
 
 

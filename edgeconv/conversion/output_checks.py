@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import NotFinite, VerificationFailed
+from edgeconv.errors import Cause, NotFinite, VerificationFailed
+from edgeconv.reporting.units import counted
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.statistics.proportion import proportion_bounds
-from edgeconv.tflite import output_steps
+from edgeconv.tflite import inner_ranges, output_steps
 from edgeconv.types import ROUNDING
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _LEAST_SURE = 1 / 3
 _FEW_SAMPLES = 20
 # An error of a thousandth changes hardly any answer, even where only few samples show it.
 _CLOSE_DB = 60.0
+# An activation whose steps are this many times as large as those of a quarter has coarse ones.
+_WIDE = 16
 
 
 def compare(
@@ -53,9 +56,36 @@ def compare(
             continue
         steps = output_steps(candidate.file.read_bytes(), key)
         of_key = output_errors(expected[key], outputs, steps)
-        warnings += verify_errors(candidate.recipe, of_key)
+        try:
+            warnings += verify_errors(candidate.recipe, of_key)
+        except VerificationFailed as error:
+            wide = wide_activation(candidate)
+            if wide:
+                error.hint = f"choose int16x8: {wide}; or {error.hint}"
+            raise
         errors += of_key if len(actual) == 1 else [_renamed(key, error) for error in of_key]
+    agreements = [e.argmax_agreement for e in errors if e.argmax_agreement is not None]
+    if min(agreements, default=1.0) < _LEAST_AGREEMENT:
+        wide = wide_activation(candidate)
+        warnings += [f"int16x8 may keep what int8 does not: {wide}"] if wide else []
     return tuple(errors), tuple(warnings)
+
+
+def wide_activation(candidate: Candidate) -> str:
+    """What int8 cannot keep in a file: an activation of a far larger range than the others.
+
+    Such as the state of a recurrent layer, in which values add up. "" where there is none.
+    """
+    if candidate.recipe.name == "int16x8":
+        return ""
+    ranges = sorted(inner_ranges(candidate.file.read_bytes()), key=lambda inner: inner.step)
+    if not ranges or ranges[-1].step < _WIDE * ranges[len(ranges) // 4].step:
+        return ""
+    widest = ranges[-1]
+    return (
+        f"inside, {widest.name!r} spans {widest.low:.4g} to {widest.high:.4g}, which 8 bits keep "
+        f"in steps of {widest.step:.2g}"
+    )
 
 
 def _renamed(key: str, error: OutputError) -> OutputError:
@@ -94,7 +124,23 @@ def verify_errors(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, .
             raise _too_far(recipe, error)
         is_exact = error.rms_error <= ROUNDING * error.rms_reference
         warnings += _output_warnings(error, is_faint=is_faint and not is_exact)
+        if not is_faint and is_borderline(error, recipe.min_snr_db):
+            warnings.append(f"output {error.output!r} is borderline: {_uncertain(recipe, error)}")
     return tuple(warnings)
+
+
+def is_borderline(error: OutputError, least_db: float) -> bool:
+    """Whether other samples may well be on the other side of a limit."""
+    interval = error.snr_interval_db
+    return interval is not None and interval[0] < least_db <= interval[1]
+
+
+def _uncertain(recipe: Recipe, error: OutputError) -> str:
+    low, high = error.snr_interval_db or (error.snr_db, error.snr_db)
+    return (
+        f"SNR {error.snr_db:.1f} dB on {counted(error.samples, 'sample')}, 95 % interval {low:.1f} "
+        f"to {high:.1f} dB, and {recipe.min_snr_db:g} dB are required"
+    )
 
 
 def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
@@ -109,7 +155,11 @@ def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
             f": SNR {error.snr_db:.1f} dB, below the required {recipe.min_snr_db:g} dB "
             f"(root mean square {error.rms_reference:.3g}, error {error.rms_error:.3g})"
         )
-    return VerificationFailed(f"{recipe.name}: output {error.output!r}{what}", hint=hint)
+        if is_borderline(error, recipe.min_snr_db):
+            what += f"; this is borderline: {_uncertain(recipe, error)}"
+            hint = f"calibrate with more samples, of which more verify, or {hint}"
+    message = f"{recipe.name}: output {error.output!r}{what}"
+    return VerificationFailed(message, hint=hint, cause=Cause(snr_db=error.snr_db))
 
 
 def _output_warnings(error: OutputError, *, is_faint: bool) -> Iterator[str]:

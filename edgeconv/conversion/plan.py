@@ -24,7 +24,7 @@ from edgeconv.types import (
 )
 
 # Raised where the same sources come to give other files, or other names in them.
-REVISION = 2
+REVISION = 4
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,9 +60,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def data_key(self) -> str:
-        """The key of the samples that calibrate, and of those that are held back."""
+        """The key of the samples that calibrate, of those that are held back, and their check."""
         request = self.request
-        return hash_of(self.calibration_identity, request.samples, request.preprocess.by_input)
+        return hash_of(
+            self.calibration_identity,
+            request.samples,
+            request.preprocess.by_input,
+            request.allow_suspect_calibration,
+        )
 
     @property
     def calibration_range(self) -> CalibrationRange:
@@ -102,6 +107,6 @@ def make_plan(request: ConvertRequest) -> Plan:
         directory=target,
         recipes=recipes,
         request=request,
-        calibration_identity={key: identity(text) for key, text in request.sources.items()},
+        calibration_identity={key: identity(each) for key, each in request.sources.items()},
         training_identity=identity(request.training) if request.training else "",
     )

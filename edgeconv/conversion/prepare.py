@@ -15,7 +15,13 @@ from edgeconv.conversion.samples import Split, source_of
 from edgeconv.conversion.signatures import declared_signatures, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
 from edgeconv.errors import InputRefused, UnsupportedOperators
-from edgeconv.tflite import ensure_signature, summarize, update_format, vocabularies
+from edgeconv.tflite import (
+    ensure_signature,
+    summarize,
+    update_format,
+    vocabularies,
+    with_unique_names,
+)
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ _OLD_FORM = (
     "to date"
 )
 _NO_SIGNATURE = "the source has no signature; it was given serving_default"
+_EQUAL_NAMES = "tensors of the source have no name, or the same one; they were numbered"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +111,9 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     original = Path(run.plan.model.path).read_bytes()
     current = update_format(original)
     signed = ensure_signature(current)
+    named = with_unique_names(signed)
     file = run.scratch / "float.tflite"
-    file.write_bytes(signed)
+    file.write_bytes(named)
     signatures = _signatures(signed, [signature.key or SERVING_DEFAULT for signature in chosen])
     words = vocabularies(signed, where="the model")
     select_ops = _select_ops(run, signed)
@@ -119,6 +127,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
         notes=(
             *((_OLD_FORM,) if current != original else ()),
             *((_NO_SIGNATURE,) if signed != current else ()),
+            *((_EQUAL_NAMES,) if named != signed else ()),
             *dynamic_notes(signatures),
             *_select_notes(select_ops),
         ),

@@ -16,6 +16,7 @@ from edgeconv.store import (
     sha256_file,
     tool_versions,
 )
+from edgeconv.store.hashes import sha256_once
 from edgeconv.tflite import oldest_runtime
 from edgeconv.types import Artifact, LadderStep, Recipe
 
@@ -27,16 +28,21 @@ if TYPE_CHECKING:
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.run import Run
+    from edgeconv.conversion.session import Session
 
 _STAGE = "artifact"
 _MODEL, _MANIFEST = "model.tflite", "manifest.json"
 
 
 class FinishedArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact that passed, and the file that is to be published under its name."""
+    """An artifact that passed, and the file that is to be published under its name.
+
+    `choosing_s` is what trials of methods took, in seconds.
+    """
 
     artifact: Artifact
     file: Path
+    choosing_s: float = 0.0
 
 
 def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
@@ -51,7 +57,7 @@ def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
         return None
     if checksum == "changed" or artifact.key != plan.key(recipe):
         return None
-    if artifact.sha256 != sha256_file(target):
+    if artifact.sha256 != sha256_once(target):
         return None
     # The same bytes from a source that has moved: the manifest must say where it is now.
     return artifact if artifact.source_path == plan.model.path else None
@@ -59,8 +65,9 @@ def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
 
 def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
     """The artifact of the plan that a good candidate is."""
-    artifact = _manifest(plan, good.session.prepared, good.examined)
-    return FinishedArtifact(artifact=artifact, file=good.examined.candidate.file)
+    artifact = _manifest(plan, good.session, good.examined)
+    candidate = good.examined.candidate
+    return FinishedArtifact(artifact=artifact, file=candidate.file, choosing_s=candidate.choosing_s)
 
 
 def cache_artifact(run: Run, finished: FinishedArtifact) -> None:
@@ -105,16 +112,17 @@ def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
 def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
     """The same content may have stood elsewhere, under another name, when it was converted."""
     request = run.plan.request
+    sources = request.sources
     records = tuple(
         msgspec.structs.replace(
-            record, source=request.sources.get(record.signature, request.sources.get("", ""))
+            record, source=str(sources.get(record.signature) or sources.get("") or "")
         )
         for record in artifact.calibration
     )
     return msgspec.structs.replace(
         artifact,
         calibration=records,
-        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=request.training),
+        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=str(request.training)),
         name=run.plan.model.name,
         file=run.plan.target(recipe.name).name,
         source_path=run.plan.model.path,
@@ -136,12 +144,12 @@ def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
     publish_all(contents)
 
 
-def _manifest(plan: Plan, prepared: PreparedModel, examined: VerifiedCandidate) -> Artifact:
-    candidate, summary = examined.candidate, examined.summary
+def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Artifact:
+    candidate, summary, prepared = examined.candidate, examined.summary, session.prepared
     recipe = candidate.recipe
     splits = [part.split for part in prepared.parts]
     records = [
-        msgspec.structs.replace(split.record, range=plan.calibration_range)
+        msgspec.structs.replace(session.checked(split.record), range=plan.calibration_range)
         for split in splits
         if split.record
     ]
@@ -168,6 +176,7 @@ def _manifest(plan: Plan, prepared: PreparedModel, examined: VerifiedCandidate) 
         oldest_runtime=oldest_runtime(candidate.file.read_bytes(), recipe.name),
         target=examined.target,
         post_training=candidate.post_training,
+        shared_scales=candidate.shared_scales,
         qat=candidate.qat,
         ladder=_ladder(prepared, candidate),
         notes=(

@@ -114,6 +114,7 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _QatSamples:
     Both have every label in the same share.
     """
     request = run.plan.request
+    assert request.training is not None, "refuse_options sees to it"
     with data.opened_samples(
         request.training,
         signature.inputs,
@@ -251,7 +252,7 @@ def _job(
         opening=plan.model.opening,
         recipe=recipe,
         settings=_settings(recipe),
-        source=plan.request.training,
+        source=str(plan.request.training),
         train=str(samples.train),
         validation=str(samples.validation) if samples.validation else None,
         held_back=str(part.split.held_back),

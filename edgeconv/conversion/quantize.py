@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.errors import (
     EdgeconvError,
@@ -19,8 +21,8 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import Access
-from edgeconv.quantize.worker import QuantizeAnswer, QuantizeJob, quantize
-from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite
+from edgeconv.quantize.worker import NOT_TRIED, QuantizeAnswer, QuantizeJob, quantize
+from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,25 +66,54 @@ def start_quantizing(
             session.run.on_progress(CountedLine(line, number, len(recipes)))
             again = _start(session, recipe, dense_per_tensor) if lost else pending
             try:
-                candidates[recipe] = _candidate(session, again)
+                candidates[recipe] = _candidate_or_plain(session, again, dense_per_tensor)
             except _STOPPED as error:
                 return candidates | dict.fromkeys(recipes[number:], error)
             except (InputRefused, ToolFailed) as error:
                 candidates[recipe] = error
-                lost = lost or not again.call.is_finished
+            lost = lost or not again.call.is_finished
         return candidates
 
     return finish
 
 
-def _start(session: Session, recipe: Recipe, dense_per_tensor: bool) -> _PendingFile:
+def _start(
+    session: Session,
+    recipe: Recipe,
+    dense_per_tensor: bool = False,
+    *,
+    converted: Path | None = None,
+) -> _PendingFile:
+    """Start a recipe; its methods act on `converted` where TFLiteConverter made that."""
     child = session.child()
     directory = Path(tempfile.mkdtemp(prefix="made-", dir=child.directory))
     file = directory / f"{recipe.name}.tflite"
-    job = QuantizeJob(
-        graph=session.graph, recipe=recipe, file=str(file), dense_per_tensor=dense_per_tensor
-    )
+    graph = session.graph
+    if converted is not None:
+        # The child reads nothing else of what the session wrote.
+        own = shutil.copyfile(converted, directory / "converted.tflite")
+        graph = msgspec.structs.replace(graph, quantized=str(own))
+    job = QuantizeJob(graph=graph, recipe=recipe, file=str(file), dense_per_tensor=dense_per_tensor)
     return _PendingFile(recipe, file, child.start(quantize, job))
+
+
+def _candidate_or_plain(
+    session: Session, pending: _PendingFile, dense_per_tensor: bool
+) -> Candidate:
+    """The candidate; without methods where the child crashed, maybe of one that auto tried."""
+    recipe = pending.recipe
+    try:
+        return _candidate(session, pending)
+    except _STOPPED:
+        raise
+    except ToolFailed as error:
+        if pending.call.is_finished or recipe.methods != ("auto",):
+            raise
+        reason = error.headline
+    plain = msgspec.structs.replace(recipe, methods=())
+    candidate = _candidate(session, _start(session, plain, dense_per_tensor))
+    notes = (*candidate.notes, f"{NOT_TRIED}: {reason}")
+    return msgspec.structs.replace(candidate, recipe=recipe, notes=notes)
 
 
 def _candidate(session: Session, pending: _PendingFile) -> Candidate:
@@ -98,19 +129,25 @@ def _candidate(session: Session, pending: _PendingFile) -> Candidate:
         notes=attempt.notes,
         post_training=attempt.post_training,
         float_operators=attempt.float_operators,
+        shared_scales=attempt.shared_scales,
+        choosing_s=attempt.choosing_s,
     )
 
 
 def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
-    """TFLiteConverter's candidate for `recipe`. Raises an `EdgeconvError` where it has none."""
+    """TFLiteConverter's candidate for `recipe`, with the recipe's methods for layers.
+
+    Raises an `EdgeconvError` where it has none.
+    """
     run, prepared = session.run, session.prepared
-    if prepared.saved_model is None:
-        raise ToolFailed("TFLiteConverter does not take a .tflite")
+    refuse_recipe(recipe, is_tflite=prepared.saved_model is None)
+    model = Path(prepared.saved_model or prepared.float_model)
     run.on_progress(f"quantizing to {recipe.name} with TFLiteConverter")
     directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
     target = directory / f"{recipe.name}.tflite"
     job = EngineJob(
-        saved_model=prepared.saved_model,
+        model=str(model),
+        is_tflite=prepared.saved_model is None,
         parts=tuple(
             EnginePart(
                 signature=part.signature.key,
@@ -123,7 +160,19 @@ def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
         select_ops=run.plan.request.select_ops,
         target=str(target),
     )
-    access = Access(reads=(Path(prepared.saved_model), *prepared.calibration), writes=(directory,))
+    access = Access(reads=(model, *prepared.calibration), writes=(directory,))
     with run.start(quantize_with_tflite, job, "TFLiteConverter", access=access) as task:
         run.result(task)
-    return Candidate(recipe=recipe, file=target, engine="tflite")
+    if not recipe.methods:
+        return Candidate(recipe=recipe, file=target, engine="tflite")
+    try:
+        refined = _candidate(session, _start(session, recipe, converted=target))
+    except _STOPPED:
+        raise
+    except EdgeconvError as error:
+        if recipe.methods != ("auto",):
+            raise
+        # What auto tries never costs the file.
+        notes = (f"{NOT_TRIED}: {error.headline}",)
+        return Candidate(recipe=recipe, file=target, engine="tflite", notes=notes)
+    return msgspec.structs.replace(refined, engine="tflite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edgeconv import data, source
 from edgeconv.conversion.samples import inputs_key, split_samples
 from edgeconv.errors import EdgeconvError, InputRefused, InternalError
+from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.tasks import start_task
 from edgeconv.store import keep_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Self
 
     import msgspec
 
@@ -35,6 +38,7 @@ class Run:
     """One conversion at work: its plan, where files on the way go, and whom to tell.
 
     `read_samples` gives the samples of a signature, which are usually those that the plan names.
+    Leaving it as a context manager ends the children that stayed.
     """
 
     plan: Plan
@@ -44,6 +48,13 @@ class Run:
     on_progress: Callable[[str], None]
     read_samples: ReadSamples = split_samples
     _splits: dict[str, Split] = field(default_factory=dict, init=False)
+    _children: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, init=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._children.close()
 
     def start(
         self,
@@ -62,6 +73,20 @@ class Run:
             access=access,
             allowance=self.execution.allowance,
         )
+
+    def start_persistent(
+        self, label: str, *, access: Access, environment: Mapping[str, str]
+    ) -> PersistentChild:
+        """Start a child that stays until it is closed, at the latest with the run."""
+        child = PersistentChild(
+            label=label,
+            scratch=self.scratch,
+            access=access,
+            allowance=self.execution.allowance,
+            environment=environment,
+        )
+        self._children.callback(child.close)
+        return child
 
     def result(self, task: Task[Answer]) -> Answer:
         """A child's answer; its whole log is kept where it ended in an error, which names it."""
@@ -100,13 +125,13 @@ class Run:
         now = source.identify(model.path, model.opening, allow_code=True)
         if (now.sha256, now.opening) != (model.sha256, model.opening):
             raise _changed(model.path)
-        identities = {plan.request.sources[k]: v for k, v in plan.calibration_identity.items()}
+        identities = [(plan.request.sources[k], v) for k, v in plan.calibration_identity.items()]
         if plan.request.training:
-            identities[plan.request.training] = plan.training_identity
-        for text, identity in identities.items():
+            identities.append((plan.request.training, plan.training_identity))
+        for samples, identity in identities:
             # Code may give other samples each time, so its identity now proves nothing.
-            if not data.runs_code(text) and data.identity(text) != identity:
-                raise _changed(text)
+            if not data.runs_code(samples) and data.identity(samples) != identity:
+                raise _changed(str(samples))
 
 
 def _changed(what: str) -> InputRefused:

@@ -11,6 +11,7 @@ from edgeconv import data
 from edgeconv.errors import UsageError
 from edgeconv.store import hash_of
 from edgeconv.types import CalibrationRecord
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.run import Run
     from edgeconv.data import Samples
     from edgeconv.data.source import DataSet
-    from edgeconv.types import Signature
+    from edgeconv.types import DataSource, Signature
 
 _SYNTHETIC_SAMPLES = 4
 _SYNTHETIC_SEED = 20240
@@ -28,11 +29,13 @@ _SYNTHETIC_SEED = 20240
 class Split(msgspec.Struct, frozen=True, kw_only=True):
     """The stored samples: those to calibrate with (None: none were given), and the held-back.
 
-    `sha256` is the hash of the held-back ones, `batch` the leading dimension that the model takes.
+    `sha256` is the hash of the held-back ones, `held_back_count` their number, `batch` the leading
+    dimension that the model takes.
     """
 
     calibration: Path | None
     held_back: Path
+    held_back_count: int
     sha256: str
     record: CalibrationRecord | None
     batch: int
@@ -59,6 +62,7 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
         return Split(
             calibration=None,
             held_back=_store(run, made_up, signature, "held-back"),
+            held_back_count=made_up.count,
             sha256=data.sha256_samples(made_up),
             record=None,
             batch=batch,
@@ -82,6 +86,7 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
     return Split(
         calibration=_store(run, calibration, signature, "calibration"),
         held_back=_store(run, held_back, signature, "held-back"),
+        held_back_count=held_back.count,
         sha256=data.sha256_samples(held_back),
         record=CalibrationRecord(
             signature=signature.key,
@@ -89,6 +94,8 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
             samples=calibration.count,
             sha256=data.sha256_samples(calibration),
             range=run.plan.calibration_range,
+            inputs=data.input_ranges(calibration),
+            suspicions=data.set_suspicions(calibration),
         ),
         batch=batch,
         notes=(note,) if overlap else (),
@@ -105,19 +112,20 @@ def inputs_key(signature: Signature) -> str:
     return hash_of(signature.key, sorted(inputs))[:16]
 
 
-def source_of(plan: Plan, key: str) -> str | None:
+def source_of(plan: Plan, key: str) -> DataSource | None:
     """The SOURCE that the plan names for a signature; None where there is none."""
     sources = plan.request.sources
     return sources.get(key, sources.get(""))
 
 
 def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
-    integer = [recipe.name for recipe in plan.recipes if recipe.calibrates]
+    integer = [recipe.name for recipe in plan.recipes if recipe.needs_samples]
     if integer:
         raise UsageError(
             f"calibration samples for signature {signature.key!r} are needed for "
             f"{' and '.join(integer)}",
-            hint=f"--calibration {signature.key}=SOURCE",
+            hint=f"add --calibration {signature.key}=SOURCE: samples with the inputs "
+            f"{quoted(spec.name for spec in signature.inputs)}",
         )
 
 

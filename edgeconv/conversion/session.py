@@ -9,37 +9,50 @@ from __future__ import annotations
 
 import functools
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import msgspec
+
+from edgeconv.conversion.calibration_checks import check_calibration
+from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.target import verifying_runtime
 from edgeconv.conversion.verify import verify_candidates, verify_float
+from edgeconv.data import read_samples, write_samples
 from edgeconv.errors import EdgeconvError
-from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.workers import start_ahead
 from edgeconv.quantize.worker import ENVIRONMENT, GraphFile, QuantizePart
 from edgeconv.runtimes.local import start_run
+from edgeconv.tflite import multiplications
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import Self
 
-    import msgspec
     import numpy as np
     from numpy.typing import NDArray
 
+    from edgeconv.conversion.calibration_checks import CalibrationCheck
     from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import Reference
+    from edgeconv.processes.persistent import PersistentChild
     from edgeconv.processes.tasks import Answer
     from edgeconv.runtimes.local import RuntimePython, StoredRun
-    from edgeconv.types import Recipe
+    from edgeconv.types import CalibrationRecord, Recipe
 
     # By signature, then by output.
     Outputs = Mapping[str, dict[str, NDArray[np.generic]]]
+
+Outcome = TypeVar("Outcome")
+
+
+# A reference kernel does about 10^9 multiplications a second. 8 samples say little, but fewer less.
+_MOST_PRODUCTS = 3 * 10**9
+_FEWEST = 8
 
 
 class Answers(NamedTuple):
@@ -53,7 +66,7 @@ class Session:
     """A prepared model at work. Leaving it as a context manager ends its child.
 
     It can be used on after that, as after a crash of the child: the next call starts another,
-    which calibrates anew, and ends with the session itself.
+    which calibrates anew, and ends with the run.
     """
 
     def __init__(self, run: Run, prepared: PreparedModel) -> None:
@@ -68,17 +81,21 @@ class Session:
         if self._standing is not None:
             self._standing.close()
 
-    def make(self, recipe: Recipe) -> VerifiedCandidate:
-        """The verified file of a recipe, from the first engine.
+    def candidate(self, recipe: Recipe) -> Candidate:
+        """The file of a recipe from the first engine, which is not verified.
 
         Raises the `EdgeconvError` that it ended in.
         """
         if recipe.name == "float32":
+            return Candidate(recipe=recipe, file=self.prepared.float_model, engine="litert")
+        return _or_raise(start_quantizing(self, [recipe])()[recipe])
+
+    def verified(self, candidate: Candidate) -> VerifiedCandidate:
+        """The candidate, verified. Raises the `EdgeconvError` that it ended in."""
+        recipe = candidate.recipe
+        if recipe.name == "float32":
             return verify_float(self, recipe)
-        outcome = verify_candidates(self, start_quantizing(self, [recipe])())[recipe]
-        if isinstance(outcome, EdgeconvError):
-            raise outcome
-        return outcome
+        return _or_raise(verify_candidates(self, {recipe: candidate})[recipe])
 
     def child(self) -> PersistentChild:
         """The child that has the graph: it reads that and the samples, and writes to its own place.
@@ -86,11 +103,9 @@ class Session:
         A new one where there is none, or none any more.
         """
         if self._standing is None or not self._standing.is_at_work:
-            self._standing = PersistentChild(
-                label="ai-edge-quantizer",
-                scratch=self.run.scratch,
+            self._standing = self.run.start_persistent(
+                "ai-edge-quantizer",
                 access=Access(reads=(self.prepared.float_model, *self.prepared.calibration)),
-                allowance=self.run.execution.allowance,
                 environment=ENVIRONMENT,
             )
         self._standing.allow(self.run.execution.allowance)
@@ -131,13 +146,75 @@ class Session:
         """What the trained model answers in TensorFlow; None where the source is the graph."""
         return self.prepared.reference() if self.prepared.reference else None
 
-    def answers(self, file: Path, target: RuntimePython) -> Answers:
-        """What a file answers. Raises as `collect` does."""
-        return self.collect(start_ahead(self.starts(file, target)))
+    @cached_property
+    def calibration(self) -> dict[str, CalibrationCheck]:
+        """The check of the calibration samples, by signature; {} where none were given."""
+        return check_calibration(self)
 
-    def starts(self, file: Path, target: RuntimePython) -> list[Callable[[], StoredRun]]:
-        """What starts a file on the held-back samples, a process for each signature."""
-        return [functools.partial(self._start, part, file, target) for part in self.prepared.parts]
+    def checked(self, record: CalibrationRecord) -> CalibrationRecord:
+        """The record of calibration samples with what their check gave."""
+        check = self.calibration[record.signature]
+        return msgspec.structs.replace(record, distance=check.distance, suspicions=check.suspicions)
+
+    def answers(self, file: Path, target: RuntimePython, recipe: Recipe | None = None) -> Answers:
+        """What a file of a recipe answers. Raises as `collect` does."""
+        return self.collect(start_ahead(self.starts(file, target, recipe)))
+
+    def starts(
+        self, file: Path, target: RuntimePython, recipe: Recipe | None = None
+    ) -> list[Callable[[], StoredRun]]:
+        """What starts a file on the held-back samples, a process for each signature.
+
+        A recipe with slow kernels runs on some of them, see `some_outputs`.
+        """
+        return [
+            functools.partial(self._start, part, file, target, self._samples_of(part, recipe))
+            for part in self.prepared.parts
+        ]
+
+    def some_outputs(self, outputs: Outputs, recipe: Recipe) -> Outputs:
+        """Of outputs for all held-back samples, those for the samples that a recipe runs on."""
+        rows = {part.signature.key: self._rows(part, recipe) for part in self.prepared.parts}
+        return {
+            key: of_key
+            if rows[key] is None
+            else {name: array[rows[key]] for name, array in of_key.items()}
+            for key, of_key in outputs.items()
+        }
+
+    def _rows(self, part: Part, recipe: Recipe | None) -> NDArray[np.intp] | None:
+        """The held-back samples that a recipe runs on, in whole batches; None for all.
+
+        The runtime has only reference kernels for int16x8, which take far longer than all others
+        together: they get no more than `_MOST_PRODUCTS` multiplications.
+        """
+        if recipe is None or recipe.name != "int16x8":
+            return None
+        import numpy as np
+
+        batch = part.split.batch
+        batches = part.split.held_back_count // batch
+        affordable = _MOST_PRODUCTS // max(1, self.products * batch)
+        most = max(-(-_FEWEST // batch), affordable)
+        if batches <= most:
+            return None
+        chosen = np.linspace(0, batches - 1, most).astype(np.intp)
+        rows: NDArray[np.intp] = (chosen[:, None] * batch + np.arange(batch)).reshape(-1)
+        return rows
+
+    def _samples_of(self, part: Part, recipe: Recipe | None) -> Path:
+        rows = self._rows(part, recipe)
+        if rows is None:
+            return part.split.held_back
+        directory = part.split.held_back.with_name("held-back-some")
+        if not directory.exists():
+            write_samples(read_samples(part.split.held_back).take(rows), directory)
+        return directory
+
+    @cached_property
+    def products(self) -> int:
+        """How many multiplications one sample takes."""
+        return multiplications(self.prepared.float_model.read_bytes())
 
     def collect(self, running: Iterator[StoredRun]) -> Answers:
         """The answers of the next processes of `running`, one for each signature.
@@ -159,10 +236,10 @@ class Session:
             raise failed
         return Answers(outputs, runtime)
 
-    def _start(self, part: Part, file: Path, target: RuntimePython) -> StoredRun:
+    def _start(self, part: Part, file: Path, target: RuntimePython, samples: Path) -> StoredRun:
         return start_run(
             file,
-            part.split.held_back,
+            samples,
             scratch=self.run.scratch,
             signature=part.signature.key,
             batch=part.split.batch,
@@ -170,3 +247,9 @@ class Session:
             target=target,
             allowance=self.run.execution.allowance,
         )
+
+
+def _or_raise(outcome: Outcome | EdgeconvError) -> Outcome:
+    if isinstance(outcome, EdgeconvError):
+        raise outcome
+    return outcome

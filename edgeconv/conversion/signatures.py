@@ -70,7 +70,7 @@ def _chosen(model: SourceModel, request: ConvertRequest) -> tuple[Signature, ...
     return tuple(chosen.values())
 
 
-def _refuse_unknown_keys(calibration: Mapping[str, str], keys: Sequence[str]) -> None:
+def _refuse_unknown_keys(calibration: Mapping[str, object], keys: Sequence[str]) -> None:
     for key in calibration:
         if key and key not in keys:
             raise unknown_name("signature in --calibration", key, keys)
@@ -91,8 +91,8 @@ def _refuse_tflite_options(plan: Plan) -> None:
             f"{option}: a .tflite cannot be given other shapes without the model it came from",
             hint="convert the SavedModel or the Keras file",
         )
-    if any(recipe.engine == "tflite" for recipe in plan.recipes):
+    if any(recipe.engine == "tflite" and not recipe.full_integer for recipe in plan.recipes):
         raise UsageError(
-            "--engine tflite: TFLiteConverter does not take a .tflite",
+            "--engine tflite: TFLiteConverter makes only int8 and int16x8 of a .tflite",
             hint="remove --engine, or convert the SavedModel or the Keras file",
         )

@@ -17,7 +17,13 @@ from edgeconv.processes.sandbox import Access
 from edgeconv.source import code_directories, serving_path
 from edgeconv.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
-from edgeconv.tf.reference import ReferenceJob, ReferencePart, run_reference
+from edgeconv.tf.reference import (
+    CHECKED,
+    ReferenceJob,
+    ReferenceOutputs,
+    ReferencePart,
+    run_reference,
+)
 from edgeconv.types import LadderStep
 
 if TYPE_CHECKING:
@@ -56,20 +62,31 @@ class FloatGraph(NamedTuple):
 
 
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
-    """What the trained model answers to the held-back samples.
+    """What the trained model answers to the held-back samples, and to some calibration samples.
 
-    Output i of signature j is `directory`/j/i.npy; the names are by signature.
+    Output i of signature j is `directory`/j/i.npy, and that of the calibration samples
+    `directory`/j/CHECKED/i.npy; `answer` has the names, and the statistics of the layers.
     """
 
     directory: Path
-    outputs: dict[str, tuple[str, ...]]
+    answer: ReferenceOutputs
 
     def arrays(self, key: str) -> dict[str, Any]:
         """The outputs of the signature `key` by name."""
         from edgeconv.data.handover import mapped_arrays
 
-        directory = self.directory / str(list(self.outputs).index(key))
-        return dict(mapped_arrays(directory, self.outputs[key]))
+        return dict(mapped_arrays(self._directory(key), self.answer.outputs[key]))
+
+    def checked(self, key: str) -> dict[str, Any]:
+        """The outputs on calibration samples, by name; none where none were run."""
+        from edgeconv.data.handover import mapped_arrays
+
+        if key not in self.answer.statistics:
+            return {}
+        return dict(mapped_arrays(self._directory(key) / CHECKED, self.answer.outputs[key]))
+
+    def _directory(self, key: str) -> Path:
+        return self.directory / str(list(self.answer.outputs).index(key))
 
 
 def start_float_graph(
@@ -151,14 +168,22 @@ def start_reference(
 
     That raises `InputRefused` where the model does not run in TensorFlow.
     """
-    samples = [(part.signature.key, part.split.batch, part.split.sha256) for part in parts]
+    samples = [
+        (
+            part.signature.key,
+            part.split.batch,
+            part.split.sha256,
+            part.split.record and part.split.record.sha256,
+        )
+        for part in parts
+    ]
     key = hash_of(run.plan.float_key, rung, samples)
     entry = run.cache.find(_REFERENCE, key)
     if entry is not None:
         return lambda: _reference(entry)
     directory = Path(tempfile.mkdtemp(prefix="reference-", dir=run.scratch))
     for index in range(len(parts)):
-        (directory / _OUTPUTS / str(index)).mkdir(parents=True)
+        (directory / _OUTPUTS / str(index) / CHECKED).mkdir(parents=True)
     job = ReferenceJob(
         saved_model=trained,
         parts=tuple(
@@ -167,20 +192,20 @@ def start_reference(
                 samples=str(part.split.held_back),
                 batch=part.split.batch,
                 directory=str(directory / _OUTPUTS / str(index)),
+                calibration=str(part.split.calibration) if part.split.calibration else None,
+                is_open=all(spec.shape[:1] == (-1,) for spec in part.signature.inputs),
             )
             for index, part in enumerate(parts)
         ),
     )
-    access = Access(
-        reads=(Path(trained), *(Path(part.samples) for part in job.parts)), writes=(directory,)
-    )
+    stored = (path for part in job.parts for path in (part.samples, part.calibration) if path)
+    access = Access(reads=(Path(trained), *map(Path, stored)), writes=(directory,))
     task = children.enter_context(
         run.start(run_reference, job, "the trained model in TensorFlow", access=access)
     )
 
     def finish() -> Reference:
-        outputs = run.result(task).outputs
-        (directory / _INDEX).write_bytes(msgspec.json.encode(outputs))
+        (directory / _INDEX).write_bytes(msgspec.json.encode(run.result(task)))
         run.keep(_REFERENCE, key, {n: directory / n for n in (_OUTPUTS, _INDEX)})
         return _reference(directory)
 
@@ -188,5 +213,5 @@ def start_reference(
 
 
 def _reference(directory: Path) -> Reference:
-    names = msgspec.json.decode((directory / _INDEX).read_bytes(), type=dict[str, tuple[str, ...]])
-    return Reference(directory=directory / _OUTPUTS, outputs=names)
+    answer = msgspec.json.decode((directory / _INDEX).read_bytes(), type=ReferenceOutputs)
+    return Reference(directory=directory / _OUTPUTS, answer=answer)

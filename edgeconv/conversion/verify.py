@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.calibration_checks import calibration_warnings, refuse_suspect
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare
@@ -89,12 +90,13 @@ def verify_candidates(session: Session, candidates: Candidates) -> Outcomes:
             continue
         # What can be read from the file is verified before the file is run.
         try:
+            refuse_suspect(session, recipe)
             sound.append((candidate, verify_graph(candidate, session.prepared.keys)))
         except EdgeconvError as error:
             outcomes[recipe] = error
     # The runtime has only reference kernels for int16x8; the slowest goes first.
     sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
-    starts = [start for c, _ in sound for start in session.starts(c.file, session.where)]
+    starts = [start for c, _ in sound for start in session.starts(c.file, session.where, c.recipe)]
     running = start_ahead(starts)
     for number, (candidate, graph) in enumerate(sound):
         name = candidate.recipe.name
@@ -106,7 +108,7 @@ def verify_candidates(session: Session, candidates: Candidates) -> Outcomes:
                 candidate,
                 graph,
                 answers,
-                session.expected.outputs,
+                session.some_outputs(session.expected.outputs, candidate.recipe),
                 reference="float32 .tflite",
             )
         except EdgeconvError as error:
@@ -147,6 +149,10 @@ def verify_outputs(
             synthetic=session.prepared.synthetic,
             runtime=answers.runtime,
             outputs=errors,
-            warnings=(*graph.warnings, *warnings),
+            warnings=(
+                *graph.warnings,
+                *warnings,
+                *calibration_warnings(session, candidate.recipe),
+            ),
         ),
     )

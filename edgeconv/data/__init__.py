@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.data.handover import read_samples, write_samples
-    from edgeconv.data.location import identity, runs_code
+    from edgeconv.data.location import identity, parse_source, runs_code
+    from edgeconv.data.plausibility import input_ranges, set_suspicions
     from edgeconv.data.preprocessing import parse_preprocessing
     from edgeconv.data.reader import opened_samples
     from edgeconv.data.samples import (
@@ -51,11 +52,14 @@ __all__ = [
     "check_whole_batches",
     "chosen_indices",
     "identity",
+    "input_ranges",
     "opened_samples",
     "parse_preprocessing",
+    "parse_source",
     "read_samples",
     "runs_code",
     "seeded_choice",
+    "set_suspicions",
     "sha256_samples",
     "split_calibration",
     "synthetic_samples",
@@ -64,7 +68,8 @@ __all__ = [
 
 _MODULES = {
     "handover": ("read_samples", "write_samples"),
-    "location": ("identity", "runs_code"),
+    "location": ("identity", "parse_source", "runs_code"),
+    "plausibility": ("input_ranges", "set_suspicions"),
     "preprocessing": ("describe", "parse_preprocessing"),
     "reader": ("opened_samples",),
     "samples": ("Samples", "SamplesHash", "batch_size", "check_whole_batches", "sha256_samples"),

@@ -8,9 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from edgeconv.data.checks import check_input, check_labels, input_dtype
-from edgeconv.data.location import kind_module, parse_location
+from edgeconv.data.location import kind_module, located
 from edgeconv.data.source import LocalDataSet
 from edgeconv.data.strings import STRING
 from edgeconv.errors import InputRefused, UsageError, unknown_name
@@ -22,16 +23,15 @@ if TYPE_CHECKING:
 
     from edgeconv.data.arrays import Arrays
     from edgeconv.data.kinds.function import Returned
-    from edgeconv.data.samples import Samples
     from edgeconv.data.source import Column
-    from edgeconv.types import Preprocessing, TensorSpec
+    from edgeconv.types import DataSource, Preprocessing, TensorSpec
 
 # The option of tables that says which columns to take.
 _FEATURES = "features"
 
 
 def open_samples(
-    source: str,
+    source: DataSource,
     inputs: tuple[TensorSpec, ...],
     *,
     preprocessing: Mapping[str, Preprocessing] | None = None,
@@ -55,19 +55,19 @@ def open_samples(
     for name in steps:
         if name and name not in names:
             raise unknown_name("model input in the preprocessing", name, names)
-    parsed = parse_location(source)
-    module = kind_module(source, parsed.kind, allow_code=allow_code)
-    own, renames = _sorted_options(parsed.options, module, inputs)
+    source = located(source)
+    module = kind_module(source, allow_code=allow_code)
+    own, renames = _sorted_options(source.options, module, inputs)
     read = module.read if returned is None else partial(module.read, answer=returned)
     has_features = _FEATURES in module.OPTIONS and _FEATURES not in own
-    arrays, renames = _read(partial(read, parsed.location, own), renames, names, has_features)
+    arrays, renames = _read(partial(read, source.location, own), renames, names, has_features)
     _check_rate(source, arrays.rate_hz, steps)
     columns = _by_input(source, arrays, renames, inputs)
     for spec in inputs:
         column = columns[spec.name]
         as_stored = not (steps or arrays.is_text)
         if isinstance(column, np.ndarray) and (as_stored or not column.ndim):
-            check_input(source, column, spec)  # All of it, whichever samples are taken.
+            check_input(str(source), column, spec)  # All of it, whichever samples are taken.
     count = _same_count(source, columns)
     if not count:
         raise InputRefused(f"{source} has no samples", hint="give at least one")
@@ -78,8 +78,10 @@ def open_samples(
                 arrays.no_classes,
                 hint="labels are whole numbers from 0, or names; is this the column of the labels?",
             )
-        labels = check_labels(source, labels, count, only_classes=only_classes)
-    return LocalDataSet(source, inputs, columns, labels, arrays.is_text, steps, arrays.class_names)
+        labels = check_labels(str(source), labels, count, only_classes=only_classes)
+    return LocalDataSet(
+        str(source), inputs, columns, labels, arrays.is_text, steps, arrays.class_names
+    )
 
 
 def _read(
@@ -96,22 +98,9 @@ def _read(
     return read(frozenset(renames.values()) if renames else None), renames
 
 
-def load_samples(
-    source: str,
-    inputs: tuple[TensorSpec, ...],
-    *,
-    preprocessing: Mapping[str, Preprocessing] | None = None,
-    allow_code: bool = False,
-) -> Samples:
-    """All samples of a SOURCE, (n, *sample_shape) in the dtype of each input; see `open_samples`.
-
-    `labels` are int64 (n,), or None.
-    """
-    opened = open_samples(source, inputs, preprocessing=preprocessing, allow_code=allow_code)
-    return opened.take(np.arange(opened.count))
-
-
-def _check_rate(source: str, rate_hz: int | None, steps: Mapping[str, Preprocessing]) -> None:
+def _check_rate(
+    source: DataSource, rate_hz: int | None, steps: Mapping[str, Preprocessing]
+) -> None:
     for each in steps.values():
         if rate_hz and each.mel_bins is not None and each.sample_rate_hz != rate_hz:
             raise InputRefused(
@@ -136,7 +125,7 @@ def _sorted_options(
 
 
 def _by_input(
-    source: str, arrays: Arrays, renames: dict[str, str], inputs: tuple[TensorSpec, ...]
+    source: DataSource, arrays: Arrays, renames: dict[str, str], inputs: tuple[TensorSpec, ...]
 ) -> dict[str, Column]:
     """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
@@ -154,7 +143,7 @@ def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
 
 
 def _arrays_of_inputs(
-    source: str, arrays: tuple[str, ...], renames: dict[str, str], names: list[str]
+    source: DataSource, arrays: tuple[str, ...], renames: dict[str, str], names: list[str]
 ) -> dict[str, str]:
     """The name of the array for each input."""
     if "" in arrays:
@@ -162,7 +151,7 @@ def _arrays_of_inputs(
             raise InputRefused(
                 f"{source} holds one array, the model takes {len(names)}: {listed(names)}",
                 hint="name the columns of each: for a table "
-                f"'{source.partition('?')[0]}?{'&'.join(f'{n}=COLUMNS' for n in names)}'; or give "
+                f"'{replace(source, options=dict.fromkeys(names, 'COLUMNS'))}'; or give "
                 "an .npz file with an array for each",
             )
         return {names[0]: ""}
@@ -174,16 +163,17 @@ def _arrays_of_inputs(
     return {name: array_of[name] for name in names}
 
 
-def _mismatch(source: str, missing: list[str], extra: list[str], names: list[str]) -> InputRefused:
+def _mismatch(
+    source: DataSource, missing: list[str], extra: list[str], names: list[str]
+) -> InputRefused:
     parts = [f"the model's input {name!r} has no array" for name in missing]
     parts += [f"the array {name!r} is not an input" for name in extra]
-    location, _, options = source.partition("?")
     # What was renamed already was renamed wrongly; the kind's own options stay.
-    kept = [part for part in options.split("&") if part and part.partition("=")[0] not in names]
-    pairs = [*kept, *(f"{name}={_likely_array(name, missing, extra)}" for name in names)]
+    kept = {name: value for name, value in source.options.items() if name not in names}
+    likely = {name: _likely_array(name, missing, extra) for name in names}
     return InputRefused(
         f"{source}: {'; '.join(parts)} (the model takes {quoted(names)})",
-        hint=f"say which array each input gets: '{location}?{'&'.join(pairs)}'",
+        hint=f"say which array each input gets: '{replace(source, options=kept | likely)}'",
     )
 
 
@@ -196,7 +186,7 @@ def _likely_array(name: str, missing: list[str], extra: list[str]) -> str:
     return close[0] if close else "ARRAY"
 
 
-def _same_count(source: str, columns: dict[str, Column]) -> int:
+def _same_count(source: DataSource, columns: dict[str, Column]) -> int:
     counts = {name: len(column) for name, column in columns.items()}
     if len(set(counts.values())) != 1:
         each = ", ".join(f"{name!r} {count}" for name, count in counts.items())

@@ -12,16 +12,17 @@ import contextlib
 import glob
 import os
 import re
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from edgeconv.data.kinds.folders import kind_of
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
 from edgeconv.store.hashes import hash_of
-from edgeconv.types import Allowance
+from edgeconv.types import Allowance, DataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,30 +46,34 @@ NO_FILES = frozenset({"function", "sklearn"})
 _TFRECORD = re.compile(r"\.tfrecords?(?:$|[-.*?\[])", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Location:
-    """A SOURCE in its parts; `options` are in their order."""
-
-    kind: str
-    location: str
-    options: dict[str, str]
-
-
-def parse_location(source: str) -> Location:
-    """Parse a SOURCE. Raises `UsageError`, or `InputRefused` for a location that is not a file."""
-    before, mark, after = source.partition("?")
-    options = _options(source, after) if mark else {}
-    if "\0" in source:
-        raise UsageError(f"{source!r} has a NUL in it, which no path has", hint="check the path")
-    kind, location = _kind_and_place(before)
+def parse_source(text: str) -> DataSource:
+    """The SOURCE that a text names; the data need not be there. Raises `UsageError`."""
+    before, mark, after = text.partition("?")
+    options = _options(text, after) if mark else {}
+    if "\0" in text:
+        raise UsageError(f"{text!r} has a NUL in it, which no path has", hint="check the path")
+    kind, location = _kind_and_location(before)
     if not location:
-        raise UsageError(f"{source!r} does not name data", hint="write KIND:PLACE or a path")
-    return Location(kind, location, options)
+        raise UsageError(f"{text!r} does not name data", hint="write KIND:PLACE or a path")
+    return DataSource(kind=kind, location=location, options=options, names_kind=location != before)
 
 
-def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
-    """The module of a kind. Raises `UsageError` for one that may not run its code."""
-    module = sample_source(kind)
+def located(source: DataSource) -> DataSource:
+    """The SOURCE with its kind; where it names none, what the directory holds decides it.
+
+    Raises `UsageError` where there is no directory, `InputRefused` for one of no known kind.
+    """
+    if source.kind:
+        return source
+    path = source.location
+    if not Path(path).is_dir():
+        raise UsageError(f"cannot tell what kind of data {path!r} is", hint=_kinds_hint(path))
+    return replace(source, kind=_kind_of_directory(Path(path)))
+
+
+def kind_module(source: DataSource, *, allow_code: bool) -> ModuleType:
+    """The module of a SOURCE's kind. Raises `UsageError` for one that may not run its code."""
+    module = sample_source(source.kind)
     if getattr(module, "RUNS_CODE", False) and not allow_code:
         raise UsageError(
             f"{source} runs code, and it was not given on the command line",
@@ -77,51 +82,47 @@ def kind_module(source: str, kind: str, *, allow_code: bool) -> ModuleType:
     return module
 
 
-def runs_code(source: str) -> bool:
-    """Whether reading a SOURCE runs code that it names; it need not be there.
-
-    Raises `UsageError` for a kind that is none.
-    """
-    before = source.partition("?")[0]
-    # A plain path names none.
-    if ":" not in before:
-        return False
-    return getattr(sample_source(parse_location(before).kind), "RUNS_CODE", False)
+def runs_code(source: DataSource) -> bool:
+    """Whether reading a SOURCE runs code that it names; it need not be there."""
+    # No kind of a directory does.
+    return bool(source.kind) and getattr(sample_source(source.kind), "RUNS_CODE", False)
 
 
-def identity(source: str, *, allow_code: bool = False, allowance: Allowance = Allowance()) -> str:
-    """The hash of what `load_samples(source, …)` would read, without numpy.
+def identity(
+    source: DataSource, *, allow_code: bool = False, allowance: Allowance = Allowance()
+) -> str:
+    """The hash of what `open_samples(source, …)` would read, without numpy.
 
     Equal content and options give an equal hash, wherever the file is. A kind that runs code
     runs it for this too, within `allowance`. Raises `UsageError` or `InputRefused`.
     """
-    parsed = parse_location(source)
-    module = kind_module(source, parsed.kind, allow_code=allow_code)
-    own = {name: value for name, value in parsed.options.items() if name in module.OPTIONS}
+    source = located(source)
+    module = kind_module(source, allow_code=allow_code)
+    own = {name: value for name, value in source.options.items() if name in module.OPTIONS}
     runs = {"allowance": allowance} if getattr(module, "RUNS_CODE", False) else {}
-    content: str = module.identity(parsed.location, own, **runs)
-    return hash_of(parsed.kind, content, parsed.options)
+    content: str = module.identity(source.location, own, **runs)
+    return hash_of(source.kind, content, source.options)
 
 
-def roots_of(parsed: Location) -> tuple[Path, ...]:
+def roots_of(source: DataSource) -> tuple[Path, ...]:
     """The files, globs and directories that a SOURCE reads, whether they are there or not."""
-    if parsed.kind in NO_FILES:
+    if source.kind in NO_FILES:
         return ()
-    option = parsed.options.get(PATH_OPTIONS.get(parsed.kind, ""), "")
-    if parsed.kind == "tfds":
+    option = source.options.get(PATH_OPTIONS.get(source.kind, ""), "")
+    if source.kind == "tfds":
         from edgeconv.data.tfds_layout import find
 
         try:
             # Not the directory of all sets, which `dir` is.
-            return (find(parsed.location, option).directory,)
+            return (find(source.location, option).directory,)
         except (InputRefused, UsageError):
-            return (Path(parsed.location),)
-    return (Path(parsed.location), *([Path(option)] if option else []))
+            return (Path(source.location),)
+    return (Path(source.location), *([Path(option)] if option else []))
 
 
-def readable_of(parsed: Location) -> tuple[Path, ...]:
+def readable_of(source: DataSource) -> tuple[Path, ...]:
     """All that must be readable for a SOURCE, links within directories followed."""
-    roots = [_fixed(root) for root in roots_of(parsed)]
+    roots = [_fixed(root) for root in roots_of(source)]
     return tuple(dict.fromkeys([*roots, *(link for root in roots for link in _links(root))]))
 
 
@@ -144,7 +145,7 @@ def _links(root: Path) -> Iterator[Path]:
                     yield from (Path(each.path).resolve() for each in inside if each.is_symlink())
 
 
-def _kind_and_place(text: str) -> tuple[str, str]:
+def _kind_and_location(text: str) -> tuple[str, str]:
     match = _KIND.fullmatch(text)
     if match and match[1] in SAMPLE_SOURCES:
         return match[1], match[2]
@@ -167,14 +168,13 @@ def _is_function(text: str) -> bool:
 
 
 def _kind_of_path(path: str) -> str:
+    """The kind of a file by its name, "" where that does not tell it."""
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending in _ENDINGS:
         return _ENDINGS[ending]
     if _TFRECORD.search(Path(path).name):
         return "tfrecord"
-    if path and Path(path).is_dir():
-        return _kind_of_directory(Path(path))
-    raise UsageError(f"cannot tell what kind of data {path!r} is", hint=_kinds_hint(path))
+    return ""
 
 
 def _kind_of_directory(path: Path) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from edgeconv.data import reading
 from edgeconv.data.handover import mapped, mapped_samples
-from edgeconv.data.location import kind_module, parse_location, readable_of
+from edgeconv.data.location import kind_module, located, readable_of
 from edgeconv.data.samples import Samples
 from edgeconv.data.tfds_layout import data_directory
 from edgeconv.errors import InputRefused, WorkerCrashed, WorkerKilled
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from edgeconv.data.samples import Array, SamplesHash
     from edgeconv.data.source import DataSet, Indices
     from edgeconv.processes.persistent import PendingCall
-    from edgeconv.types import Preprocessing, TensorSpec
+    from edgeconv.types import DataSource, Preprocessing, TensorSpec
 
 Answer = TypeVar("Answer")
 
@@ -44,7 +44,7 @@ _MOST_SAMPLES = 1 << 31
 
 @contextlib.contextmanager
 def opened_samples(
-    source: str,
+    source: DataSource,
     inputs: tuple[TensorSpec, ...],
     *,
     preprocessing: Mapping[str, Preprocessing] | None = None,
@@ -59,16 +59,16 @@ def opened_samples(
     `allowance`. Also raises `WorkerTimedOut`, `WorkerOutOfMemory`, and `InputRefused` where
     reading crashes the child.
     """
-    parsed = parse_location(source)
-    module = kind_module(source, parsed.kind, allow_code=allow_code)
+    source = located(source)
+    module = kind_module(source, allow_code=allow_code)
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         returned = None
         if hasattr(module, "returned"):
-            returned = stack.enter_context(module.returned(parsed.location, allowance))
-        paths = (Path(returned.directory),) if returned else readable_of(parsed)
+            returned = stack.enter_context(module.returned(source.location, allowance))
+        paths = (Path(returned.directory),) if returned else readable_of(source)
         access = Access(reads=tuple(path.absolute() for path in paths))
-        reader = Reader(source, scratch, access, allowance)
+        reader = Reader(str(source), scratch, access, allowance)
         stack.callback(reader.child.close)
         job = reading.OpenJob(
             directory=str(Path.cwd()),
@@ -93,7 +93,7 @@ def _opened(reader: Reader, job: reading.OpenJob) -> ChildDataSet:
         labels = mapped(file, opened.count) if file.exists() else None
     return ChildDataSet(
         reader=reader,
-        text=job.source,
+        text=str(job.source),
         inputs=job.inputs,
         labels=labels,
         is_text=opened.is_text,

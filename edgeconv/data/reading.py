@@ -22,7 +22,7 @@ from edgeconv.data.memory import limit_to
 from edgeconv.data.samples import SamplesHash
 from edgeconv.errors import InputRefused
 from edgeconv.processes.tasks import task_directory
-from edgeconv.types import Preprocessing, TensorSpec
+from edgeconv.types import DataSource, Preprocessing, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ class OpenJob(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     directory: str
-    source: str
+    source: DataSource
     inputs: tuple[TensorSpec, ...]
     preprocessing: dict[str, Preprocessing]
     only_classes: bool

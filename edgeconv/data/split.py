@@ -14,15 +14,18 @@ if TYPE_CHECKING:
     from edgeconv.data.source import DataSet
 
 _SEED = 20240607
+# Verification needs samples as well as calibration: 14 of 100, and 64 of 448 or more.
+_HELD_BACK_SHARE = 7
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 
 
 def split_calibration(
-    samples: Samples | DataSet, count: int | None, *, held_back: int = 8, batch: int = 1
+    samples: Samples | DataSet, count: int | None, *, held_back: int = 64, batch: int = 1
 ) -> tuple[Samples, Samples]:
     """`count` calibration samples, and up to `held_back` others for verification.
 
-    With a count of None a tenth, from one to `held_back`, is held back, and all others calibrate.
+    With a count of None a seventh, from one to `held_back`, is held back, and all others
+    calibrate.
     The choice is by a fixed seed, in equal shares of every label, in the order of the source. Both
     parts are whole batches. Where `count` leaves none, the last calibration samples are used for
     both.
@@ -61,7 +64,7 @@ def chosen_indices(samples: Samples | DataSet, count: int) -> Indices:
 
 
 def _held_back_of(total: int, most: int, batch: int) -> int:
-    return min(_whole(min(most, max(1, total // 10)), batch), total)
+    return min(_whole(min(most, max(1, total // _HELD_BACK_SHARE)), batch), total)
 
 
 def _whole(count: int, batch: int) -> int:

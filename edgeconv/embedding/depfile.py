@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import located, parse_source
 from edgeconv.embedding.plan import RECORD
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.reporting.last_check import verdict_file
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.embedding.plan import EmbedPlan
+    from edgeconv.types import DataSource
 
 # Kinds of data that have no path.
 _NO_FILES = frozenset({"function", "sklearn", "tfds"})
@@ -30,12 +31,13 @@ def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
     """
     artifact = request.published.artifact
     is_ours = was_converted(artifact.source_path, artifact.source_sha256)
-    sources = [request.data, *(record.source for record in artifact.calibration if is_ours)]
+    sources = [request.data] if request.data else []
+    sources += [parse_source(record.source) for record in artifact.calibration if is_ours]
     model = request.published.model
     roots = [model, request.published.manifest, verdict_file(model)]
     roots += [Path(artifact.source_path)] if is_ours else []
     roots += [request.labels_file] if request.labels_file else []
-    roots += [path for source in sources if source and (path := _data_path(source))]
+    roots += [path for source in sources if (path := _data_path(source))]
     return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
 
 
@@ -52,13 +54,13 @@ def make_rule(target: str, files: Iterable[Path]) -> bytes:
     return (rule + "".join(f"\n{name}:\n" for name in names)).encode()
 
 
-def _data_path(source: str) -> Path | None:
+def _data_path(source: DataSource) -> Path | None:
     """The path of the data of a SOURCE, None without one."""
     try:
-        location = parse_location(source)
+        kind = located(source).kind
     except (InputRefused, UsageError):
         return None  # It was deleted since the conversion.
-    return None if location.kind in _NO_FILES else Path(location.location)
+    return None if kind in _NO_FILES else Path(source.location)
 
 
 def _files(root: Path) -> list[Path]:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.data import batch_size, opened_samples, synthetic_samples
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import located
 from edgeconv.data.split import seeded_choice
 from edgeconv.embedding.accessors import LIMITS
 from edgeconv.embedding.interface import Golden, Tolerance, Vector
 from edgeconv.errors import InputRefused
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import quantized, raw
 from edgeconv.store import scratch_directory
 from edgeconv.tflite.summary import output_steps
+from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from edgeconv.embedding.plan import EmbedPlan
     from edgeconv.embedding.published import Published
     from edgeconv.runtimes.interface import Runtime
-    from edgeconv.types import Allowance, Signature, TensorSpec
+    from edgeconv.types import Allowance, DataSource, Signature, TensorSpec
 
     Array = NDArray[np.generic]
 
@@ -128,7 +129,9 @@ def golden_samples(
         return seeded_choice(opened, count), opened.class_names
 
 
-def golden(run: GoldenRun, signature: Signature, published: Published, data: str) -> Golden:
+def golden(
+    run: GoldenRun, signature: Signature, published: Published, data: DataSource | None
+) -> Golden:
     """The vectors of a run, and how much the outputs of other runtimes may differ."""
     room = 1 if data else _ROOM_IF_SYNTHETIC
     steps = output_steps(published.model.read_bytes(), signature.key)
@@ -138,7 +141,7 @@ def golden(run: GoldenRun, signature: Signature, published: Published, data: str
             _tolerance(spec, run.outputs[spec.name], steps.get(spec.name, 0.0), published, room)
             for spec in signature.outputs
         ),
-        source=parse_location(data).kind if data else "synthetic",
+        source=located(data).kind if data else "synthetic",
     )
 
 

@@ -17,7 +17,7 @@ from edgeconv.plugins import embed_target
 from edgeconv.reporting.last_check import require_passed
 from edgeconv.source import refuse_unusable
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
-from edgeconv.types import Embedded, Signature
+from edgeconv.types import DataSource, Embedded, Signature
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     symbol: str
     signature: Signature
     options: dict[str, str] = {}
-    data: str = ""
+    data: DataSource | None = None
     data_identity: str = ""
     labels: tuple[str, ...] = ()
     labels_file: Path | None = None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.conversion.convert import convert
-from edgeconv.data import runs_code
+from edgeconv.data import parse_source, runs_code
 from edgeconv.embedding.micro import arena
 from edgeconv.embedding.published import find_published
 from edgeconv.embedding.savings import has_open_batch, integer_io, options_that_save
@@ -85,7 +85,8 @@ def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path
 def _refuse_foreign(published: Published) -> None:
     """Raise `InputRefused` for another's manifest, which names files to load and code to run."""
     artifact = published.artifact
-    codes = [record.source for record in artifact.calibration if runs_code(record.source)]
+    sources = [parse_source(record.source) for record in artifact.calibration]
+    codes = [source for source in sources if runs_code(source)]
     if codes or not was_converted(artifact.source_path, artifact.source_sha256):
         why = f"it names code, {codes[0]}" if codes else "it was not written on this machine"
         raise InputRefused(
@@ -141,12 +142,14 @@ def _conversion(published: Published) -> ConvertRequest:
         output_type=last,
         allow_float=recipe.allow_float,
         min_snr_db=None if least == MIN_SNR_DB[recipe.name] else least,
-        methods=recipe.methods or None,
+        methods=recipe.methods or ("none",),
         layers=recipe.layers,
         calibration={
-            record.signature if several else "": record.source for record in artifact.calibration
+            record.signature if several else "": parse_source(record.source)
+            for record in artifact.calibration
         },
         signature=tuple(signature.key for signature in artifact.signatures) if several else (),
+        allow_suspect_calibration=any(record.suspicions for record in artifact.calibration),
         preprocess=Steps(by_input=artifact.preprocessing),
         batch=1 if fixes else None,
         target_runtime=parse_target_runtime(artifact.target.runtime)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.embedding.escaping import FILTERS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _PER_LINE = 16
 
 
 def render(template: str, **values: Any) -> bytes:
     """The template of edgeconv/embedding/templates with these values, in ASCII."""
+    return _environment().get_template(template).render(**values).encode("ascii")
+
+
+@cache
+def _environment() -> Environment:
+    """It keeps the templates that it has compiled, which takes longer than to render them."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -23,7 +33,7 @@ def render(template: str, **values: Any) -> bytes:
     )
     environment.filters.update(FILTERS)
     environment.filters.update(byte_rows=byte_rows, float_literal=float_literal)
-    return environment.get_template(template).render(**values).encode("ascii")
+    return environment
 
 
 def byte_rows(data: bytes) -> str:

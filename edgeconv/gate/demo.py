@@ -17,7 +17,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.train import TrainRequest
 from edgeconv.store import publish_bytes, writable_directory
 from edgeconv.training.baseline import train
-from edgeconv.types import RECIPE_NAMES, Conversion, Measuring, Report, Training
+from edgeconv.types import RECIPE_NAMES, Conversion, DataSource, Measuring, Report, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +96,7 @@ def demonstrate(
     )
 
 
-def _store_data(directory: Path) -> tuple[str, str]:
+def _store_data(directory: Path) -> tuple[DataSource, DataSource]:
     """The training and the test set as .npz, for running the steps by hand."""
     import io
 
@@ -114,5 +114,5 @@ def _store_data(directory: Path) -> tuple[str, str]:
         np.savez_compressed(buffer, labels=labels, **inputs)
         target = directory / f"{name}.npz"
         publish_bytes(buffer.getvalue(), target)
-        sources.append(str(target))
+        sources.append(DataSource(kind="npz", location=str(target)))
     return sources[0], sources[1]

@@ -109,8 +109,8 @@ def _convert(start: Start) -> Iterator[str]:
     if start.signature and all(tensor.dtype in _FLOATS for tensor in start.signature.inputs):
         yield "# Integer inputs and outputs of the full-integer recipes:"
         yield '# io = ["int8"]'
-    yield "# Post-training methods that keep the accuracy; see docs/methods.md:"
-    yield '# methods = "auto"'
+    yield "# Without post-training methods, which are tried where they are needed; docs/methods.md:"
+    yield '# methods = "none"'
     yield "# The runtime of your app, where the files are verified too:"
     yield '# target-runtime = "tflite-runtime==2.14.0"'
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from edgeconv import data, source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.store import hash_of, refuse_pointer, sha256_file
+from edgeconv.types import TOP1, MetricChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,8 +62,8 @@ class ModelJob:
         if self.converting is not None and not baseline and self.converting.opening.custom_objects:
             custom = self.converting.opening.custom_objects
             opening = replace(opening, custom_objects=custom)
-        first = request.measuring.metrics or ("top1",)
-        further = tuple(name for name in scope.metrics if name not in first)
+        first = request.measuring.metrics or (TOP1,)
+        further = tuple(each for each in map(MetricChoice, scope.metrics) if each not in first)
         metrics = (*first, *further) if further else request.measuring.metrics
         return replace(
             request,
@@ -95,17 +96,14 @@ def job_inputs(job: ModelJob, execution: Execution) -> dict[str, str]:
     }
     models = {"source": job.source, "checkpoint": job.checkpoint, "baseline": bench.baseline}
     inputs |= {name: source.identify(path).sha256 for name, path in models.items() if path}
-    sources = {
-        "training data": convert.training if convert else "",
-        "test data": bench.data or "",
-    }
+    sources = {"training data": convert and convert.training, "test data": bench.data}
     calibrating = convert.calibration if convert else {}
-    for number, (_, text) in enumerate(sorted(calibrating.items())):
-        sources["calibration data" + (f" {number + 1}" if number else "")] = text
+    for number, key in enumerate(sorted(calibrating)):
+        sources["calibration data" + (f" {number + 1}" if number else "")] = calibrating[key]
     inputs |= {
-        name: data.identity(text, allow_code=execution.allow_code, allowance=execution.allowance)
-        for name, text in sources.items()
-        if text
+        name: data.identity(each, allow_code=execution.allow_code, allowance=execution.allowance)
+        for name, each in sources.items()
+        if each
     }
     if job.slices:
         with _reading(job):

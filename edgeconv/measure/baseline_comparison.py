@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.data import input_ranges
 from edgeconv.measure.metrics.accuracy import commonest_share, flips
 from edgeconv.statistics.comparison import latency_ratio_interval
 from edgeconv.statistics.paired import drop_of
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.measure.bench_run import EvaluationSet
-    from edgeconv.types import Artifact, Measurement, TrainingRecord
+    from edgeconv.types import Artifact, InputRange, Measurement, TrainingRecord
 
 # Below this many times what guessing the commonest class gives, a model is next to useless.
 _NEAR_CHANCE = 1.5
 # A test set is rarely this much harder than another of the same kind.
 _FAR_BELOW = 0.1
+# Sets of one kind are seldom this many times as wide as one another, or this many deviations apart.
+_SCALES_APART = 4.0
 # What Keras calls the share of samples whose best class is the label.
 _TOP1 = ("accuracy", "sparse_categorical_accuracy", "categorical_accuracy")
 
@@ -102,7 +105,14 @@ def measurement_warnings(
     return (
         *accuracy_warnings(baseline, samples.labels, training),
         *training_data_warnings(artifacts, samples.text),
+        *range_warnings(artifacts, () if samples.is_made_up else _float_ranges(samples)),
     )
+
+
+def _float_ranges(samples: EvaluationSet) -> tuple[InputRange, ...]:
+    """Those of inputs that are not quantized yet, over the first samples."""
+    arrays = samples.first.arrays
+    return tuple(r for r in input_ranges(samples.first) if arrays[r.name].dtype.kind == "f")
 
 
 def accuracy_warnings(
@@ -144,3 +154,31 @@ def training_data_warnings(artifacts: Sequence[Artifact], source: str) -> tuple[
 def _stated(training: TrainingRecord) -> float | None:
     """The top-1 accuracy on the test samples in a record."""
     return next((training.test_metrics[n] for n in _TOP1 if n in training.test_metrics), None)
+
+
+def range_warnings(
+    artifacts: Sequence[Artifact], measured: Sequence[InputRange]
+) -> tuple[str, ...]:
+    """Warnings of artifacts that were calibrated in another scale than `measured`.
+
+    The ranges are those of the inputs of what they are measured on.
+    """
+    by_name = {each.name: each for each in measured}
+    pairs = {
+        (calibrated.text, by_name[calibrated.name].text): artifact.recipe.name
+        for artifact in artifacts
+        for record in artifact.calibration
+        for calibrated in record.inputs
+        if calibrated.name in by_name and _is_other_scale(calibrated, by_name[calibrated.name])
+    }
+    return tuple(
+        f"{recipe} was calibrated on samples in another scale than those here: {calibrated}; here "
+        f"{here}: one of both has the wrong preprocessing"
+        for (calibrated, here), recipe in pairs.items()
+    )
+
+
+def _is_other_scale(calibrated: InputRange, measured: InputRange) -> bool:
+    low, high = sorted((calibrated.deviation, measured.deviation))
+    apart = abs(calibrated.mean - measured.mean)
+    return high > _SCALES_APART * low or apart > _SCALES_APART * high

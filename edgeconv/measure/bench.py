@@ -30,7 +30,7 @@ from edgeconv.measure.timing import time_batched, time_in_rounds
 from edgeconv.measure.trained import measure_trained
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import read_noun, scratch_directory, writable_directory
-from edgeconv.types import DataIdentity, Report, TrainingRecord
+from edgeconv.types import TOP1, DataIdentity, Report, TrainingRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.types import (
         Conditions,
+        DataSource,
         Measuring,
         Preprocessing,
         Signature,
@@ -154,11 +155,11 @@ def _identity(samples: EvaluationSet, steps: Mapping[str, Preprocessing]) -> Dat
     )
 
 
-def _scorer(run: BenchRun, source: str | None, signature: Signature) -> Scorer:
+def _scorer(run: BenchRun, source: DataSource | None, signature: Signature) -> Scorer:
     """The metrics to compute. Raises `InputRefused` without labels for them, `UsageError`."""
     has_labels = run.samples.labels is not None
-    names = run.measuring.metrics or (("top1",) if has_labels else ())
-    metrics = metrics_of(names, allow_code=run.execution.allow_code)
+    choices = run.measuring.metrics or ((TOP1,) if has_labels else ())
+    metrics = metrics_of(choices, allow_code=run.execution.allow_code)
     for name, metric in metrics.items():
         if wants_labels(metric) and not has_labels:
             raise InputRefused(

@@ -53,6 +53,11 @@ class EvaluationSet:
         return len(self.indices)
 
     @property
+    def is_made_up(self) -> bool:
+        """Whether the samples are synthetic."""
+        return isinstance(self._source, data.Samples)
+
+    @property
     def class_names(self) -> tuple[str, ...]:
         """The names of the labels 0, 1, …, where they are known."""
         return () if isinstance(self._source, data.Samples) else self._source.class_names

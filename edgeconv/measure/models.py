@@ -12,8 +12,9 @@ import msgspec
 from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.trained import NAME
-from edgeconv.runtimes.choice import choice_text, open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, RuntimeChoice
+from edgeconv.runtimes.choice import open_runtime
+from edgeconv.runtimes.interface import Model
+from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -159,19 +160,19 @@ def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[Opened
 
     Raises `UsageError` for what cannot be measured together, and as the runtimes do.
     """
-    choices = [parse_choice(text) for text in run.measuring.runtimes]
+    choices = run.measuring.runtimes
     serving = [choice for choice in choices if choice.name == _SERVING]
     running = [c for c in choices if c.name != _SERVING and c != _TRAINED]
     if len(serving) > 1 or (serving and trained is None):
         raise UsageError(
-            f"{choice_text(serving[-1])} is to be the baseline, and "
+            f"{serving[-1]} is to be the baseline, and "
             + ("another is as well" if len(serving) > 1 else "no trained model is known"),
             hint="name one server, and the model that it serves with --baseline",
         )
     with contextlib.ExitStack() as stack:
         settings = run.settings()
         opened = {
-            choice_text(choice): stack.enter_context(open_runtime(choice, settings))
+            str(choice): stack.enter_context(open_runtime(choice, settings))
             for choice in running or [_DEFAULT]
         }
         _check_one_machine(opened)

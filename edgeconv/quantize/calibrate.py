@@ -20,15 +20,16 @@ from edgeconv.quantize.quantize import engine_errors
 from edgeconv.quantize.ranges.clipping import clip_ranges
 from edgeconv.quantize.ranges.histograms import histograms
 from edgeconv.quantize.ranges.softmax import cut_at_floors, softmax_floors
-from edgeconv.tflite import activation_bounds, float_layers, with_input_shapes
+from edgeconv.tflite import activation_bounds, float_layers, sum_units, with_input_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from edgeconv.quantize.ranges.histograms import Histogram
     from edgeconv.quantize.ranges.softmax import Floor
+    from edgeconv.quantize.refine.refining import Method, RefinedModel
     from edgeconv.tflite import FloatLayer
     from edgeconv.types import CalibrationRange
 
@@ -43,24 +44,36 @@ class Feed:
     `arrays` are by input name, [samples, ...] each, in the dtypes of the inputs.
     """
 
-    def __init__(self, arrays: dict[str, NDArray[np.generic]], batch: int) -> None:
+    def __init__(
+        self,
+        arrays: dict[str, NDArray[np.generic]],
+        batch: int,
+        numbers: Sequence[int] | None = None,
+    ) -> None:
+        """`numbers` are those of the batches to take, in this order; None takes all."""
         self._arrays = arrays
         self._batch = batch
-        self._count = len(next(iter(arrays.values()))) // batch
+        count = len(next(iter(arrays.values()))) // batch
+        self._numbers = range(count) if numbers is None else numbers
 
     @property
     def samples(self) -> int:
         """How many samples there are, in whole batches."""
-        return self._count * self._batch
+        return len(self) * self._batch
+
+    @property
+    def batch(self) -> int:
+        """How many samples a batch has."""
+        return self._batch
+
+    def take(self, numbers: Iterable[int]) -> Feed:
+        """The batches at these positions, in this order."""
+        return Feed(self._arrays, self._batch, [self._numbers[number] for number in numbers])
 
     def split(self, held_back: int) -> tuple[Feed, Feed]:
         """All but the last `held_back` samples, and those, in whole batches, at least one each."""
-        batches = min(max(1, held_back // self._batch), self._count - 1)
-        end = (self._count - batches) * self._batch
-        return (
-            Feed({name: array[:end] for name, array in self._arrays.items()}, self._batch),
-            Feed({name: array[end:] for name, array in self._arrays.items()}, self._batch),
-        )
+        end = len(self) - min(max(1, held_back // self._batch), len(self) - 1)
+        return self.take(range(end)), self.take(range(end, len(self)))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -68,12 +81,12 @@ class Feed:
         return {name: (self._batch, *array.shape[1:]) for name, array in self._arrays.items()}
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._numbers)
 
     def __iter__(self) -> Iterator[dict[str, NDArray[np.generic]]]:
         from edgeconv.data.strings import as_tensorflow_takes
 
-        for index in range(self._count):
+        for index in self._numbers:
             part = slice(index * self._batch, (index + 1) * self._batch)
             batch = as_tensorflow_takes({name: a[part] for name, a in self._arrays.items()})
             yield {name: np.ascontiguousarray(value) for name, value in batch.items()}
@@ -132,7 +145,7 @@ def widen_ranges(
     overflows, as for a layer of an untrained network that hardly ever fires. `bounds` (of
     `edgeconv.tflite.activation_bounds`) has the bound by tensor name.
     """
-    levels = 2 ** (bits - 1) - 1 if bits == 16 else 2**bits - 1
+    levels = _levels(bits)
     wide, names = dict(ranges), []
     for name, bound in bounds.items():
         # Twice the least, so that rounding of the scale to float32 cannot undo it.
@@ -144,6 +157,25 @@ def widen_ranges(
     return wide, names
 
 
+def _levels(bits: int) -> int:
+    return (1 << 15) - 1 if bits == 16 else (1 << bits) - 1
+
+
+def _sum_bounds(model: bytes, ranges: dict[str, Any], *, bits: int) -> dict[str, float]:
+    """What the output of each weighted layer has to express, by name, see `widen_ranges`.
+
+    XNNPACK refuses a model in which a unit of the integer sum is 256 steps of the output or more,
+    as for a layer that never fires. With these bounds it is at most 128.
+    """
+    scales = {
+        name: float(max(0.0, np.max(limits["max"])) - min(0.0, np.min(limits["min"])))
+        / _levels(bits)
+        for name, limits in ranges.items()
+        if np.size(limits["max"]) == 1
+    }
+    return {name: unit * 2.0**23 for name, unit in sum_units(model, scales).items()}
+
+
 class FittedRanges(NamedTuple):
     """The ranges as a recipe needs them, and notes on what was changed."""
 
@@ -151,35 +183,62 @@ class FittedRanges(NamedTuple):
     notes: tuple[str, ...]
 
 
+class Fold(NamedTuple):
+    """A graph on a part of the samples, and the feeds that it has not seen, by signature."""
+
+    fitting: CalibratedGraph
+    held_back: Mapping[str, Feed]
+
+
 class CalibratedGraph:
     """A float graph with the samples of its signatures that it is calibrated with.
 
-    Every method raises `ToolFailed` where the runtime cannot run the graph, and `InputRefused`
-    for samples that give senseless ranges.
+    `quantized` is what TFLiteConverter made of the same model, if that is to be refined. Every
+    method raises `ToolFailed` where the runtime cannot run the graph, and `InputRefused` for
+    samples that give senseless ranges.
     """
 
-    def __init__(self, model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> None:
+    def __init__(
+        self,
+        model: bytes,
+        feeds: Mapping[str, Feed],
+        *,
+        threads: int,
+        quantized: bytes | None = None,
+    ) -> None:
         shapes = {key: feed.shapes for key, feed in feeds.items()}
         self.model = with_input_shapes(model, shapes)
         self.feeds = dict(feeds)
         self.threads = threads
+        self.quantized = quantized
         self._parts: tuple[CalibratedGraph, ...] = ()
         self._fitted: dict[tuple[CalibrationRange, int], FittedRanges] = {}
+        # Files with weights of 8 bits after the pass over layers, by its methods; see `quantize`.
+        self.refined: dict[tuple[frozenset[Method], bool], RefinedModel] = {}
 
-    def split(self, held_back: Mapping[str, int]) -> tuple[CalibratedGraph, CalibratedGraph]:
-        """The graph on all but the last samples, `held_back` by signature, and on those.
+    def folds(self, parts: Sequence[Mapping[str, Sequence[int]]], count: int) -> tuple[Fold, ...]:
+        """Each of the last `count` parts held back, with the graph on all the others.
 
-        Minima and maxima of all samples are from then on those of the two parts.
+        A part has positions of batches by signature; together they are all, each once. Minima and
+        maxima of all samples are from then on those of the parts.
         """
-        feeds = {key: feed.split(held_back[key]) for key, feed in self.feeds.items()}
-        first, second = (
-            CalibratedGraph(
-                self.model, {key: parts[i] for key, parts in feeds.items()}, threads=self.threads
-            )
-            for i in range(2)
-        )
-        self._parts = (first, second)
-        return first, second
+        graphs = tuple(self._on(part) for part in parts)
+        self._parts = graphs
+        folds = []
+        for index in range(len(parts) - count, len(parts)):
+            others = [number for number in range(len(parts)) if number != index]
+            fitting = graphs[others[0]]
+            if len(others) > 1:
+                fitting = self._on(
+                    {key: sorted(n for o in others for n in parts[o][key]) for key in self.feeds}
+                )
+                fitting._parts = tuple(graphs[number] for number in others)
+            folds.append(Fold(fitting, graphs[index].feeds))
+        return tuple(folds)
+
+    def _on(self, batches: Mapping[str, Sequence[int]]) -> CalibratedGraph:
+        feeds = {key: feed.take(batches[key]) for key, feed in self.feeds.items()}
+        return CalibratedGraph(self.model, feeds, threads=self.threads, quantized=self.quantized)
 
     @cached_property
     def layers(self) -> tuple[FloatLayer, ...]:
@@ -193,9 +252,11 @@ class CalibratedGraph:
         return self._fitted[method, bits]
 
     def _fit(self, method: CalibrationRange, bits: int) -> FittedRanges:
-        ranges, wide = widen_ranges(
-            self._ranges(method, bits), activation_bounds(self.model), bits=bits
-        )
+        ranges = self._ranges(method, bits)
+        bounds = _sum_bounds(self.model, ranges, bits=bits)
+        for name, bound in activation_bounds(self.model).items():
+            bounds[name] = max(bound, bounds.get(name, 0.0))
+        ranges, wide = widen_ranges(ranges, bounds, bits=bits)
         ranges, cut = cut_at_floors(ranges, self._floors, bits=bits)
         notes = []
         if wide:
@@ -211,6 +272,10 @@ class CalibratedGraph:
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
         """The same graph with its layers equalized, and notes; itself where nothing applies."""
+        if self.quantized is not None:
+            return self, (
+                "equalization needs another float graph, which TFLiteConverter cannot take",
+            )
         result = equalize(self.model, self.feeds, threads=self.threads)
         if result.model == self.model:
             return self, result.notes
@@ -239,14 +304,15 @@ class CalibratedGraph:
     def _minmax(self) -> dict[str, Any]:
         if not self._parts:
             return self._collect("minmax")
-        first, second = (part._minmax for part in self._parts)
         # A tensor within a branch may have values in one part only.
-        merged = first | second
-        for name in first.keys() & second.keys():
-            merged[name] = {
-                "min": np.minimum(first[name]["min"], second[name]["min"]),
-                "max": np.maximum(first[name]["max"], second[name]["max"]),
-            }
+        merged: dict[str, Any] = {}
+        for part in self._parts:
+            for name, limits in part._minmax.items():
+                before = merged.get(name, limits)
+                merged[name] = {
+                    "min": np.minimum(before["min"], limits["min"]),
+                    "max": np.maximum(before["max"], limits["max"]),
+                }
         return merged
 
     @cached_property

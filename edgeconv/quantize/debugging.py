@@ -1,4 +1,4 @@
-"""What each layer of a quantized file costs, and rules that were tried for the worst."""
+"""What each layer of a quantized file costs, and the changes that were tried to improve it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ToolFailed
+from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
+from edgeconv.quantize.own_scales import find_shared_scales, with_own_scales
 from edgeconv.quantize.quantize import MethodSettings
-from edgeconv.quantize.rules import BLOCKS, ruled_layers, weight_bits
+from edgeconv.quantize.rules import BLOCKS, kept_layers, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import comparison_feeds, sensitivities_of
 from edgeconv.quantize.trials import QuantizeTrials
 from edgeconv.quantize.worker import GraphFile, calibrated, method_search, settle_process
@@ -26,12 +27,15 @@ from edgeconv.types import (
     PostTraining,
     Precision,
     Recipe,
+    RecipeName,
+    SharedScale,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from edgeconv.quantize.calibrate import CalibratedGraph
+    from edgeconv.quantize.choose import MethodSearch
     from edgeconv.tflite import FloatLayer
 
 _BITS: dict[Precision, float] = {
@@ -45,6 +49,14 @@ _BITS: dict[Precision, float] = {
 }
 # How many of the worst layers are tried in another precision.
 _WORST = 6
+# The recipe that keeps more of a model than the one that was debugged.
+_BETTER_RECIPE: dict[RecipeName, RecipeName] = {
+    "int8x4": "int8",
+    "weight-only-int4": "weight-only-int8",
+    "dynamic": "float16",
+    "weight-only-int8": "float16",
+    "int8": "int16x8",
+}
 
 
 class DebugJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,32 +76,41 @@ class DebugAnswer(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[DebuggedLayer, ...]
     fixes: tuple[LayerFix, ...]
     post_training: PostTraining | None
+    shared_scales: tuple[SharedScale, ...]
     notes: tuple[str, ...]
 
 
 def debug_file(job: DebugJob) -> DebugAnswer:
-    """Make the file, quantize each layer alone, and try rules for the worst. Runs in a child.
+    """Make the file, quantize each layer alone, and try what may help. Runs in a child.
 
     Raises `ToolFailed` where the file cannot be made or does not run, and `UsageError` for
     options that do not fit the graph or its samples.
     """
     settle_process()
     report_progress(f"quantizing to {job.recipe.name}")
-    file, record = method_search(job.graph).file(job.recipe)
-    Path(job.file).write_bytes(file.model)
+    search = method_search(job.graph)
     graph = calibrated(job.graph)
+    recipe, shared = with_own_scales(job.recipe, find_shared_scales(graph, job.recipe))
+    file, record, _ = search.file(recipe)
+    Path(job.file).write_bytes(file.model)
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
     outputs = _output_errors(trials, file.model)
     snr_db = min((error.snr_db for error in outputs), default=MAX_SNR_DB)
-    layers = debugged_layers(graph, job.recipe)
+    layers = debugged_layers(graph, recipe)
+    methods, notes = _try_methods(search, trials, recipe)
     return DebugAnswer(
         outputs=outputs,
         snr_db=snr_db,
         samples=trials.samples,
         layers=layers,
-        fixes=tuple(_try_fixes(trials, job.recipe, record, layers, snr_db)),
+        fixes=(
+            *methods,
+            *_try_rules(trials, recipe, record, layers, snr_db),
+            *_try_better_recipe(trials, recipe),
+        ),
         post_training=record,
-        notes=file.notes,
+        shared_scales=shared,
+        notes=tuple(dict.fromkeys((*file.notes, *notes))),
     )
 
 
@@ -109,19 +130,21 @@ def _output_errors(trials: QuantizeTrials, model: bytes) -> tuple[OutputError, .
 def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLayer, ...]:
     """Every layer of the graph in its order, with what it costs when it alone is quantized."""
     layers = {layer.name: layer for layer in graph.layers}
-    precisions = layer_precisions(graph.layers, recipe)
+    precisions = layer_precisions(graph.layers, recipe, len(graph.model))
     pairs = [
         (layer, precision)
         for name, layer in layers.items()
         for precision in _parts_of(precisions[name], recipe)
     ]
     cost: dict[str, float] = {}
+    names = {layer.short_name: name for name, layer in layers.items()}
     for measured in sensitivities_of(graph, pairs, weights_only=not recipe.full_integer):
-        name = measured.layer
+        name = names[measured.layer]
         cost[name] = min(measured.snr_db, cost.get(name, measured.snr_db))
     return tuple(
         DebuggedLayer(
-            layer=name,
+            layer=layer.short_name,
+            tensor=name,
             operator=layer.operator,
             position=position,
             weights=layer.weights,
@@ -133,11 +156,17 @@ def debugged_layers(graph: CalibratedGraph, recipe: Recipe) -> tuple[DebuggedLay
     )
 
 
-def layer_precisions(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, Precision]:
-    """The precision that a recipe and its rules give each layer, if the quantizer can follow."""
+def layer_precisions(
+    layers: Sequence[FloatLayer], recipe: Recipe, float_bytes: int
+) -> dict[str, Precision]:
+    """The precision that a recipe and its rules give each layer, if the quantizer can follow.
+
+    `float_bytes` is the size of the float graph.
+    """
     ruled = ruled_layers(layers, recipe)
+    kept = kept_layers(layers, recipe, float_bytes)
     precisions: dict[str, Precision] = {layer.name: _usual(layer, recipe) for layer in layers}
-    precisions |= dict.fromkeys(weight_bits(layers, recipe, ruled), "int4")
+    precisions |= dict.fromkeys(weight_bits(layers, recipe, ruled, kept), "int4")
     return precisions | {name: layer.precision for name, layer in ruled.items()}
 
 
@@ -166,14 +195,50 @@ def _lifts(recipe: Recipe) -> tuple[Mapping[Precision, Precision], ...]:
     )
 
 
-def _try_fixes(
+def _try_methods(
+    search: MethodSearch, trials: QuantizeTrials, recipe: Recipe
+) -> tuple[tuple[LayerFix, ...], tuple[str, ...]]:
+    """The file of `--methods auto`, where the recipe does not name it, and notes if it fails."""
+    if recipe.name == "float16" or recipe.methods == ("auto",):
+        return (), ()
+    try:
+        file, record, _ = search.file(msgspec.structs.replace(recipe, methods=("auto",)))
+        snr_db = trials.snr_db(file.model)
+    except (ToolFailed, UsageError) as error:
+        return (), (f"--methods auto was not tried: {error.message}",)
+    if record is None or not record.trials:
+        return (), file.notes
+    fix = LayerFix(
+        methods=("auto",), post_training=record, snr_db=snr_db, size_bytes=len(file.model)
+    )
+    return (fix,), ()
+
+
+def _try_better_recipe(trials: QuantizeTrials, recipe: Recipe) -> Iterator[LayerFix]:
+    """The plain file of the next better recipe."""
+    better = _BETTER_RECIPE.get(recipe.name)
+    if better is None:
+        return
+    report_progress(f"trying {better}")
+    other = msgspec.structs.replace(
+        recipe, name=better, methods=(), input_type="float32", output_type="float32"
+    )
+    try:
+        trial = trials.run(other, MethodSettings("minmax", ()))
+    except (ToolFailed, UsageError):
+        # A rule of the recipe that the other one cannot follow.
+        return
+    yield LayerFix(recipe=better, snr_db=trial.snr_db, size_bytes=len(trial.file.model))
+
+
+def _try_rules(
     trials: QuantizeTrials,
     recipe: Recipe,
     record: PostTraining | None,
     layers: Sequence[DebuggedLayer],
     snr_db: float,
 ) -> Iterator[LayerFix]:
-    """The fixes tried; `snr_db` is that of the file without any.
+    """The rules tried; `snr_db` is that of the file without any.
 
     One layer after another, the worst first, gets a rule, which is kept if the outputs are
     better with it: errors of several layers may also cancel each other.
@@ -184,15 +249,14 @@ def _try_fixes(
         settings = MethodSettings(recipe.calibration_range, ())
     ruled = ruled_layers(trials.graph.layers, recipe)
     costly = [layer for layer in worst_first(layers) if layer.alone_snr_db is not None]
-    worst = [layer for layer in costly if layer.layer not in ruled][:_WORST]
+    worst = [layer for layer in costly if layer.tensor not in ruled][:_WORST]
     for lift in _lifts(recipe):
         rules, best_db = tuple[LayerRule, ...](), snr_db
         for layer in worst:
             # With a rule for each layer it would be another recipe.
             if layer.precision not in lift or len(rules) + 1 == len(costly):
                 continue
-            pattern = pattern_of(layer, trials.graph.layers)
-            rule = LayerRule(pattern=pattern, precision=lift[layer.precision])
+            rule = LayerRule(pattern=layer.layer, precision=lift[layer.precision])
             report_progress(f"trying {rule.precision} for {layer.layer}")
             with_rule = (*rules, rule)
             try:
@@ -214,16 +278,3 @@ def worst_first(layers: Sequence[DebuggedLayer]) -> list[DebuggedLayer]:
         return (alone is None, alone or 0.0, inside is None, inside or 0.0)
 
     return sorted(layers, key=cost)
-
-
-def pattern_of(layer: DebuggedLayer, layers: Sequence[FloatLayer]) -> str:
-    """The pattern of a rule for this layer alone: its name, shortened where that is enough.
-
-    A converter joins the names of all that it fused with semicolons.
-    """
-    first, joined, _ = layer.layer.partition(";")
-    short = f"{first};*"
-    if not joined or any(character in first for character in "*?["):
-        return layer.layer
-    is_unique = sum(other.name.startswith(f"{first};") for other in layers) == 1
-    return short if is_unique else layer.layer

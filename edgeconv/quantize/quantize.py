@@ -7,24 +7,33 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.failures import is_called_back
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
-from edgeconv.quantize.rules import BLOCKS, rule_notes, ruled_layers, weight_bits
-from edgeconv.tflite import with_sound_blocks, with_uint8_io, without_shape_bridges
+from edgeconv.quantize.refine.simulating import with_weights_of
+from edgeconv.quantize.rules import BLOCKS, kept_layers, rule_notes, ruled_layers, weight_bits
+from edgeconv.tflite import (
+    clipped_biases,
+    with_fitting_biases,
+    with_small_lstms,
+    with_sound_blocks,
+    with_uint8_io,
+    without_float_bridges,
+)
+from edgeconv.types import Recipe
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.quantize.refine.refining import RefinedModel
+    from edgeconv.quantize.refine.refining import Method, RefinedModel
     from edgeconv.quantize.rules import RuledLayer
     from edgeconv.tflite import FloatLayer
-    from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe
+    from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, RecipeName
 
 # All exceptions observed from the quantizer and from the runtime that it calibrates with.
 _ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)
@@ -41,6 +50,18 @@ _FLOAT16_OPERATORS = (
 )
 
 
+# Their activations are floats, or all but that, and their weights are those of the first.
+_WEIGHT_ONLY = Recipe(name="weight-only-int8")
+_LOSES_BY_WEIGHTS = frozenset({"weight-only-int8", "dynamic", "int16x8"})
+
+
+# What the weights of a fused LSTM become, which ai-edge-quantizer leaves in float32.
+_LSTM_WEIGHTS: dict[RecipeName, Literal["int8", "float16"]] = {
+    "dynamic": "int8",
+    "float16": "float16",
+}
+
+
 class MethodSettings(NamedTuple):
     """The ranges and the methods of one file."""
 
@@ -51,13 +72,14 @@ class MethodSettings(NamedTuple):
 class QuantizedModel(NamedTuple):
     """A quantized file, what a user should know of it, and what a rule leaves in float.
 
-    `four_bit` names the layers whose weights have 4 bits, `float_operators` the operators of
-    the layers that a rule leaves in float.
+    `four_bit` names the layers whose weights have 4 bits, `eight_bit` those that a recipe of 4 bits
+    keeps at 8, and `float_operators` the operators of the layers that a rule leaves in float.
     """
 
     model: bytes
     notes: tuple[str, ...] = ()
     four_bit: tuple[str, ...] = ()
+    eight_bit: tuple[str, ...] = ()
     float_operators: tuple[str, ...] = ()
 
 
@@ -70,45 +92,94 @@ def make_file(
 ) -> QuantizedModel:
     """The file that `recipe` gives with this setting.
 
-    Raises `ToolFailed` with the quantizer's reason, `UsageError` for rules that do not fit the
-    graph and for fewer samples than a method needs.
+    Methods for layers act on the file that TFLiteConverter made, where `graph` has one. Raises
+    `ToolFailed` with the quantizer's reason, `UsageError` for rules that do not fit the graph and
+    for fewer samples than a method needs.
     """
     _refuse_few_samples(graph, recipe, setting)
     notes: tuple[str, ...] = ()
+    kept = kept_layers(graph.layers, recipe, len(graph.model))
     if "equalization" in setting.methods:
         graph, notes = graph.equalized
     ruled = ruled_layers(graph.layers, recipe)
     notes += rule_notes(graph.layers, recipe)
-    ranges = None
-    if recipe.has_ranges:
-        bits = 16 if recipe.name == "int16x8" else 8
-        ranges, more = graph.fitted(setting.calibration_range, bits=bits)
+    if graph.quantized is None:
+        model, more = _quantized(graph, recipe, setting, ruled.values(), dense_per_tensor)
         notes += more
-    model = quantize_bytes(
-        graph.model, recipe, ranges, ruled.values(), dense_per_tensor=dense_per_tensor
-    )
+    else:
+        model = graph.quantized
+        if setting.methods:
+            notes += graph.equalized[1]
     layerwise = frozenset(method for method in setting.methods if method != "equalization")
-    bits_by_layer = weight_bits(graph.layers, recipe, ruled)
+    bits_by_layer = weight_bits(graph.layers, recipe, ruled, kept)
     four_bit = tuple(name for name, layer in ruled.items() if layer.precision == BLOCKS)
     if layerwise or bits_by_layer:
-        refined = refine_layers(
-            model,
-            graph.model,
-            graph.feeds,
-            methods=layerwise,
-            weight_bits=bits_by_layer,
-            threads=graph.threads,
-        )
+        refined = None
+        if recipe.name in _LOSES_BY_WEIGHTS and not (ruled or bits_by_layer or graph.quantized):
+            refined = _shared(graph, model, layerwise, dense_per_tensor=dense_per_tensor)
+        if refined is None:
+            refined = refine_layers(
+                model,
+                graph.model,
+                graph.feeds,
+                methods=layerwise,
+                weight_bits=bits_by_layer,
+                threads=graph.threads,
+            )
         model, notes = refined.model, notes + refined.notes
         if refined.layers:
             four_bit = tuple(layer.name for layer in refined.layers if layer.bits == 4)
         _refuse_nothing_done(recipe, layerwise, bits_by_layer, refined)
+    short = {layer.name: layer.short_name for layer in graph.layers}
     return QuantizedModel(
-        model=_with_io(model, recipe),
+        model=model if graph.quantized is not None else _with_io(model, recipe),
         notes=notes,
-        four_bit=four_bit,
+        four_bit=tuple(short.get(name, name) for name in four_bit),
+        eight_bit=tuple(short.get(name, name) for name in kept if name not in ruled),
         float_operators=tuple(sorted({r.layer.operator for r in ruled.values() if r.is_float})),
     )
+
+
+def _quantized(
+    graph: CalibratedGraph,
+    recipe: Recipe,
+    setting: MethodSettings,
+    ruled: Collection[RuledLayer],
+    dense_per_tensor: bool,
+) -> tuple[bytes, tuple[str, ...]]:
+    """The file of ai-edge-quantizer, with its ranges from the graph's samples, and notes."""
+    bits = 16 if recipe.name == "int16x8" else 8
+    fitted = graph.fitted(setting.calibration_range, bits=bits) if recipe.has_ranges else None
+    model, notes = quantize_model(
+        graph.model,
+        recipe,
+        None if fitted is None else fitted.ranges,
+        ruled,
+        dense_per_tensor=dense_per_tensor,
+    )
+    return model, notes if fitted is None else fitted.notes + notes
+
+
+def _shared(
+    graph: CalibratedGraph, model: bytes, methods: frozenset[Method], *, dense_per_tensor: bool
+) -> RefinedModel | None:
+    """`model` with weights of 8 bits from the one pass of all recipes that lose by those alone.
+
+    None where the pass does not apply, or its scales are too small for integer biases.
+    """
+    key = (methods, dense_per_tensor)
+    if key not in graph.refined:
+        plain, _ = quantize_model(
+            graph.model, _WEIGHT_ONLY, None, dense_per_tensor=dense_per_tensor
+        )
+        graph.refined[key] = refine_layers(
+            plain, graph.model, graph.feeds, methods=methods, threads=graph.threads
+        )
+    refined = graph.refined[key]
+    if not refined.layers:
+        return None
+    patched = with_weights_of(model, refined.model, graph.model)
+    return None if clipped_biases(patched) else refined._replace(model=patched)
 
 
 def _refuse_nothing_done(
@@ -148,18 +219,19 @@ def _refuse_few_samples(graph: CalibratedGraph, recipe: Recipe, setting: MethodS
                 )
 
 
-def quantize_bytes(
+def quantize_model(
     float_model: bytes,
     recipe: Recipe,
     ranges: dict[str, Any] | None,
     ruled: Collection[RuledLayer] = (),
     *,
     dense_per_tensor: bool = False,
-) -> bytes:
-    """The quantized model, with weights of 8 bits, and inputs and outputs that are not uint8.
+) -> tuple[bytes, tuple[str, ...]]:
+    """The quantized model, and notes on what was changed so that every integer bias fits.
 
-    `ranges` (of `activation_ranges`) are for recipes that have them, `ruled` the layers of
-    another precision. Raises `ToolFailed` with the quantizer's reason.
+    It has weights of 8 bits, and inputs and outputs that are not uint8. `ranges` (of
+    `activation_ranges`) are for recipes that have them, `ruled` the layers of another precision.
+    Raises `ToolFailed` with the quantizer's reason.
     """
     import numpy as np
     from ai_edge_quantizer import quantizer
@@ -175,8 +247,14 @@ def quantize_bytes(
             enable_progress_report=False,
         ).quantized_model
     if any(each.precision == BLOCKS for each in ruled):
-        return with_sound_blocks(bytes(model))
-    return without_shape_bridges(bytes(model)) if recipe.full_integer else bytes(model)
+        return with_sound_blocks(bytes(model)), ()
+    if not recipe.full_integer:
+        kept = {each.layer.name for each in ruled if each.is_float}
+        kind = _LSTM_WEIGHTS.get(recipe.name)
+        return with_small_lstms(bytes(model), kind, kept) if kind else bytes(model), ()
+    sound, widened = with_fitting_biases(bytes(model), float_model)
+    note = f"{widened} scales of nearly zero weights were widened, so that the biases fit"
+    return without_float_bridges(sound), (note,) if widened else ()
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from edgeconv.errors import UsageError, unknown_name
 from edgeconv.types import (
     CALIBRATED,
     EVERY_RECIPE,
-    FOUR_BIT,
     FULL_INTEGER,
     QAT,
     RECIPE_NAMES,
@@ -86,9 +85,8 @@ def make_recipes(
 
     `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
     others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are
-    those of the recipes that quantize, see `method_names`; None takes auto for weights of 4 bits,
-    which are worth little without, and else none. `qat` is how the recipe of that name trains,
-    None: as `Qat` does by default.
+    those of the recipes that quantize, see `method_names`; None takes auto. `qat` is how the
+    recipe of that name trains, None: as `Qat` does by default.
     """
     chosen = recipe_names(names)
     named = None if methods is None else method_names(methods)
@@ -134,9 +132,7 @@ def method_names(names: Sequence[str]) -> Methods:
 def _methods_of(name: RecipeName, named: Methods | None) -> Methods:
     if name not in _QUANTIZED:
         return ()
-    if named is None:
-        return ("auto",) if name in FOUR_BIT else ()
-    return named
+    return ("auto",) if named is None else named
 
 
 def _refuse_methods(

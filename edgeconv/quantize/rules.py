@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from edgeconv.errors import UsageError, closest, unknown_name
+from edgeconv.errors import UsageError, unknown_name
 from edgeconv.types import FULL_INTEGER, LayerRule, Precision
+from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from edgeconv.tflite import FloatLayer
     from edgeconv.types import Recipe
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 # The precisions that a layer of a recipe without integer activations cannot have.
 _INTEGER_ACTIVATIONS: frozenset[Precision] = frozenset({"int16x8"})
 BLOCKS: Precision = "int4-block32"
+# How many names a message lists.
+_NAMED = 5
 _FLOATS: frozenset[Precision] = frozenset({"float32", "float16"})
+# What the layers that a 4-bit recipe keeps at 8 bits may add to the file, as a fraction of it.
+_KEPT_GROWTH = 0.02
 
 
 class RuledLayer(NamedTuple):
@@ -58,7 +64,7 @@ def ruled_layers(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, Rule
             before = by.setdefault(layer.name, rule)
             if before.precision != rule.precision:
                 raise UsageError(
-                    f"two rules contradict each other for the layer {layer.name!r}: "
+                    f"two rules contradict each other for the layer {layer.short_name!r}: "
                     f"{_text(before)} and {_text(rule)}",
                     hint="make one of the patterns narrower",
                 )
@@ -71,36 +77,84 @@ def rule_notes(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ...]:
     unable = [layer for layer in layers if layer.weights and not layer.can_have_blocks]
     notes = []
     for rule in recipe.layers:
-        left = [layer.name for layer in unable if _fits(rule, layer)]
+        fitting = _matching(rule.pattern, layers)
+        left = [layer.short_name for layer in unable if layer in fitting]
         if rule.precision == BLOCKS and left:
             notes.append(
                 f"{_text(rule)} leaves {', '.join(left)} as they are: blocks of 32 weights are "
                 "for FULLY_CONNECTED whose inputs divide by 32"
             )
+        # Keras 3 calls the tensors of "dense" dense_1.
+        by_name = [layer for layer in fitting if fnmatchcase(layer.short_name, rule.pattern)]
+        others = [layer.short_name for layer in fitting if layer not in by_name]
+        if by_name and others:
+            notes.append(
+                f"{_text(rule)} fits {listed(others, _NAMED)} too, by the names of their tensors"
+            )
     return tuple(notes)
 
 
 def weight_bits(
-    layers: Sequence[FloatLayer], recipe: Recipe, ruled: Mapping[str, RuledLayer]
+    layers: Sequence[FloatLayer],
+    recipe: Recipe,
+    ruled: Mapping[str, RuledLayer],
+    kept: Collection[str] = (),
 ) -> dict[str, int]:
-    """The bits of the weights, by name, of every layer that is not to have 8."""
-    four = {layer.name for layer in layers if layer.can_have_four_bits}
-    if not recipe.has_four_bits:
-        four &= ruled.keys()
+    """The bits of the weights, by name, of every layer that is not to have 8.
+
+    `kept` are the `kept_layers` of the recipe. A rule has precedence.
+    """
+    able = {layer.name for layer in layers if layer.can_have_four_bits}
+    four = able & ruled.keys()
+    if recipe.has_four_bits:
+        four |= able - set(kept)
     return {name: 4 for name in four if name not in ruled or ruled[name].precision == "int4"}
+
+
+def kept_layers(layers: Sequence[FloatLayer], recipe: Recipe, float_bytes: int) -> tuple[str, ...]:
+    """The names of the layers that a 4-bit recipe keeps at 8 bits, in the order of the graph.
+
+    The first, the last and depthwise layers, then those with the fewest weights, up to a file that
+    is 2 % larger, and never the layer with the most weights. The recipe's rules do not change which
+    ones. `float_bytes` is the size of the float graph.
+    """
+    weights: dict[str, int] = {}
+    for layer in layers:
+        if layer.can_have_four_bits:
+            weights[layer.name] = weights.get(layer.name, 0) + layer.weights
+    if not (recipe.has_four_bits and weights):
+        return ()
+    names = list(weights)
+    sensitive = {names[0], names[-1]}
+    sensitive |= {layer.name for layer in layers if layer.operator == "DEPTHWISE_CONV_2D"}
+    left_bytes = _KEPT_GROWTH * _four_bit_bytes(layers, float_bytes)
+    kept = set()
+    heaviest = max(names, key=lambda name: weights[name])
+    for name in sorted(names, key=lambda name: (name not in sensitive, weights[name])):
+        extra_bytes = weights[name] / 2
+        if name != heaviest and extra_bytes <= left_bytes:
+            kept.add(name)
+            left_bytes -= extra_bytes
+    return tuple(name for name in names if name in kept)
+
+
+def _four_bit_bytes(layers: Sequence[FloatLayer], float_bytes: int) -> float:
+    """About the size of the file with weights of 4 bits wherever a kernel takes them."""
+    stored = {True: 0.5, False: 1.0}
+    weights = sum(stored[each.can_have_four_bits] * each.compressible for each in layers)
+    # Operators may share weights.
+    return max(weights, float_bytes - 4 * sum(each.compressible for each in layers) + weights)
 
 
 def _fitting(
     rule: LayerRule, layers: Sequence[FloatLayer], recipe: Recipe
 ) -> tuple[FloatLayer, ...]:
     _refuse_precision(rule, recipe)
-    fitting = tuple(layer for layer in layers if _fits(rule, layer))
+    fitting = _matching(rule.pattern, layers)
     if not fitting:
-        names = {layer.name for layer in layers} | {layer.operator for layer in layers}
-        near = closest(rule.pattern, names)
         raise UsageError(
             f"no layer fits the pattern {rule.pattern!r} of {_text(rule)}",
-            hint=f"did you mean {near!r}?" if near else "`edgeconv debug` lists the layers",
+            hint=_similar_names(rule.pattern, layers),
         )
     able = tuple(layer for layer in fitting if _takes(layer, rule.precision))
     if able:
@@ -122,9 +176,35 @@ def _takes(layer: FloatLayer, precision: Precision) -> bool:
     return precision != "int4" or layer.can_have_four_bits
 
 
-def _fits(rule: LayerRule, layer: FloatLayer) -> bool:
-    exact = rule.pattern in (layer.name, layer.operator)
-    return exact or fnmatchcase(layer.name, rule.pattern)
+def _matching(pattern: str, layers: Sequence[FloatLayer]) -> tuple[FloatLayer, ...]:
+    """The layers with this name or operator; where there is none, those that the pattern fits."""
+    exact = [each for each in layers if pattern in (each.short_name, each.name, each.operator)]
+    return tuple(
+        exact
+        or (
+            layer
+            for layer in layers
+            if fnmatchcase(layer.short_name, pattern) or fnmatchcase(layer.name, pattern)
+        )
+    )
+
+
+def _similar_names(pattern: str, layers: Sequence[FloatLayer]) -> str:
+    """A hint with the names that a pattern may mean, the likeliest first."""
+    names = list(dict.fromkeys(layer.short_name or layer.name for layer in layers))
+    inner = [name for name in names if name.endswith(f"/{pattern}")]
+    if inner:
+        return f"it may be {quoted(inner[:_NAMED])}; '*/{pattern}' means all of them"
+    operators = {layer.operator for layer in layers}
+    near = get_close_matches(pattern, [*operators, *names], _NAMED)
+    near = near or get_close_matches(pattern, [layer.name for layer in layers], _NAMED)
+    text = pattern.strip("*").lower()
+    near += [name for name in names if text and text in name.lower()]
+    return (
+        f"did you mean {quoted(tuple(dict.fromkeys(near))[:_NAMED])}?"
+        if near
+        else f"the layers are {listed(names, _NAMED)}; `edgeconv debug` lists them"
+    )
 
 
 def _refuse_precision(rule: LayerRule, recipe: Recipe) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from edgeconv.errors import ToolFailed
 from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.quantize import quantize_bytes
+from edgeconv.quantize.quantize import quantize_model
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, round_nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
@@ -105,7 +105,7 @@ def sensitivities_of(
         if snr_db is not None:
             measured.append(
                 Sensitivity(
-                    layer=layer.name,
+                    layer=layer.short_name,
                     operator=layer.operator,
                     weights=layer.weights,
                     precision=precision,
@@ -158,9 +158,9 @@ class _Alone:
         if self._weights_only:
             if precision != "int8":
                 return None
-            return quantize_bytes(self._graph.model, _WEIGHT_ONLY, None, ruled)
+            return quantize_model(self._graph.model, _WEIGHT_ONLY, None, ruled)[0]
         ranges = self._graph.fitted("minmax", bits=bits).ranges
-        return quantize_bytes(self._graph.model, recipe, ranges, ruled)
+        return quantize_model(self._graph.model, recipe, ranges, ruled)[0]
 
     def _with_weights(self, layer: FloatLayer, precision: Precision) -> bytes | None:
         """The float graph with the layer's weights as they are after rounding."""

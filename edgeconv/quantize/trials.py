@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from edgeconv.quantize.parted import parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
+from edgeconv.quantize.refine.simulating import simulated
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.outputs import snr_db
+from edgeconv.tflite.joined import joined_outputs
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+    from edgeconv.quantize.parted import OutputArrays, PartedOutput
     from edgeconv.types import Recipe
-
-    # By signature and output, float64 [samples, ...].
-    OutputArrays = dict[tuple[str, str], NDArray[np.float64]]
 
 
 class QuantizeTrial(NamedTuple):
@@ -40,15 +39,22 @@ class QuantizeTrial(NamedTuple):
 class QuantizeTrials:
     """Makes files of `graph`, and compares them with it on the samples `feeds`, by signature.
 
-    Methods raise `ToolFailed` where a file cannot be made or does not run.
+    `parted` are the outputs of several parts; None finds them by these samples. Methods raise
+    `ToolFailed` where a file cannot be made or does not run.
     """
 
     def __init__(
-        self, graph: CalibratedGraph, feeds: Mapping[str, Feed], *, dense_per_tensor: bool = False
+        self,
+        graph: CalibratedGraph,
+        feeds: Mapping[str, Feed],
+        *,
+        dense_per_tensor: bool = False,
+        parted: tuple[PartedOutput, ...] | None = None,
     ) -> None:
         self.graph = graph
         self.feeds = feeds
         self._dense_per_tensor = dense_per_tensor
+        self._parted = parted
 
     def run(self, recipe: Recipe, settings: MethodSettings) -> QuantizeTrial:
         """Make the file of a recipe with these settings, and compare it."""
@@ -61,18 +67,46 @@ class QuantizeTrials:
             lowest_agreement(self.expected, actual),
         )
 
+    def answers(
+        self, recipe: Recipe, settings: MethodSettings
+    ) -> tuple[QuantizedModel, OutputArrays]:
+        """The file of a recipe with these settings, and what it gives for all samples.
+
+        That of int16x8 is computed in floats with the file's weights, see `simulating`.
+        """
+        file = make_file(self.graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
+        model = None
+        if recipe.name == "int16x8":
+            is_equalized = "equalization" in settings.methods
+            graph = self.graph.equalized[0] if is_equalized else self.graph
+            model = simulated(file.model, graph.model)
+        return file, self.outputs(model or file.model)
+
     def snr_db(self, model: bytes) -> float:
         """The lowest signal-to-noise ratio of all outputs of a .tflite, in decibels."""
         return lowest_snr_db(self.expected, self.outputs(model))
 
     def outputs(self, model: bytes) -> OutputArrays:
-        """What a .tflite gives for all samples."""
-        return outputs_of(model, self.feeds, threads=self.graph.threads)
+        """What a .tflite gives for all samples, with the parts of outputs apart, see `parted`."""
+        outputs = outputs_of(model, self.feeds, threads=self.graph.threads)
+        return split_parts(self.parted, outputs)
 
     @cached_property
     def expected(self) -> OutputArrays:
-        """What the float graph gives."""
-        return self.outputs(self.graph.model)
+        """What the float graph gives, with the parts of outputs apart."""
+        return split_parts(self.parted, self._whole)
+
+    @cached_property
+    def parted(self) -> tuple[PartedOutput, ...]:
+        """The outputs of several parts, of which a small one would not show in the whole."""
+        if self._parted is not None:
+            return self._parted
+        joined = joined_outputs(self.graph.model)
+        return parted_outputs(joined, self._whole) if joined else ()
+
+    @cached_property
+    def _whole(self) -> OutputArrays:
+        return outputs_of(self.graph.model, self.feeds, threads=self.graph.threads)
 
     @property
     def samples(self) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.types import PostTraining, Recipe
+from edgeconv.types import PostTraining, Recipe, SharedScale
 
 if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import CalibratedGraph
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 ENVIRONMENT = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
+
+# Begins a note of a file whose "auto" stood for nothing.
+NOT_TRIED = "no post-training methods were tried"
 
 
 class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +43,15 @@ class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A float graph and the samples that calibrate it, as files."""
+    """A float graph and the samples that calibrate it, as files.
+
+    `quantized` is what TFLiteConverter made of the same model, if that is to be refined.
+    """
 
     float_model: str
     parts: tuple[QuantizePart, ...]
     threads: int
+    quantized: str | None = None
 
 
 class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,11 +67,16 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuantizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user should know of the file; a rule leaves `float_operators` in float."""
+    """What a user should know of the file; a rule leaves `float_operators` in float.
+
+    `choosing_s` is what choosing methods took, in seconds.
+    """
 
     notes: tuple[str, ...] = ()
     post_training: PostTraining | None = None
     float_operators: tuple[str, ...] = ()
+    shared_scales: tuple[SharedScale, ...] = ()
+    choosing_s: float = 0.0
 
 
 def quantize(job: QuantizeJob) -> QuantizeAnswer:
@@ -74,11 +86,18 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     give senseless ranges, and `UsageError` for options that do not fit the graph or its samples.
     """
     settle_process()
+    from edgeconv.quantize.own_scales import find_shared_scales, with_own_scales
+
     search = method_search(job.graph, dense_per_tensor=job.dense_per_tensor)
-    file, record = search.file(job.recipe)
+    recipe, shared = with_own_scales(job.recipe, find_shared_scales(search.graph, job.recipe))
+    file, record, choosing_s = search.file(recipe)
     Path(job.file).write_bytes(file.model)
     return QuantizeAnswer(
-        notes=file.notes, post_training=record, float_operators=file.float_operators
+        notes=file.notes,
+        post_training=record,
+        float_operators=file.float_operators,
+        shared_scales=shared,
+        choosing_s=choosing_s,
     )
 
 
@@ -88,6 +107,10 @@ def calibrated(graph: GraphFile) -> CalibratedGraph:
     from edgeconv.data import read_samples
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 
+    if graph.quantized is not None:
+        own = calibrated(msgspec.structs.replace(graph, quantized=None))
+        quantized = Path(graph.quantized).read_bytes()
+        return CalibratedGraph(own.model, own.feeds, threads=own.threads, quantized=quantized)
     feeds = {
         part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
         for part in graph.parts

@@ -30,6 +30,8 @@ _LAYERS = (
     GridColumn("inside"),
 )
 TOP_LAYERS = 20
+# What another recipe costs that its size does not show, as a comment in a shell.
+_RECIPE_COSTS: dict[str, str] = {"int16x8": "  # 16-bit activations, slower on most devices"}
 _EXPLAINED = (
     "alone: the outputs when only this layer is quantized; share: its part of the error of all "
     "layers; inside: the layer's output in the whole file. Both are compared with the float32 "
@@ -110,39 +112,40 @@ def _left_out(debugged: Debugged, costly: int, top: int) -> Iterator[str]:
 
 def _next_steps(debugged: Debugged) -> Iterator[Text]:
     helpful = debugged.helpful
+    tried = units.counted(len(debugged.fixes), "change")
     if helpful:
         yield Text(
-            f"Of {units.counted(len(debugged.fixes), 'change')} tried, these help. "
-            "Give `convert` the rules of one of them:",
+            f"Of {tried} tried, these help, the best first. "
+            "Give `convert` the options of one of them:",
             style="bold green",
         )
         for fix in helpful:
             yield from _fix_lines(fix, debugged)
     elif debugged.fixes:
         yield Text(
-            "No rule for the worst layers clearly improves the outputs "
-            f"({units.counted(len(debugged.fixes), 'change')} tried).",
-            style="bold yellow",
+            f"Nothing that was tried clearly improves the outputs ({tried}).", style="bold yellow"
         )
-    yield from (Text(f"  or: {way}") for way in _other_ways(debugged))
+    if debugged.recipe.name == "int8":
+        yield Text("  not tried: --to qat, which trains the model on")
 
 
 def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[Text]:
     more_bytes = fix.size_bytes - debugged.size_bytes
     sign = "−" if more_bytes < 0 else "+"
+    gain = f" (+{units.decibels(fix.snr_db - debugged.snr_db)})"
     yield Text.assemble(
         (f"  {units.decibels(fix.snr_db)}", "bold"),
+        gain if fix.snr_db < MAX_SNR_DB else "",
         f", {sign}{units.size(abs(more_bytes))}:",
     )
+    yield from (Text(f"    {option}") for option in _options(fix))
+
+
+def _options(fix: LayerFix) -> Iterator[str]:
+    if fix.recipe is not None:
+        yield f"--to {fix.recipe} --methods none" + _RECIPE_COSTS.get(fix.recipe, "")
+    if fix.methods:
+        chosen = ", ".join(fix.post_training.methods) if fix.post_training else ""
+        yield f"--methods {','.join(fix.methods)}" + (f"  # {chosen}" if chosen else "")
     for rule in fix.rules:
-        yield Text(f"    --layer {shell_line([f'{rule.pattern}={rule.precision}'])}")
-
-
-def _other_ways(debugged: Debugged) -> Iterator[str]:
-    recipe = debugged.recipe
-    if recipe.name != "float16" and not recipe.methods:
-        yield "--methods auto, which tries post-training methods on the whole file"
-    if recipe.has_four_bits:
-        yield "--to int8, whose weights are twice as large"
-    elif recipe.name == "int8":
-        yield "--to int16x8, where activations lose the accuracy; or --to qat"
+        yield f"--layer {shell_line([f'{rule.pattern}={rule.precision}'])}"

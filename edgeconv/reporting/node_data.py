@@ -49,7 +49,7 @@ def node_data(
 
 def _errors(model: Measurement) -> dict[str, float]:
     return {
-        error.layer: min(max(error.snr_db, -_MOST_DB), _MOST_DB)
+        error.tensor or error.layer: min(max(error.snr_db, -_MOST_DB), _MOST_DB)
         for error in model.layer_errors
         if not math.isnan(error.snr_db)
     }
@@ -57,7 +57,9 @@ def _errors(model: Measurement) -> dict[str, float]:
 
 def _times(model: Measurement) -> dict[str, float]:
     operators = model.profile.operators if model.profile else ()
-    return {each.layer: each.mean_us for each in operators if math.isfinite(each.mean_us)}
+    return {
+        each.tensor or each.layer: each.mean_us for each in operators if math.isfinite(each.mean_us)
+    }
 
 
 def _gradient(shown: Shown) -> list[dict[str, float | str]]:

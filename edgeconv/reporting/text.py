@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
-from edgeconv.reporting.closeness import comparison_lines, error_lines
+from edgeconv.reporting.closeness import comparison_lines, error_lines, span
+from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Page, Row
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.rows import (
@@ -27,9 +29,11 @@ from edgeconv.reporting.training import (
     qat_remarks,
 )
 from edgeconv.reporting.verdicts.terminal import finding_grids, word
+from edgeconv.types import Distance
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from edgeconv.types import (
         Artifact,
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
         MethodTrial,
         PostTraining,
         Report,
+        SharedScale,
         TrainingRecord,
         Verdict,
     )
@@ -76,6 +81,8 @@ _REPORT = {
     "flips": GridColumn("flips"),
     "training": GridColumn("training", beneath=True),
 }
+# Methods that were chosen faster are not worth a word about it.
+_NOTED_S = 1.0
 # Left out where no model has them.
 _TIMED = ("p50", "p90", "p99", "speed_up", "memory")
 _RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED})
@@ -180,6 +187,12 @@ def _remarks(artifact: Artifact) -> dict[str, str]:
     if artifact.qat:
         remarks |= dict.fromkeys(qat_remarks(artifact.qat), "dim")
     remarks |= dict.fromkeys(post_training_remarks(artifact), "dim")
+    for record in artifact.calibration:
+        if record.inputs:
+            ranges = "; ".join(each.text for each in record.inputs)
+            remarks[f"calibrated on {units.counted(record.samples, 'sample')}: {ranges}"] = "dim"
+    for shared in artifact.shared_scales:
+        remarks[shared_scale_line(shared)] = "dim" if shared.applied else "yellow"
     remarks |= {f"note: {note}": "dim" for note in artifact.notes}
     return {units.plain(remark): style for remark, style in remarks.items()}
 
@@ -198,6 +211,8 @@ def _conversion_summary(conversion: Conversion) -> Text:
         parts.append(f"{len(conversion.reused)} up to date")
     if conversion.failures:
         parts.append(f"{len(conversion.failures)} failed")
+    if conversion.choosing_s >= _NOTED_S:
+        parts.append(f"methods chosen in {conversion.choosing_s:.1f} s")
     return Text(", ".join(parts))
 
 
@@ -235,6 +250,29 @@ def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
     )
 
 
+def shared_scale_line(shared: SharedScale) -> str:
+    """The parts of an output that share a scale, their errors, and the rules that help."""
+    parts = (
+        Distance(output=shared.output, snr_db=part.snr_db, span=part.span) for part in shared.parts
+    )
+    spans = " and ".join(map(span, parts))
+    together = _each_snr(part.snr_db for part in shared.parts)
+    line = f"{shared.output}: its parts of {spans} share one scale, SNR {together}"
+    if not shared.rules:
+        return f"{line}; float outputs, int16x8 or separate outputs would keep them apart"
+    rules = " ".join(
+        f"--layer {shell_line([f'{rule.pattern}={rule.precision}'])}" for rule in shared.rules
+    )
+    apart = f"{rules} gives each its own, SNR {_each_snr(part.own_snr_db for part in shared.parts)}"
+    if not shared.applied:
+        return f"{line}; {apart}"
+    return f"{shared.output}: {apart}; sharing one, its parts of {spans} have {together}"
+
+
+def _each_snr(values_db: Iterable[float | None]) -> str:
+    return " and ".join(units.decibels(value) for value in values_db)
+
+
 def post_training_remarks(artifact: Artifact) -> list[str]:
     """Layer rules and post-training methods, and how they were chosen; [] for a plain artifact."""
     remarks = []
@@ -245,22 +283,50 @@ def post_training_remarks(artifact: Artifact) -> list[str]:
     if record is None:
         return remarks
     ranges = f"; ranges: {record.calibration_range}" if artifact.recipe.has_ranges else ""
-    remarks.append(f"post-training methods: {', '.join(record.methods) or 'none'}{ranges}")
-    if record.trials:
-        best = next(
-            trial
-            for trial in record.trials
-            if (trial.calibration_range, trial.methods)
-            == (record.calibration_range, record.methods)
+    if record.methods or not record.trials or record.calibration_range != "minmax":
+        remarks.append(f"post-training methods: {', '.join(record.methods) or 'none'}{ranges}")
+    if record.eight_bit:
+        names = listed(map(layer_name, record.eight_bit), 3)
+        remarks.append(
+            f"weights of 8 bits in {units.counted(len(record.eight_bit), 'layer')}, which costs "
+            f"next to nothing: {names}"
         )
-        remarks.append(_chosen(record, best))
+    if record.trials:
+        remarks.append(_chosen(record))
+        remarks += (_failed(trial) for trial in record.trials if trial.failed)
     return remarks
 
 
-def _chosen(record: PostTraining, best: MethodTrial) -> str:
-    first = record.trials[0]
-    choice = (
-        f"chosen from {len(record.trials)} by {units.counted(record.held_back, 'sample')} held "
-        f"back from calibration: SNR against float32 {units.decibels(best.snr_db)}"
+def _chosen(record: PostTraining) -> str:
+    """What the choice among the trials gained over the first, and what it cost."""
+    first, settings = record.trials[0], (record.calibration_range, record.methods)
+    best = next(t for t in record.trials if (t.calibration_range, t.methods) == settings)
+    samples = f"{units.counted(record.held_back, 'sample')} held back from calibration"
+    borderline = ", which is borderline" if record.closeness == "borderline" else ""
+    if best is not first:
+        gained = units.decibels(best.snr_db - first.snr_db)
+        trials = units.counted(len(record.trials), "trial")
+        return (
+            f"gained {gained}, from {_closeness(first)} to {_closeness(best)} on {samples}"
+            f"{borderline}; {trials}"
+        )
+    if record.closeness == "close":
+        return f"close to float without methods: {_closeness(first)} on {samples}"
+    others = ", ".join(dict.fromkeys(_what(trial) for trial in record.trials[1:]))
+    tried = f"{others} gained nothing beyond noise" if others else "no method applies"
+    return f"{tried}: {_closeness(first)} on {samples}{borderline}"
+
+
+def _closeness(trial: MethodTrial) -> str:
+    agreement = (
+        "" if trial.agreement is None else f"agreement {units.percent(trial.agreement, 1)}, "
     )
-    return choice if best is first else f"{choice}, {units.decibels(first.snr_db)} without"
+    return f"{agreement}SNR {units.decibels(trial.snr_db)}"
+
+
+def _failed(trial: MethodTrial) -> str:
+    return f"{_what(trial)} failed: {units.plain(trial.failed)}"
+
+
+def _what(trial: MethodTrial) -> str:
+    return " with ".join(trial.methods[::-1]) or trial.calibration_range

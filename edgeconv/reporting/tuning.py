@@ -60,7 +60,9 @@ def _circumstances(tuning: Tuning) -> Iterator[str]:
     search, fresh = tuning.float_loss
     yield f"float32: {cost}, {what} {search.value:.4f}, on the fresh samples {fresh.value:.4f}"
     converted = sum(not trial.error for trial in tuning.trials)
-    yield f"{len(tuning.trials)} trials, {converted} of them converted, in {tuning.seconds:.0f} s"
+    refused = sum(trial.refused for trial in tuning.trials)
+    counts = f"{converted} of them converted" + (f" and {refused} refused" if refused else "")
+    yield f"{len(tuning.trials)} trials, {counts}, in {tuning.seconds:.0f} s"
 
 
 def _ordered(tuning: Tuning) -> list[TuningTrial]:
@@ -69,8 +71,8 @@ def _ordered(tuning: Tuning) -> list[TuningTrial]:
 
 def _row(tuning: Tuning, trial: TuningTrial) -> Row:
     name = Text(units.plain(trial.name))
-    if trial.error or trial.loss is None:
-        details = (Text(units.first_line(trial.error), style="dim"),)
+    details = (Text(units.first_line(trial.error), style="dim"),) if trial.error else ()
+    if trial.loss is None or (trial.error and not trial.refused):
         return Row((name, *(Text("–") for _ in range(6)), Text("failed", style="red")), details)
     loss = trial.loss
     return Row(
@@ -83,7 +85,8 @@ def _row(tuning: Tuning, trial: TuningTrial) -> Row:
             Text("–" if loss.broken is None else f"{loss.fixed}/{loss.broken}"),
             Text(f"{trial.chance:.0%}"),
             _mark(tuning, trial),
-        )
+        ),
+        details,
     )
 
 
@@ -94,6 +97,8 @@ def _latency(trial: TuningTrial) -> str:
 
 
 def _mark(tuning: Tuning, trial: TuningTrial) -> Text:
+    if trial.refused:
+        return Text("refused", style="red")
     if trial.name == tuning.recommended:
         return Text("recommended", style="bold green")
     if any(each.trial == trial.name for each in tuning.confirmations):

@@ -9,7 +9,7 @@ from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Executed, Opened, Sandboxed
 from edgeconv.requests.texts import METRIC, PATH, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, TREE
-from edgeconv.types import Execution, Measuring, Opening, Steps
+from edgeconv.types import DataSource, Execution, Measuring, Opening, Steps
 
 Measured = Annotated[
     Measuring,
@@ -104,7 +104,7 @@ class BenchRequest(Request, frozen=True, kw_only=True):
         Option(is_argument=True, is_subject=True, is_required=True, several=True, text=PATH),
     ]
     data: Annotated[
-        str | None,
+        DataSource | None,
         Option(
             "Data",
             "Samples to measure on, with labels for accuracy. Without it, random ones, and no "

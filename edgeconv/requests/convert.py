@@ -7,26 +7,35 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.requests.option import Option
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import Executed, Opened, Sandboxed
+from edgeconv.requests.shared import (
+    AllowedFloat,
+    Batched,
+    Executed,
+    Improved,
+    Opened,
+    Preprocessed,
+    Ranged,
+    Ruled,
+    Sandboxed,
+    Suspected,
+)
 from edgeconv.requests.texts import (
     KEYED_SOURCE,
-    LAYER_RULE,
     NAMES,
     PATH,
     SOURCE,
-    STEPS,
     TARGET_RUNTIME,
     TEXT,
+    KeyedSource,
 )
 from edgeconv.requests.training import Trained
 from edgeconv.store.hashes import hash_of
 from edgeconv.types import (
     EVERY_RECIPE,
-    CalibrationRange,
+    DataSource,
     Engine,
     Execution,
     IoType,
-    LayerRule,
     Opening,
     Recipe,
     Steps,
@@ -64,30 +73,31 @@ def _io_texts(pair: tuple[str, str]) -> tuple[str, ...]:
     return tuple(f"{side}={name}" for side, name in zip(_SIDES, pair, strict=True))
 
 
-def by_signature(texts: Sequence[str], values: Mapping[tuple[str, ...], Any]) -> dict[str, str]:
+def by_signature(
+    keyed: Sequence[KeyedSource], values: Mapping[tuple[str, ...], Any]
+) -> dict[str, DataSource]:
     """The SOURCE of each signature, "" for all that are not named. Raises `UsageError`.
 
     A name before a = is a signature only where it is one of several to convert: a path may have
     a = in it.
     """
     keys = values.get(("signature",), ())
-    sources: dict[str, str] = {}
-    for text in texts:
-        key, equals, source = text.partition("=")
-        named = bool(equals) and key.isidentifier() and (key in keys or "all" in keys)
-        name = key if named else ""
+    sources: dict[str, DataSource] = {}
+    for each in keyed:
+        is_named = bool(each.key) and (each.key in keys or "all" in keys)
+        name = each.key if is_named else ""
         if name in sources:
             what = f"signature {name!r}" if name else "every signature"
             raise UsageError(
                 f"--calibration gives {what} two sources",
                 hint="give --calibration KEY=SOURCE for each",
             )
-        sources[name] = source if named else text
+        sources[name] = each.source if is_named else each.whole
     return sources
 
 
-def _keyed_sources(sources: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"{key}={source}" if key else source for key, source in sources.items())
+def _keyed_sources(sources: Mapping[str, DataSource]) -> tuple[str, ...]:
+    return tuple(f"{key}={source}" if key else str(source) for key, source in sources.items())
 
 
 def named_shapes(texts: Sequence[str], _: Any = None) -> dict[str, tuple[int, ...]]:
@@ -116,47 +126,6 @@ def _recipe_names(recipes: Sequence[str | Recipe]) -> str:
     return ",".join(each.name if isinstance(each, Recipe) else each for each in recipes)
 
 
-Ranged = Annotated[
-    CalibrationRange,
-    Option(
-        "Quality",
-        "Ranges by minmax, ema, percentile, mse, kl or auto. minmax: true minima and maxima; ema: "
-        "a moving average of them; percentile: without the rarest values; mse: least squared "
-        "error; kl: least lost information; auto: the best on held-back calibration samples. See "
-        "docs/methods.md.",
-        metavar="RANGE",
-        is_common=True,
-    ),
-]
-Improved = Annotated[
-    tuple[str, ...] | None,
-    Option(
-        "Quality",
-        "equalization, rounding, bias-correction, auto or none. Post-training methods, "
-        "comma-separated; auto: those that help on held-back calibration samples. Without it, "
-        "auto for weights of 4 bits, else none.",
-        text=NAMES,
-        metavar="METHODS",
-        is_common=True,
-    ),
-]
-Ruled = Annotated[
-    tuple[LayerRule, ...],
-    Option(
-        "Quality",
-        "Another precision for some layers. PRECISION: float32, float16, int16x8, int8, int4 or "
-        "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is an "
-        "operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them. "
-        "Repeatable.",
-        name="layer",
-        text=LAYER_RULE,
-        several=True,
-        metavar="PATTERN=PRECISION",
-        is_common=True,
-    ),
-]
-
-
 class ConvertRequest(Request, frozen=True, kw_only=True):
     """A model to convert, by which recipes, with which data, and where to.
 
@@ -167,6 +136,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     `samples` of it calibrate, None for all but the held-back ones. `training`: the SOURCE of
     labeled samples for the recipe qat, which also calibrate where no other does. `select_ops`
     allows operators that only TensorFlow has. The files are verified on `target_runtime` too.
+    `allow_suspect_calibration` converts with samples that cannot be right.
     """
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
@@ -208,7 +178,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         ),
     ] = ()
     calibration: Annotated[
-        dict[str, str],
+        dict[str, DataSource],
         Option(
             "Data",
             "Samples to calibrate and verify with, such as train.npz. A file, a directory or "
@@ -226,23 +196,12 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         int | None,
         Option(
             "Data",
-            "How many samples calibrate. [default: all but up to 8, which verify]",
+            "How many samples calibrate. [default: all but a seventh, up to 64, which verify]",
         ),
     ] = None
-    preprocess: Annotated[
-        Steps,
-        Option(
-            "Data",
-            "Preprocessing of each sample, such as 'resize=96x96&scale=1/255'. Or a .toml file; "
-            "see docs/data.md. The manifest has it, and `bench` applies it too.",
-            text=STEPS,
-            metavar="STEPS",
-            is_shown=False,
-            is_common=True,
-        ),
-    ] = Steps()
+    preprocess: Preprocessed = Steps()
     training: Annotated[
-        str,
+        DataSource | None,
         Option(
             "Data",
             "Labeled samples that qat trains on. Without --calibration they calibrate too.",
@@ -250,7 +209,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             metavar="SOURCE",
             is_common=True,
         ),
-    ] = ""
+    ] = None
     input_type: Annotated[
         IoType,
         Option(
@@ -269,9 +228,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         ),
     ] = "float32"
     output_type: IoType = "float32"
-    batch: Annotated[
-        int | None, Option("Input", "Fix a dynamic batch dimension to this size.", is_common=True)
-    ] = None
+    batch: Batched = None
     shapes: Annotated[
         dict[str, tuple[int, ...]],
         Option(
@@ -313,15 +270,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     calibration_range: Ranged = "minmax"
     methods: Improved = None
     layers: Ruled = ()
-    allow_float: Annotated[
-        tuple[str, ...],
-        Option(
-            "Quality",
-            "Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
-            text=NAMES,
-            metavar="OPERATORS",
-        ),
-    ] = ()
+    allow_float: AllowedFloat = ()
     min_snr_db: Annotated[
         float | None,
         Option(
@@ -330,6 +279,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             "[default: by recipe]",
         ),
     ] = None
+    allow_suspect_calibration: Suspected = False
     qat: Trained = None
     opening: Opened = Opening()
     execution: Executed = Execution()
@@ -362,6 +312,6 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         )
 
     @property
-    def sources(self) -> dict[str, str]:
+    def sources(self) -> dict[str, DataSource]:
         """The calibration SOURCE by signature key; the training samples where there is none."""
         return self.calibration or ({"": self.training} if self.training else {})

@@ -10,7 +10,7 @@ from edgeconv.requests.option import Option
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Allowed, Sandboxed
 from edgeconv.requests.texts import PATH, SOURCE, TEXT
-from edgeconv.types import Allowance
+from edgeconv.types import Allowance, DataSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
     `artifact` is the file, with its manifest next to it, or the directory that it is in; `recipe`
     selects one of several. All generated names begin with `symbol`, "" for the model's name.
     `signature` is the one to call, "" for the only one. `data` is the SOURCE of the golden vectors,
-    "" for random ones, and `vectors` their number. `labels` is a file with the name of a class on
+    None for random ones, and `vectors` their number. `labels` is a file with the name of a class on
     each line, "" for the names that `data` has. `options` are the target's. `allow_code`: `data`
     may name a function. `require_check`: refuse what `edgeconv check` has not checked. `bom`: write
     SYMBOL.cdx.json too, a bill of materials of CycloneDX; `report` is a report.json for its
@@ -91,7 +91,7 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
         str, Option("Input", "The signature to call, if there are several.", text=TEXT)
     ] = ""
     data: Annotated[
-        str,
+        DataSource | None,
         Option(
             "Data",
             "Samples for the golden vectors of the self-test; see docs/data.md. [default: random]",
@@ -99,7 +99,7 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
             metavar="SOURCE",
             is_common=True,
         ),
-    ] = ""
+    ] = None
     vectors: Annotated[int, Option("Data", "How many golden vectors.", least=1, is_common=True)] = 2
     labels: Annotated[
         str,

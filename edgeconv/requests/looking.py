@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from edgeconv.requests.convert import Improved, Ranged, Ruled
+from msgspec import structs
+
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import JSON, QUIET, TAG, Executed, Opened, Sandboxed
+from edgeconv.requests.shared import (
+    CUSTOM,
+    JSON,
+    QUIET,
+    TAG,
+    Executed,
+    Improved,
+    Opened,
+    Preprocessed,
+    Ranged,
+    Ruled,
+    Sandboxed,
+)
 from edgeconv.requests.texts import PATH, SOURCE, STEPS, TEXT
-from edgeconv.types import Budget, Execution, Opening, Recipe, Steps
+from edgeconv.types import Budget, DataSource, Execution, Opening, Recipe, Steps
 
 Format = Literal["html", "text", "markdown", "json", "csv"]
 
@@ -24,7 +37,7 @@ class DebugRequest(Request, frozen=True, kw_only=True):
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     calibration: Annotated[
-        str,
+        DataSource,
         Option(
             "Data",
             "Samples to calibrate and measure with: a file, a directory or KIND:PLACE. See "
@@ -43,16 +56,7 @@ class DebugRequest(Request, frozen=True, kw_only=True):
             metavar="RECIPE",
         ),
     ] = "int8"
-    preprocess: Annotated[
-        Steps,
-        Option(
-            "Data",
-            "Preprocessing of each stored sample; see docs/data.md.",
-            text=STEPS,
-            metavar="STEPS",
-            is_shown=False,
-        ),
-    ] = Steps()
+    preprocess: Preprocessed = Steps()
     samples: Annotated[
         int | None, Option("Data", "How many samples calibrate. [default: all but up to 8]")
     ] = None
@@ -89,7 +93,7 @@ class DoctorRequest(Request, frozen=True, kw_only=True):
     """
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
-    data: Annotated[str, Option(is_argument=True, text=SOURCE, metavar="DATA")]
+    data: Annotated[DataSource, Option(is_argument=True, text=SOURCE, metavar="DATA")]
     preprocess: Annotated[
         Steps | None,
         Option(
@@ -125,6 +129,45 @@ class InspectRequest(Request, frozen=True, kw_only=True):
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     opening: Annotated[Opening, Within(tags=TAG)] = Opening()
     sandbox: Sandboxed = None
+
+
+class ScanRequest(Request, frozen=True, kw_only=True):
+    """A model to scan for what it would access outside of itself, without loading it.
+
+    `custom_objects`: the modules of classes that a Keras file may have; they are not imported.
+    `reads_layers`: also what tf_keras would build of a SavedModel's layers, to train them.
+    """
+
+    path: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    custom_objects: Annotated[
+        tuple[str, ...],
+        structs.replace(
+            CUSTOM,
+            help="A module whose layers and functions a Keras file may have, by dotted name or as "
+            "./FILE.py; with :NAME only that one. It is not imported. Repeatable.",
+        ),
+    ] = ()
+    reads_layers: Annotated[
+        bool,
+        Option(
+            "Input",
+            "Scan what tf_keras builds of a SavedModel's layers too, to train them.",
+        ),
+    ] = False
+    sandbox: Sandboxed = None
+
+
+class ScanPrinting(Request, frozen=True, kw_only=True):
+    """What `edgeconv scan` prints, and further models to scan."""
+
+    further: Annotated[
+        tuple[str, ...], Option(is_argument=True, several=True, text=PATH, metavar="[PATH]...")
+    ] = ()
+    format: Annotated[
+        Literal["text", "json", "sarif"],
+        Option("Output", "The format of the output; sarif is for code scanning."),
+    ] = "text"
+    as_json: Annotated[bool, Option("Output", "The same as --format json.", name="json")] = False
 
 
 class JsonPrinting(Request, frozen=True, kw_only=True):

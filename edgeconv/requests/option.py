@@ -8,7 +8,7 @@ edgeconv.toml, its JSON Schema, Python's keywords and keys all come from the lea
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
@@ -20,7 +20,7 @@ from edgeconv.requests.texts import NAMES, SANDBOX_MODE, TEXT, TextKind
 from edgeconv.types.words import quoted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 Takes = Literal["flag", "whole", "number", "choice", "text"]
 # The sections of --help, in this order.
@@ -67,7 +67,8 @@ class Option(msgspec.Struct, frozen=True):
     sentence of `help`. `name` is the long option, "" for the field's own, and `short` a letter.
     `text` is the kind of its texts, and `words` complete them. An `is_argument` is positional; an
     `is_subject` names the model that is converted or measured; an `is_output` is where something
-    is written; an `is_typed` is never taken from a configuration. `several`: it can be repeated.
+    is written; an `is_typed` is never taken from a configuration. One that `takes_rest` is all
+    positional arguments of Python. `several`: it can be repeated.
 
     `make(raw, values)` gives the field's value from what was typed (a tuple of `several`) and the
     values of the fields before it; `to_raw(value)` is the inverse. `also` is a second field: the
@@ -89,6 +90,7 @@ class Option(msgspec.Struct, frozen=True):
     is_output: bool = False
     is_typed: bool = False
     is_required: bool = False
+    takes_rest: bool = False
     is_shown: bool = True
     several: bool = False
     make: Callable[[Any, Any], Any] | None = None
@@ -100,6 +102,12 @@ class Option(msgspec.Struct, frozen=True):
     is_above: bool = False
     most: float | None = None
     is_below: bool = False
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """The value of a text that a configuration has, as it is from here."""
+
+    value: Any
 
 
 class Within:
@@ -170,6 +178,12 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         is_text = value is not None and self.takes in ("text", "choice")
         return self.text.text_of(value) if is_text else value
 
+    def text_of(self, raw: Any) -> Any:
+        """What a configuration's `raw` value is in TOML: that of `Parsed` its text."""
+        if isinstance(raw, list):
+            return [self.text_of(item) for item in raw]
+        return self.text.text_of(raw.value) if isinstance(raw, Parsed) else raw
+
     def value(self, raw: Any, values: Mapping[tuple[str, ...], Any] = MappingProxyType({})) -> Any:
         """The field's value. Raises `Refused`, or for a text as its kind does."""
         if self.several:
@@ -191,17 +205,31 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         if self.option.also or value is None:
             return value
         if isinstance(value, list | tuple) and self.text.is_list:
-            parts = (NAMES.value(item) if isinstance(item, str) else (item,) for item in items)
+            parts = (NAMES.parse(item) if isinstance(item, str) else (item,) for item in items)
             return tuple(part for each in parts for part in each)
+        if isinstance(value, Mapping):
+            return self.parsed(dict(value))
         if all(isinstance(item, str | os.PathLike | int | float) for item in items):
             return self.value(value, values)
         return value
 
+    def parsed(self, value: Any) -> Any:
+        """A field's value that Python gives, with what its texts mean; itself where it has none."""
+        if isinstance(value, str):
+            return self.text.load(self.text.parse(value))
+        if self.several and isinstance(value, tuple) and any(isinstance(v, str) for v in value):
+            return tuple(self.parsed(each) for each in value)
+        if isinstance(value, dict) and any(isinstance(v, str) for v in value.values()):
+            return {k: self.text.of_key(v) if isinstance(v, str) else v for k, v in value.items()}
+        return value
+
     def _item(self, raw: Any) -> Any:
+        if isinstance(raw, Parsed):
+            return self.text.load(raw.value)
         if isinstance(raw, os.PathLike):
             raw = os.fspath(raw)
         self.refuse(raw)
-        return self.text.value(raw) if isinstance(raw, str) else raw
+        return self.text.load(self.text.parse(raw)) if isinstance(raw, str) else raw
 
     def refuse(self, raw: Any) -> None:
         """Raise `Refused` for a value of another type, or out of bounds."""

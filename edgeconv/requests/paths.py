@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from edgeconv.data.location import PATH_OPTIONS, parse_location
+from msgspec.structs import replace
+
+from edgeconv.data.location import PATH_OPTIONS
 from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgeconv.types import DataSource
 
 Sort = Literal["path", "tree", "address", "code", "program", "file", "runtime", "tracker"]
 
@@ -41,16 +46,20 @@ def path_within(path: str, folder: Path) -> str:
     return str(folder / path)
 
 
-def source_within(source: str, folder: Path) -> str:
+def source_within(source: DataSource, folder: Path) -> DataSource:
     """A SOURCE whose paths start in `folder`, as it is from here. Raises `UsageError`."""
     if folder == Path():
         return source
-    before, mark, after = source.partition("?")
-    kind, path, prefix = _kind(before)
-    if kind not in NAMED_KINDS or (kind == "tfds" and (folder / path).is_dir()):
-        path = path_within(path, folder)
-    moved = prefix + path + mark + _options_within(PATH_OPTIONS.get(kind, ""), after, folder)
-    if moved.count("?") != source.count("?") or moved.count("&") != source.count("&"):
+    location, kind = source.location, source.kind
+    if kind not in NAMED_KINDS or (kind == "tfds" and (folder / location).is_dir()):
+        location = path_within(location, folder)
+    option = _path_option(source)
+    options = {
+        name: path_within(text, folder) if name == option else text
+        for name, text in source.options.items()
+    }
+    moved = replace(source, location=location, options=options)
+    if moved != source and {"?", "&"} & {*str(folder)}:
         raise UsageError(f"{folder} has a ? or & in it, which SOURCEs cannot have")
     return moved
 
@@ -67,16 +76,12 @@ def tree_reach(path: str) -> tuple[Reach, ...]:
     return path_reach(path, "tree")
 
 
-def source_reach(source: str) -> tuple[Reach, ...]:
-    """What a SOURCE names: files, directories, code. Raises `UsageError` or `InputRefused`."""
-    if not source:
-        return ()
-    before, _, after = source.partition("?")
-    kind, path, _ = _kind(before)
+def source_reach(source: DataSource) -> tuple[Reach, ...]:
+    """What a SOURCE names: files, directories, code."""
+    kind, path = source.kind, source.location
     if kind == "function":
         return (Reach("code", path),)
-    option = PATH_OPTIONS.get(kind, "")
-    options = dict(part.partition("=")[::2] for part in after.split("&") if part)
+    option, options = _path_option(source), source.options
     # What a directory holds may make another option the path.
     paths = [text for name, text in options.items() if name == option or os.path.lexists(text)]
     # The name of a data set, which may be below `dir`, or else is where its tool puts it.
@@ -87,38 +92,10 @@ def source_reach(source: str) -> tuple[Reach, ...]:
     return tuple(reach for each in paths for reach in tree_reach(each))
 
 
+def _path_option(source: DataSource) -> str:
+    """The option of a SOURCE that is a path; a directory of sounds has that of one of images."""
+    return PATH_OPTIONS.get(source.kind or "images", "")
+
+
 def _is_path(text: str) -> bool:
     return Path(text).exists() or Path(text).is_absolute() or ".." in Path(text).parts
-
-
-def steps_within(steps: str, folder: Path) -> str:
-    """Preprocessing steps; those in a file are its path."""
-    return path_within(steps, folder) if steps.endswith(".toml") else steps
-
-
-def _kind(text: str) -> tuple[str, str, str]:
-    """The kind of a SOURCE, its location, and the text before that, "" for a plain path."""
-    if ":" not in text:
-        return _kind_of_ending(text), text, ""
-    location = parse_location(text)
-    return location.kind, location.location, text.removesuffix(location.location)
-
-
-def _kind_of_ending(path: str) -> str:
-    """What of the kind of a plain path decides which of its options is a path."""
-    ending = Path(path).suffix.lower()
-    if "tfrecord" in Path(path).name:
-        return "tfrecord"
-    if ending in (".npz", ".csv", ".tsv", ".parquet"):
-        return ""
-    # A directory of sounds has `classes`, as one of images does.
-    return "npy" if ending == ".npy" else "images"
-
-
-def _options_within(option: str, text: str, folder: Path) -> str:
-    parts = []
-    for part in text.split("&"):
-        name, equals, value = part.partition("=")
-        is_path = bool(equals) and name == option
-        parts.append(f"{name}={path_within(value, folder)}" if is_path else part)
-    return "&".join(parts)

@@ -18,7 +18,7 @@ from edgeconv.requests.option import (
     struct_of,
     value_at,
 )
-from edgeconv.requests.texts import Reads
+from edgeconv.requests.texts import TEXT, Reads
 from edgeconv.store.hashes import hash_of
 from edgeconv.types import Execution
 from edgeconv.types.words import listed
@@ -140,6 +140,11 @@ def called(kind: type[Kind], positional: tuple[Any, ...], keywords: Mapping[str,
     A text means what it means on a command line. Raises `UsageError`.
     """
     names = kind.__struct_fields__
+    leaves = {leaf.path: leaf for leaf in leaves_of(kind)}
+    first = leaves.get((names[0],)) if names else None
+    if first and first.option.takes_rest and positional:
+        is_list = isinstance(positional[0], list | tuple)
+        positional = positional if is_list else (positional,)
     if len(positional) > len(names) or set(names[: len(positional)]) & keywords.keys():
         raise UsageError(
             f"{kind.__name__}: too many arguments", hint=f"its fields are {listed(names)}"
@@ -150,7 +155,6 @@ def called(kind: type[Kind], positional: tuple[Any, ...], keywords: Mapping[str,
             raise unknown_name(f"field of {kind.__name__}", name, names)
     # None means the default.
     arguments = {name: value for name, value in arguments.items() if value is not None}
-    leaves = {leaf.path: leaf for leaf in leaves_of(kind)}
     values: dict[tuple[str, ...], Any] = {}
     for path in sorted(((name,) for name in arguments), key=lambda path: names.index(path[0])):
         value, leaf = arguments[path[0]], leaves.get(path)
@@ -170,9 +174,19 @@ def called(kind: type[Kind], positional: tuple[Any, ...], keywords: Mapping[str,
         plain = {path[0]: value for path, value in values.items() if len(path) == 1}
         nested = {path: value for path, value in values.items() if len(path) > 1}
         request = msgspec.convert(plain, kind)
-        return put(kind, nested, request) if nested else request
+        return parsed(put(kind, nested, request) if nested else request)
     except msgspec.ValidationError as error:
         raise UsageError(f"{kind.__name__}: {error}") from error
+
+
+def parsed(request: Kind) -> Kind:
+    """A request that Python gives, with what the texts in it mean. Raises `UsageError`."""
+    values = {}
+    for leaf in leaves_of(type(request)):
+        value = value_at(request, leaf.path)
+        if leaf.text.parse is not TEXT.parse and (new := leaf.parsed(value)) is not value:
+            values[leaf.path] = new
+    return put(type(request), values, request) if values else request
 
 
 def _of_argument(

@@ -8,8 +8,17 @@ from msgspec import structs
 
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
-from edgeconv.requests.texts import CUSTOM_OBJECTS, SANDBOX_MODE, SHA256, TEXT, comma_list
-from edgeconv.types import Allowance, Execution, Opening
+from edgeconv.requests.texts import (
+    CUSTOM_OBJECTS,
+    LAYER_RULE,
+    NAMES,
+    SANDBOX_MODE,
+    SHA256,
+    STEPS,
+    TEXT,
+    comma_list,
+)
+from edgeconv.types import Allowance, CalibrationRange, Execution, LayerRule, Opening, Steps
 from edgeconv.types.execution import SandboxMode
 
 CUSTOM = Option(
@@ -115,6 +124,80 @@ Executed = Annotated[
 QUIET = Annotated[bool, Option("Output", "No progress on stderr.", short="q", is_common=True)]
 JSON = Annotated[
     bool, Option("Output", "Print the result as one JSON document.", name="json", is_common=True)
+]
+
+
+# What the post-training verbs have.
+Preprocessed = Annotated[
+    Steps,
+    Option(
+        "Data",
+        "Preprocessing of each sample, such as 'resize=96x96&scale=1/255'. Or a .toml file; "
+        "see docs/data.md. The manifest has it, and `bench` applies it too.",
+        text=STEPS,
+        metavar="STEPS",
+        is_shown=False,
+        is_common=True,
+    ),
+]
+Batched = Annotated[
+    int | None, Option("Input", "Fix a dynamic batch dimension to this size.", is_common=True)
+]
+AllowedFloat = Annotated[
+    tuple[str, ...],
+    Option(
+        "Quality",
+        "Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
+        text=NAMES,
+        metavar="OPERATORS",
+    ),
+]
+Ranged = Annotated[
+    CalibrationRange,
+    Option(
+        "Quality",
+        "Ranges by minmax, ema, percentile, mse, kl or auto. minmax: true minima and maxima; ema: "
+        "a moving average of them; percentile: without the rarest values; mse: least squared "
+        "error; kl: least lost information; auto: the best on held-back calibration samples. See "
+        "docs/methods.md.",
+        metavar="RANGE",
+        is_common=True,
+    ),
+]
+Improved = Annotated[
+    tuple[str, ...] | None,
+    Option(
+        "Quality",
+        "equalization, rounding, bias-correction, auto or none. Post-training methods, "
+        "comma-separated; auto: none where the plain file is close to float on held-back "
+        "calibration samples, else those that help there. [default: auto]",
+        text=NAMES,
+        metavar="METHODS",
+        is_common=True,
+    ),
+]
+Ruled = Annotated[
+    tuple[LayerRule, ...],
+    Option(
+        "Quality",
+        "Another precision for some layers. PRECISION: float32, float16, int16x8, int8, int4 or "
+        "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is an "
+        "operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them. "
+        "Repeatable.",
+        name="layer",
+        text=LAYER_RULE,
+        several=True,
+        metavar="PATTERN=PRECISION",
+        is_common=True,
+    ),
+]
+Suspected = Annotated[
+    bool,
+    Option(
+        "Quality",
+        "Convert although the calibration samples cannot be what the model was trained on. The "
+        "reasons become warnings in the manifest.",
+    ),
 ]
 
 

@@ -20,13 +20,14 @@ class VerbEntry(NamedTuple):
     """A verb, each of its parts as MODULE:NAME, imported when it is first used.
 
     `shown` has the options about what the verb's command prints. `tells`: the function takes
-    `on_progress`.
+    `on_progress`. Without `has_table` no configuration changes it.
     """
 
     request: str
     function: str
     shown: str = "edgeconv.requests.table:Printing"
     tells: bool = True
+    has_table: bool = True
 
     @property
     def kind(self) -> type[Request]:
@@ -48,7 +49,7 @@ def named(text: str) -> Any:
 
 
 _LOOKING = "edgeconv.requests.looking"
-# In the order of the commands; each has a table of its name in edgeconv.toml.
+# In the order of the commands; those with a table have one of their name in edgeconv.toml.
 VERBS = {
     "demo": VerbEntry(f"{_LOOKING}:DemoRequest", "edgeconv.gate.demo:demonstrate"),
     "train": VerbEntry("edgeconv.requests.train:TrainRequest", "edgeconv.training.baseline:train"),
@@ -92,9 +93,25 @@ VERBS = {
         f"{_LOOKING}:JsonPrinting",
         tells=False,
     ),
+    "scan": VerbEntry(
+        f"{_LOOKING}:ScanRequest",
+        "edgeconv.source.scanning:scan",
+        f"{_LOOKING}:ScanPrinting",
+        tells=False,
+        has_table=False,
+    ),
+    "verify": VerbEntry(
+        "edgeconv.requests.verify:VerifyRequest",
+        "edgeconv.gate.evidence:verify",
+        "edgeconv.requests.verify:VerifyPrinting",
+        tells=False,
+        has_table=False,
+    ),
     "visualize": VerbEntry(
         f"{_LOOKING}:VisualizeRequest",
         "edgeconv.measure.layers.visualize:visualize",
         "edgeconv.requests.request:Nothing",
     ),
 }
+# Those that a configuration has a table for.
+TABLES = {name: entry for name, entry in VERBS.items() if entry.has_table}

@@ -12,34 +12,50 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from edgeconv.data.location import parse_source
+from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.plugins import METRIC_ALIASES, METRICS, tracker
+from edgeconv.quantize.rules import parse_rule
+from edgeconv.reporting.verdicts import FORMATS
 from edgeconv.requests.paths import (
     Reach,
     path_reach,
     path_within,
     source_reach,
     source_within,
-    steps_within,
     tree_reach,
 )
+from edgeconv.runtimes.choice import (
+    files_named,
+    parse_choice,
+    parse_target_runtime,
+    runs_here_alone,
+)
+from edgeconv.store.hashes import is_sha256
+from edgeconv.types import MetricChoice, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from edgeconv.types import DataSource, RuntimeChoice
 
 
 class Reads(NamedTuple):
     """What a request reads: paths (files, directories, patterns), and SOURCEs."""
 
     paths: tuple[Path, ...] = ()
-    sources: tuple[str, ...] = ()
+    sources: tuple[DataSource, ...] = ()
 
 
 def _reads_nothing(_: Any) -> Reads:
     return Reads()
 
 
-def _same(text: str, _: Any = None) -> str:
-    return text
+def _same(value: Any, _: Any = None) -> Any:
+    return value
 
 
 @dataclass(frozen=True)
@@ -55,12 +71,16 @@ class TextKind:
     may_run_code: bool = False
     is_file: bool = False
     is_path: bool = False
-    # The text of a configuration in a folder, as the command line would have it.
-    within: Callable[[str, Path], str] = _same
-    # What the text names that a project may not choose freely. Raises `UsageError`.
-    reaches: Callable[[str], Iterable[Reach]] = lambda _: ()
-    # What the text means. Raises `UsageError` or `InputRefused`.
-    value: Callable[[str], Any] = _same
+    # What the text means. Raises `UsageError`.
+    parse: Callable[[str], Any] = _same
+    # The value that a configuration in a folder has, as it is from here.
+    within: Callable[[Any, Path], Any] = _same
+    # What the value names that a project may not choose freely. Raises `UsageError`.
+    reaches: Callable[[Any], Iterable[Reach]] = lambda _: ()
+    # The value with what is in the file that it names. Raises `UsageError` or `InputRefused`.
+    load: Callable[[Any], Any] = _same
+    # The value of a text that Python gives for a key.
+    of_key: Callable[[str], Any] = _same
     # The text of a value.
     text_of: Callable[[Any], str] = str
     # What is read for a value.
@@ -88,68 +108,81 @@ def _split_pair(text: str, mark: str, option: str, form: str, example: str) -> t
 
 
 def _output(text: str) -> tuple[str, str]:
-    from edgeconv.reporting.verdicts import FORMATS
-
     name, path = _split_pair(text, "=", "--output", "FORMAT=FILE", "junit=build/junit.xml")
     if name not in FORMATS:
         raise unknown_name("--output format", name, FORMATS)
     return name, path
 
 
-def _output_within(text: str, folder: Path) -> str:
-    name, path = _output(text)
-    return f"{name}={path_within(path, folder)}"
+def _named_within(named: tuple[str, str], folder: Path) -> tuple[str, str]:
+    return named[0], path_within(named[1], folder)
 
 
 def _tracker(text: str) -> tuple[str, str]:
-    from edgeconv.plugins import tracker
-
     tracker(text.partition(":")[0])
     return _split_pair(text, ":", "--track", "KIND:PLACE", "csv:accuracy.csv")
 
 
-def _tracker_within(text: str, folder: Path) -> str:
-    kind, path = _tracker(text)
-    return f"{kind}:{path_within(path, folder)}"
-
-
-def _tracker_reach(text: str) -> tuple[Reach, ...]:
-    from edgeconv.plugins import tracker
-
-    kind, path = _tracker(text)
+def _tracker_reach(named: tuple[str, str]) -> tuple[Reach, ...]:
+    kind, path = named
     # Others than those of files talk to what the path names, or run what is stored there.
     is_files = getattr(tracker(kind), "WRITES_FILES_ONLY", False)
-    return path_reach(path) if is_files else (Reach("tracker", text),)
+    return path_reach(path) if is_files else (Reach("tracker", ":".join(named)),)
 
 
-def _keyed_within(text: str, folder: Path) -> str:
-    key, equals, source = text.partition("=")
+class KeyedSource(NamedTuple):
+    """The text [KEY=]SOURCE: the SOURCE of `key`, and the one that the `whole` text names.
+
+    Only with the signatures is it known whether KEY is one, or belongs to the name of a file.
+    """
+
+    key: str
+    source: DataSource
+    whole: DataSource
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.source}" if self.key else str(self.whole)
+
+
+def _keyed(text: str) -> KeyedSource:
+    whole = parse_source(text)
+    key, _, source = text.partition("=")
+    if source and key.isidentifier():
+        return KeyedSource(key, parse_source(source), whole)
+    return KeyedSource("", whole, whole)
+
+
+def _keyed_within(keyed: KeyedSource, folder: Path) -> KeyedSource:
+    whole = source_within(keyed.whole, folder)
     # A file of this name has no key.
-    if not (equals and key.isidentifier()) or (folder / text).exists():
-        return source_within(text, folder)
-    return f"{key}={source_within(source, folder)}"
+    if not keyed.key or Path(whole.location).exists():
+        return KeyedSource("", whole, whole)
+    return KeyedSource(keyed.key, source_within(keyed.source, folder), whole)
 
 
-def _keyed_reach(text: str) -> tuple[Reach, ...]:
-    key, equals, source = text.partition("=")
-    if not (equals and key.isidentifier()):
-        return source_reach(text)
-    # Whether it is a key or the name of a file is known only with the signatures.
-    whole = text.partition("?")[0]
-    return (*source_reach(source), *(tree_reach(whole) if os.path.lexists(whole) else ()))
+def _keyed_reach(keyed: KeyedSource) -> tuple[Reach, ...]:
+    whole = keyed.whole.location
+    is_file = bool(keyed.key) and os.path.lexists(whole)
+    return (*source_reach(keyed.source), *(tree_reach(whole) if is_file else ()))
 
 
-def _steps(text: str) -> Any:
-    from edgeconv.data.preprocessing import parse_preprocessing
-    from edgeconv.types import Steps
-
-    return Steps(by_input=parse_preprocessing(text), file=text if text.endswith(".toml") else "")
+def _parsed_steps(text: str) -> Steps:
+    is_file = text.endswith(".toml")
+    return Steps(file=text) if is_file else Steps(by_input=parse_preprocessing(text))
 
 
-def _steps_text(steps: Any) -> str:
-    from edgeconv.data.preprocessing import describe
+def _steps_within(steps: Steps, folder: Path) -> Steps:
+    return msgspec.structs.replace(steps, file=path_within(steps.file, folder))
 
-    return describe(steps.by_input)
+
+def _loaded_steps(steps: Steps) -> Steps:
+    if steps.by_input or not steps.file:
+        return steps
+    return msgspec.structs.replace(steps, by_input=parse_preprocessing(steps.file))
+
+
+def _steps_text(steps: Steps) -> str:
+    return describe(steps.by_input) if steps.by_input or not steps.file else steps.file
 
 
 def _custom_within(text: str, folder: Path) -> str:
@@ -168,12 +201,25 @@ def _custom_reads(text: str) -> Reads:
         return Reads()
 
 
-def _runtime_reach(text: str) -> tuple[Reach, ...]:
-    from edgeconv.runtimes.choice import files_named, runs_here_alone
-
-    if runs_here_alone(text):
+def _runtime_reach(choice: RuntimeChoice) -> tuple[Reach, ...]:
+    if runs_here_alone(choice):
         return ()
-    return (Reach("runtime", text), *(Reach("file", file) for file in files_named(text)))
+    return (Reach("runtime", str(choice)), *(Reach("file", file) for file in files_named(choice)))
+
+
+def parse_metric(text: str) -> MetricChoice:
+    """The metric of a name, or the function of module:function. Raises `UsageError`."""
+    module, colon, function = text.partition(":")
+    if not colon:
+        name = METRIC_ALIASES.get(text, text)
+        if name not in METRICS:
+            raise unknown_name("metric", name, METRICS)
+        return MetricChoice(name)
+    if not (module and function):
+        raise UsageError(
+            f"the metric {text!r} does not name a function", hint="package.module:function"
+        )
+    return MetricChoice(function, module)
 
 
 def _sandbox_within(text: str, _: Path) -> str:
@@ -186,36 +232,16 @@ def _sandbox_within(text: str, _: Path) -> str:
 
 
 def _sha256(text: str) -> str:
-    from edgeconv.store.hashes import is_sha256
-
     if not is_sha256(text):
         raise UsageError(f"{text!r} is not a sha256: 64 digits, as `edgeconv scan` shows it")
     return text
-
-
-def _target_runtime(text: str) -> Any:
-    from edgeconv.runtimes.choice import parse_target_runtime
-
-    return parse_target_runtime(text)
-
-
-def _target_runtime_text(runtime: Any) -> str:
-    from edgeconv.runtimes.choice import runtime_text
-
-    return runtime_text(runtime)
-
-
-def _layer_rule(text: str) -> Any:
-    from edgeconv.quantize.rules import parse_rule
-
-    return parse_rule(text)
 
 
 TEXT = TextKind()
 NAMES = TextKind(
     "One text with commas, or an array of texts.",
     is_list=True,
-    value=lambda text: tuple(comma_list(text)),
+    parse=lambda text: tuple(comma_list(text)),
     text_of=lambda names: ",".join(map(str, names)),
 )
 PATH = TextKind(
@@ -231,17 +257,17 @@ TREE = replace(PATH, reaches=tree_reach)
 NAMED_PATH = TextKind(
     "NAME=PATH, the path from the folder of this file.",
     is_path=True,
-    within=_output_within,
-    reaches=lambda text: path_reach(_output(text)[1]),
-    value=_output,
+    parse=_output,
+    within=_named_within,
+    reaches=lambda named: path_reach(named[1]),
     text_of="=".join,
 )
 TRACKER = TextKind(
     "KIND:PLACE, a path from the folder of this file or a URI, which has to be allowed.",
     is_path=True,
-    within=_tracker_within,
+    parse=_tracker,
+    within=_named_within,
     reaches=_tracker_reach,
-    value=_tracker,
     text_of=":".join,
 )
 SOURCE = TextKind(
@@ -249,28 +275,34 @@ SOURCE = TextKind(
     is_file=True,
     is_path=True,
     may_run_code=True,
+    parse=parse_source,
     within=source_within,
     reaches=source_reach,
-    reads=lambda source: Reads(sources=(source,)) if source else Reads(),
+    reads=lambda source: Reads(sources=(source,)),
 )
 KEYED_SOURCE = replace(
     SOURCE,
     form="[KEY=]SOURCE, its paths from the folder of this file.",
+    parse=_keyed,
     within=_keyed_within,
     reaches=_keyed_reach,
+    of_key=parse_source,
     reads=lambda by_key: Reads(sources=tuple(by_key.values())),
 )
 STEPS = TextKind(
     "Steps, or a .toml file from the folder of this file.",
     is_file=True,
-    within=steps_within,
-    reaches=lambda text: path_reach(text) if text.endswith(".toml") else (),
-    value=_steps,
+    parse=_parsed_steps,
+    within=_steps_within,
+    reaches=lambda steps: path_reach(steps.file),
+    load=_loaded_steps,
     text_of=_steps_text,
     reads=lambda steps: _path_reads(steps.file) if steps else Reads(),
 )
 METRIC = TextKind(
-    may_run_code=True, reaches=lambda text: (Reach("code", text),) if ":" in text else ()
+    may_run_code=True,
+    parse=parse_metric,
+    reaches=lambda metric: (Reach("code", str(metric)),) if metric.module else (),
 )
 CUSTOM_OBJECTS = TextKind(
     "MODULE or MODULE:NAME; a path to a file from the folder of this file.",
@@ -287,12 +319,13 @@ PROGRAM = TextKind(
 )
 RUNTIME = TextKind(
     "A runtime outside this machine has to be allowed; see docs/security.md.",
+    parse=parse_choice,
     reaches=_runtime_reach,
 )
-TARGET_RUNTIME = TextKind(value=_target_runtime, text_of=_target_runtime_text)
+TARGET_RUNTIME = TextKind(parse=parse_target_runtime)
 ADDRESS = TextKind("It has to be allowed; see docs/security.md.", reaches=_reaches_as("address"))
-LAYER_RULE = TextKind(value=_layer_rule, text_of=lambda rule: f"{rule.pattern}={rule.precision}")
+LAYER_RULE = TextKind(parse=parse_rule, text_of=lambda rule: f"{rule.pattern}={rule.precision}")
 SANDBOX_MODE = TextKind(
     'Only "required": a project cannot weaken the sandbox.', within=_sandbox_within
 )
-SHA256 = TextKind(value=_sha256)
+SHA256 = TextKind(parse=_sha256)

@@ -7,9 +7,25 @@ from typing import Annotated
 from edgeconv.plugins import METRICS
 from edgeconv.requests.option import Option
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import Executed, Opened, Sandboxed
-from edgeconv.requests.texts import METRIC, NAMES, PATH, RUNTIME, SOURCE, STEPS, TEXT
-from edgeconv.types import Execution, Objective, Opening, Steps
+from edgeconv.requests.shared import (
+    AllowedFloat,
+    Batched,
+    Executed,
+    Opened,
+    Preprocessed,
+    Sandboxed,
+    Suspected,
+)
+from edgeconv.requests.texts import METRIC, NAMES, PATH, RUNTIME, SOURCE, TEXT
+from edgeconv.types import (
+    DataSource,
+    Execution,
+    MetricChoice,
+    Objective,
+    Opening,
+    RuntimeChoice,
+    Steps,
+)
 
 
 class TuneRequest(Request, frozen=True, kw_only=True):
@@ -19,14 +35,15 @@ class TuneRequest(Request, frozen=True, kw_only=True):
     the budget applies to the agreement with the float32 model. The artifact is published in
     `directory` (None: NAME.tuned in the current one) with its recipe as a file for `edgeconv
     convert --config` and all the trials. `recipes` are those to choose from, none for all;
-    `samples` of the data are used, None for all. `metric` is a name or module:function, "" for
-    top1, or for the agreement where there are no labels. `allow_float` names the operators that may
-    stay in float. The search stops after `trials`, or `time_limit_s`.
+    `samples` of the data are used, None for all. `metric` None is top1, or the
+    agreement where there are no labels. `allow_float` names the operators that may
+    stay in float, `allow_suspect_calibration` samples that cannot be right to calibrate. The search
+    stops after `trials`, or `time_limit_s`.
     """
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
     data: Annotated[
-        str,
+        DataSource,
         Option(
             "Data",
             "Samples, with labels for accuracy. One half searches. The other, which the search "
@@ -60,7 +77,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         ),
     ] = None
     calibration: Annotated[
-        str,
+        DataSource | None,
         Option(
             "Data",
             "Samples to calibrate with. Without it, up to 500 of the half of --data that searches, "
@@ -69,18 +86,8 @@ class TuneRequest(Request, frozen=True, kw_only=True):
             metavar="SOURCE",
             is_common=True,
         ),
-    ] = ""
-    preprocess: Annotated[
-        Steps,
-        Option(
-            "Data",
-            "Preprocessing of each stored sample; see docs/data.md.",
-            text=STEPS,
-            metavar="STEPS",
-            is_shown=False,
-            is_common=True,
-        ),
-    ] = Steps()
+    ] = None
+    preprocess: Preprocessed = Steps()
     objective: Annotated[
         Objective,
         Option(
@@ -101,7 +108,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         ),
     ] = ()
     metric: Annotated[
-        str,
+        MetricChoice | None,
         Option(
             "Quality",
             f"The metric to keep, such as top1 or mae. One of {', '.join(METRICS)}, or "
@@ -111,12 +118,12 @@ class TuneRequest(Request, frozen=True, kw_only=True):
             metavar="NAME",
             is_common=True,
         ),
-    ] = ""
+    ] = None
     output: Annotated[
         str, Option("Data", "The output that the labels are for, if there are several.", text=TEXT)
     ] = ""
     runtime: Annotated[
-        str,
+        RuntimeChoice,
         Option(
             "Recipes",
             "Where the files run, as in `edgeconv bench --runtime`.",
@@ -124,13 +131,11 @@ class TuneRequest(Request, frozen=True, kw_only=True):
             metavar="RUNTIME",
             is_common=True,
         ),
-    ] = "litert"
+    ] = RuntimeChoice(name="litert")
     signature: Annotated[
         str, Option("Input", "The signature to tune, if there are several.", text=TEXT)
     ] = ""
-    batch: Annotated[
-        int | None, Option("Input", "Fix a dynamic batch dimension to this size.", is_common=True)
-    ] = None
+    batch: Batched = None
     samples: Annotated[
         int | None,
         Option(
@@ -140,15 +145,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
             is_common=True,
         ),
     ] = None
-    allow_float: Annotated[
-        tuple[str, ...],
-        Option(
-            "Recipes",
-            "Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
-            text=NAMES,
-            metavar="OPERATORS",
-        ),
-    ] = ("*",)
+    allow_float: AllowedFloat = ("*",)
     trials: Annotated[int, Option("Quality", "Recipes to try, at most.", is_common=True)] = 40
     time_limit_s: Annotated[
         float,
@@ -158,6 +155,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
             is_common=True,
         ),
     ] = 480.0
+    allow_suspect_calibration: Suspected = False
     opening: Opened = Opening()
     execution: Executed = Execution()
     sandbox: Sandboxed = None

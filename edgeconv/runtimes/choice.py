@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.plugins import runtime_module
-from edgeconv.runtimes.interface import RuntimeChoice
-from edgeconv.types import TargetRuntime
+from edgeconv.types import RuntimeChoice, TargetRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
     from contextlib import AbstractContextManager
+    from types import ModuleType
 
     from edgeconv.runtimes.interface import Runtime, RuntimeSettings
 
@@ -30,37 +29,31 @@ def parse_choice(text: str) -> RuntimeChoice:
     """The choice in NAME, NAME==VERSION or NAME:LOCATION. Raises `UsageError`."""
     is_location = ":" in text and not text.partition(":")[0].count("==")
     name, sign, rest = (part.strip() for part in text.partition(":" if is_location else "=="))
-    runtime_module(name)
+    module = runtime_module(name)
     if sign and not rest:
         raise UsageError(
             f"runtime {text!r} has nothing after {sign}", hint=f"{name}, or {name}{sign}SOMETHING"
         )
-    return (
-        RuntimeChoice(name=name, location=rest)
-        if is_location
-        else RuntimeChoice(name=name, version=rest)
-    )
+    if is_location:
+        return _located(name, rest, module)
+    if rest and not getattr(module, "HAS_VERSIONS", False):
+        raise UsageError(
+            f"the runtime {name} has no versions to choose from: =={rest}",
+            hint=f"remove =={rest}",
+        )
+    return RuntimeChoice(name=name, version=rest)
 
 
-def choice_text(choice: RuntimeChoice) -> str:
-    """The text that `parse_choice` reads back as `choice`."""
-    if choice.version:
-        return f"{choice.name}=={choice.version}"
-    return f"{choice.name}:{choice.location}" if choice.location else choice.name
-
-
-def runs_here_alone(text: str) -> bool:
+def runs_here_alone(choice: RuntimeChoice) -> bool:
     """Whether a runtime runs on this machine, from edgeconv's own environments.
 
-    Only a user may choose the others, which reach other machines or start programs. Raises as
-    `parse_choice`.
+    Only a user may choose the others, which reach other machines or start programs.
     """
-    return getattr(runtime_module(parse_choice(text).name), "RUNS_HERE_ALONE", False)
+    return getattr(runtime_module(choice.name), "RUNS_HERE_ALONE", False)
 
 
-def files_named(text: str) -> tuple[str, ...]:
-    """The files that decide which programs a runtime starts. Raises as `parse_choice`."""
-    choice = parse_choice(text)
+def files_named(choice: RuntimeChoice) -> tuple[str, ...]:
+    """The files that decide which programs a runtime starts."""
     named = getattr(runtime_module(choice.name), "files_named", None)
     return tuple(named(choice)) if named else ()
 
@@ -73,32 +66,24 @@ def open_runtime(
     return cast("AbstractContextManager[Runtime]", module.open_runtime(choice, settings))
 
 
-def split_location(choice: RuntimeChoice, known: Collection[str]) -> tuple[str, Mapping[str, str]]:
-    """The location alone, and its options. Raises `UsageError` for an option not in `known`."""
-    location, mark, text = choice.location.partition("?")
-    if not mark:
-        return location, {}
+def _located(name: str, text: str, module: ModuleType) -> RuntimeChoice:
+    """The choice of NAME:LOCATION. Raises `UsageError` for an option that the runtime has not."""
+    known = getattr(module, "OPTIONS", frozenset[str]())
+    location, mark, written = text.partition("?") if known else (text, "", "")
+    if not getattr(module, "HAS_LOCATION", True):
+        location, mark, written = "", "?", text
     options = {}
-    for part in text.split("&"):
-        name, equals, value = part.partition("=")
-        if name not in known:
-            raise unknown_name(f"option of the runtime {choice.name}", name, known)
+    for part in written.split("&") if mark else ():
+        option, equals, value = part.partition("=")
+        if option not in known:
+            raise unknown_name(f"option of the runtime {name}", option, known)
         if not equals or not value:
             raise UsageError(
-                f"the runtime's option {name!r} has no value",
-                hint=f"as in {choice.name}:{location}?{name}=VALUE",
+                f"the runtime's option {option!r} has no value",
+                hint=f"as in {name}:{location}?{option}=VALUE",
             )
-        options[name] = value
-    return location, options
-
-
-def refuse_version(choice: RuntimeChoice) -> None:
-    """Raise `UsageError` for a choice with a version, of a runtime without versions."""
-    if choice.version:
-        raise UsageError(
-            f"the runtime {choice.name} has no versions to choose from: =={choice.version}",
-            hint=f"remove =={choice.version}",
-        )
+        options[option] = value
+    return RuntimeChoice(name=name, location=location, options=options)
 
 
 def parse_target_runtime(text: str) -> TargetRuntime:
@@ -107,17 +92,16 @@ def parse_target_runtime(text: str) -> TargetRuntime:
     if name not in _DEFAULT_VERSION:
         raise unknown_name("target runtime", name, _DEFAULT_VERSION)
     if not separator:
-        version = _DEFAULT_VERSION[name]
-    elif not (match := _VERSION.fullmatch(version)):
+        return TargetRuntime(name=name, version=_DEFAULT_VERSION[name])  # type: ignore[arg-type]
+    return target_runtime(name, version)
+
+
+def target_runtime(name: str, version: str) -> TargetRuntime:
+    """The runtime of a version, such as 2.14, which is 2.14.0. Raises `UsageError` for another."""
+    if not (match := _VERSION.fullmatch(version)):
         raise UsageError(
-            f"target runtime {text!r} has no version after ==",
+            f"the runtime {name}=={version} has no version after ==",
             hint=f"as in {name}==2.14.0, or {name} alone",
         )
-    else:
-        version = f"{match[1]}{match[2] or '.0'}{match[3] or ''}"
-    return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
-
-
-def runtime_text(runtime: TargetRuntime) -> str:
-    """The text that `parse_target_runtime` reads back as `runtime`."""
-    return f"{runtime.name}=={runtime.version}" if runtime.version else runtime.name
+    full = f"{match[1]}{match[2] or '.0'}{match[3] or ''}"
+    return TargetRuntime(name=name, version=full)  # type: ignore[arg-type]

@@ -8,7 +8,9 @@ It finds the device, the browser or the Python, checks that a model runs there, 
 end. It raises `UsageError` for an impossible choice, and `ToolFailed` where the runtime does not
 answer. With `RUNS_HERE_ALONE = True` it runs on this machine, from edgeconv's own environments, and
 a project may choose it. Otherwise `files_named(choice)`, where there is one, gives the files that
-decide which programs it starts.
+decide which programs it starts. With `HAS_VERSIONS = True` a version can be chosen. `OPTIONS` are
+the options that a location may end in, as in `host?key=value&key=value`; with
+`HAS_LOCATION = False` there is nothing before them.
 """
 
 from __future__ import annotations
@@ -30,14 +32,6 @@ if TYPE_CHECKING:
     from edgeconv.types import Environment, Timing
 
     Arrays = Mapping[str, NDArray[np.generic]]
-
-
-class RuntimeChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """The value of `--runtime`: NAME, NAME==VERSION or NAME:LOCATION."""
-
-    name: str
-    version: str = ""
-    location: str = ""
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):

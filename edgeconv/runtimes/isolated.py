@@ -20,7 +20,6 @@ import msgspec
 
 from edgeconv.errors import OutputRefused, PackageMissing, ToolFailed, UsageError
 from edgeconv.processes.workers import run_program
-from edgeconv.runtimes.choice import runtime_text
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
@@ -153,7 +152,7 @@ def _made_by_any(runtime: TargetRuntime, on_progress: Callable[[str], None]) -> 
 def _no_python(runtime: TargetRuntime) -> UsageError:
     names = ", ".join("{}.{}".format(*python) for python in _KINDS[runtime.name].pythons)
     return UsageError(
-        f"{runtime_text(runtime)} needs a 64-bit CPython with venv and pip, one of {names}; "
+        f"{runtime} needs a 64-bit CPython with venv and pip, one of {names}; "
         "neither the present Python nor a python3.N on the PATH is one that works",
         hint="install one, such as python3.11 and python3.11-venv, or use the runtime litert",
     )
@@ -165,7 +164,7 @@ def _made_once(
     environment = _environment(runtime, interpreter.version)
     lock = environment.directory.with_name(environment.directory.name + ".lock")
     _make_directory(lock.parent)
-    waiting = f"waiting for another run that is installing {runtime_text(runtime)}"
+    waiting = f"waiting for another run that is installing {runtime}"
     with locked(lock, on_wait=lambda: on_progress(waiting)):
         if not environment.ready():
             _make(environment, interpreter, on_progress)
@@ -175,7 +174,7 @@ def _made_once(
 def _make(
     environment: _RuntimeEnvironment, interpreter: Interpreter, on_progress: Callable[[str], None]
 ) -> None:
-    what = f"{runtime_text(environment.runtime)} for Python {'{}.{}'.format(*environment.python)}"
+    what = f"{environment.runtime} for Python {'{}.{}'.format(*environment.python)}"
     on_progress(f"installing {what} in its own environment, once")
     started = time.monotonic()
     with contextlib.ExitStack() as unless_complete:

@@ -23,7 +23,7 @@ def signature_of(model: Model) -> Signature:
     Its key is "" in a file without signatures. Raises `InputRefused` for a file that is not a
     model, and `UsageError` for an unknown signature, or without one where there are several.
     """
-    from edgeconv.tflite.flatbuffer import parse
+    from edgeconv.tflite.flatbuffer import read
     from edgeconv.tflite.summary import summarize
 
     data = model.file.read_bytes()
@@ -36,7 +36,7 @@ def signature_of(model: Model) -> Signature:
     else:
         problem = f"no signature {model.signature!r}" if model.signature else "several signatures"
         raise UsageError(f"{model.file} has {problem}", hint=f"choose one of {quoted(keys)}")
-    return _in_graph_order(parse(data, where=str(model.file)), signatures[index], index)
+    return _in_graph_order(read(data, where=str(model.file)), signatures[index], index)
 
 
 def _in_graph_order(model: ModelT, signature: Signature, index: int) -> Signature:

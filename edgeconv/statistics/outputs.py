@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.errors import VerificationFailed
+from edgeconv.statistics.estimate import LEVEL
 from edgeconv.types import MAX_SNR_DB, OutputError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[np.generic]]
 
 _COSINE_EPSILON = 1e-30
+_FEWEST = 8
 
 
 def output_errors(
@@ -57,7 +59,8 @@ def _output_error(
     # Values that are not finite give errors that are not, without a warning.
     with np.errstate(invalid="ignore", over="ignore"):
         error = values - reference
-        power = float(np.mean(error**2)) if error.size else 0.0
+        energies = np.mean((error**2).reshape(len(error), -1), axis=1) if error.size else error
+        power = float(np.mean(energies)) if error.size else 0.0
         signal = float(np.var(reference)) if reference.size else 0.0
         norms = float(np.linalg.norm(reference) * np.linalg.norm(values))
     return OutputError(
@@ -74,6 +77,7 @@ def _output_error(
         varies_by=value_range.varies_by,
         step=step,
         samples=len(reference),
+        snr_interval_db=snr_interval_db(signal, energies.reshape(-1)),
     )
 
 
@@ -108,6 +112,25 @@ def snr_db(signal: float, noise: float) -> float:
     if not (math.isfinite(noise) and math.isfinite(signal)) or signal <= 0:
         return -MAX_SNR_DB
     return max(-MAX_SNR_DB, min(MAX_SNR_DB, 10 * math.log10(signal / noise)))
+
+
+def snr_interval_db(signal: float, energies: Floats) -> tuple[float, float] | None:
+    """The 95 % interval of a signal-to-noise ratio in decibels; None where it is not known.
+
+    `energies`, float64 [samples], are the mean square errors of the samples. The interval of their
+    mean is Student's, of its logarithm (delta method), since they are skewed; the signal is taken
+    as known. Fewer than 8 samples, and errors of 0 or that are not finite, have none.
+    """
+    from scipy.special import stdtrit
+
+    count = len(energies)
+    mean = float(np.mean(energies)) if count else 0.0
+    if count < _FEWEST or not (0 < mean < math.inf and 0 < signal < math.inf):
+        return None
+    far = float(stdtrit(count - 1, 1 - LEVEL / 2)) * float(np.std(energies, ddof=1))
+    half = 10 / math.log(10) * far / (mean * math.sqrt(count))
+    ratio = snr_db(signal, mean)
+    return ratio - half, ratio + half
 
 
 class Signal:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import OutputRefused
 from edgeconv.store.files import publish_bytes
 from edgeconv.store.hashes import hash_of
+from edgeconv.store.seals import state_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,4 @@ def was_converted(model: str | Path, sha256: str) -> bool:
 
 
 def _note(model: str | Path) -> Path:
-    from platformdirs import user_state_path
-
-    return user_state_path("edgeconv") / "converted" / hash_of(os.path.realpath(model))
+    return state_directory() / "converted" / hash_of(os.path.realpath(model))

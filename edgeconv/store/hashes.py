@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgeconv.store.hash_notes import is_noted, note_hash, noted_hash
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
@@ -38,15 +40,24 @@ def sha256_once(path: Path) -> str:
     A file is unchanged while its device, inode, size, mtime and ctime are. No program can choose
     the ctime, so a change is noticed after which a tool has put the mtime back. Changes within one
     step of the clock look alike: the hash of a file that has only just changed is not remembered.
-    Writes past the file system, or with the clock set back, are not noticed.
+    Writes past the file system, or with the clock set back, are not noticed. Of a large file that
+    has not changed for seconds, the next process knows the hash too.
     """
     state = _state(path)
     known = _hashes.get(state)
-    if known is None:
-        is_settled = time.time_ns() - max(state[-2:]) > CLOCK_STEP_NS
-        known = sha256_file(path)
-        if is_settled and _state(path) == state:
-            _hashes[state] = known
+    if known is not None:
+        return known
+    size_bytes, changed_ns = state[2], max(state[-2:])
+    is_kept = is_noted(path, size_bytes, changed_ns)
+    if is_kept and (known := noted_hash(path, state)):
+        _hashes[state] = known
+        return known
+    is_settled = time.time_ns() - changed_ns > CLOCK_STEP_NS
+    known = sha256_file(path)
+    if is_settled and _state(path) == state:
+        _hashes[state] = known
+        if is_kept:
+            note_hash(path, state, known)
     return known
 
 

@@ -142,10 +142,15 @@ def _key() -> bytes:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
-def _key_file() -> Path:
+def state_directory() -> Path:
+    """Where the key is, and notes of what was converted; it outlives every cache."""
     from platformdirs import user_state_path
 
-    return user_state_path("edgeconv") / "cache-key"
+    return user_state_path("edgeconv")
+
+
+def _key_file() -> Path:
+    return state_directory() / "cache-key"
 
 
 def key_fault() -> str:

@@ -1,25 +1,49 @@
-"""The reference: outputs of the trained model on stored samples, in TensorFlow."""
+"""The reference: outputs of the trained model on stored samples, in TensorFlow.
+
+The same start shows whether the calibration samples are like those of the training.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.tf import lean
+from edgeconv.tf.statistics_probe import LayerDistance, Probe, SignatureTensors
 from edgeconv.types.words import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# The directory of the outputs on calibration samples.
+CHECKED = "checked"
+# How many of these are run, evenly drawn: fewer of large samples.
+_CHECKED, _LEAST_CHECKED, _MOST_VALUES = 64, 20, 2**20
+# How many at once where the model takes any number: fewer of large ones, whose layers take memory.
+_AT_ONCE, _MOST_VALUES_AT_ONCE = 16, 2**18
+# Samples like those of the training are rarely farther from the statistics than this.
+SIMILAR = 0.45
+# By which another preprocessing has to be nearer: a training that was too short is off by less.
+_CLEARLY = 2.5
 
 
 class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
-    """One signature, its stored samples, run `batch` at a time; outputs go to `directory`."""
+    """One signature, its stored samples, run `batch` at a time; outputs go to `directory`.
+
+    Outputs on some of the samples in `calibration`, where there are any, go to `directory`/CHECKED.
+    `is_open`: the model takes any number of samples at once.
+    """
 
     signature: str
     samples: str
     batch: int
     directory: str
+    calibration: str | None = None
+    is_open: bool = False
 
 
 class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +53,30 @@ class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[ReferencePart, ...]
 
 
+class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """How far `samples` calibration samples are from the statistics of `layers` layers.
+
+    `farthest` is the layer farthest off but for a quarter, None where none has statistics. With the
+    preprocessing `better`, where there is one, that distance would be `better_distance`.
+    """
+
+    samples: int
+    layers: int = 0
+    farthest: LayerDistance | None = None
+    better: str = ""
+    better_distance: float = 0.0
+
+
 class ReferenceOutputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The outputs' names, by signature; output i is `directory`/i.npy, over all samples."""
+    """The outputs' names, by signature; output i is `directory`/i.npy, over all samples.
+
+    `statistics` are what calibration samples gave in the normalization layers, by signature, where
+    such were run; `failed` is what TensorFlow says of such samples that the model does not take.
+    """
 
     outputs: dict[str, tuple[str, ...]]
+    statistics: dict[str, StatisticsCheck] = {}
+    failed: dict[str, str] = {}
 
 
 def run_reference(job: ReferenceJob) -> ReferenceOutputs:
@@ -45,7 +89,7 @@ def run_reference(job: ReferenceJob) -> ReferenceOutputs:
     from tensorflow.python.framework import errors_impl
 
     try:
-        outputs = _run(job)
+        return _run(job)
     except (errors_impl.OpError, OSError, RuntimeError, ValueError) as error:
         damaged = lean.damaged_variables(str(error))
         if damaged:
@@ -54,39 +98,93 @@ def run_reference(job: ReferenceJob) -> ReferenceOutputs:
             f"the trained model does not run in TensorFlow: {first_line(error, 400)}",
             hint="correct the model: a conversion is verified against its outputs",
         ) from error
-    return ReferenceOutputs(outputs=outputs)
 
 
-def _run(job: ReferenceJob) -> dict[str, tuple[str, ...]]:
+def _run(job: ReferenceJob) -> ReferenceOutputs:
     from tensorflow.python.client import session
-    from tensorflow.python.framework import ops
+    from tensorflow.python.framework import errors_impl, ops
     from tensorflow.python.saved_model import loader_impl
 
+    statistics, failed = {}, {}
     with ops.Graph().as_default() as graph, session.Session(graph=graph) as running:
         loaded = loader_impl.load(running, ["serve"], job.saved_model)
-        return {part.signature: _outputs(running, loaded, part) for part in job.parts}
+        outputs = {part.signature: _outputs(running, loaded, part) for part in job.parts}
+        for part in job.parts:
+            if part.calibration is None:
+                continue
+            try:
+                statistics[part.signature] = check_samples(running, loaded, part)
+            except errors_impl.OpError as error:
+                failed[part.signature] = first_line(error, 400)
+    return ReferenceOutputs(outputs=outputs, statistics=statistics, failed=failed)
 
 
 def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
     """Write the outputs of one signature; returns their names."""
-    from edgeconv.data.handover import read_samples, write_arrays
-    from edgeconv.data.strings import as_tensorflow_gives, as_tensorflow_takes
+    from edgeconv.data.handover import read_samples
 
-    arrays = as_tensorflow_takes(read_samples(Path(part.samples)).arrays)
-    signature = loaded.signature_def[part.signature]
-    fetches = {name: info.name for name, info in sorted(signature.outputs.items())}
-    runs = []
-    for start in range(0, len(next(iter(arrays.values()))), part.batch):
-        feed = {
-            signature.inputs[name].name: value[start : start + part.batch]
-            for name, value in arrays.items()
-        }
-        runs.append(running.run(fetches, feed))
+    tensors = SignatureTensors.of(loaded.signature_def[part.signature])
+    arrays = read_samples(Path(part.samples)).arrays
+    runs = [running.run(tensors.outputs, feed) for feed in tensors.feeds(arrays, part.batch)]
+    _write(runs, Path(part.directory))
+    return tuple(tensors.outputs)
+
+
+def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsCheck:
+    """Write the outputs on some calibration samples; returns what these give in the layers.
+
+    Raises TensorFlow's error for samples that the model does not take.
+    """
+    from edgeconv.data.handover import read_samples
+    from edgeconv.data.plausibility import evenly, other_preprocessings
+
+    assert part.calibration is not None, "there is nothing to check"
+    samples = read_samples(Path(part.calibration))
+    size = sum(array[0].size for array in samples.arrays.values())
+    enough = min(_CHECKED, max(_LEAST_CHECKED, _MOST_VALUES // max(1, size)))
+    most = min(samples.count, max(enough, part.batch)) // part.batch * part.batch
+    arrays = samples.take(evenly(samples.count, most)).arrays
+    at_once = max(1, min(_AT_ONCE, _MOST_VALUES_AT_ONCE // max(1, size)))
+    batch = at_once if part.is_open else part.batch
+    probe = Probe(running, loaded, part.signature)
+    outputs, layers = probe.run(arrays, batch)
+    _write(outputs, Path(part.directory, CHECKED))
+    if not layers:
+        return StatisticsCheck(samples=most)
+    farthest = _farthest(layers)
+    best = ("", farthest.distance)
+    if farthest.distance > SIMILAR:
+        for steps, others in other_preprocessings(arrays):
+            distance = _farthest(probe.run(others, batch)[1]).distance
+            best = min(best, (steps, distance), key=lambda each: each[1])
+    is_better = best[1] < min(farthest.distance / _CLEARLY, SIMILAR)
+    return StatisticsCheck(
+        samples=most,
+        layers=len(layers),
+        farthest=farthest,
+        better=best[0] if is_better else "",
+        better_distance=best[1] if is_better else 0.0,
+    )
+
+
+def _farthest(layers: Iterable[LayerDistance]) -> LayerDistance:
+    """The layer that is farther off than three quarters of the others, of few layers the farthest.
+
+    A mistake in the samples moves most layers. In deep ones, a few samples may make the variance.
+    """
+    ranked = sorted(layers, key=lambda layer: layer.distance, reverse=True)
+    return ranked[len(ranked) // 4]
+
+
+def _write(runs: Sequence[Mapping[str, Any]], directory: Path) -> None:
+    """Write each output over all runs."""
+    from edgeconv.data.handover import write_arrays
+    from edgeconv.data.strings import as_tensorflow_gives
+
     write_arrays(
         (
             np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
-            for name in fetches
+            for name in runs[0]
         ),
-        Path(part.directory),
+        directory,
     )
-    return tuple(fetches)

@@ -25,9 +25,10 @@ class EnginePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One recipe for signatures of a SavedModel."""
+    """One recipe for signatures of a model: a SavedModel, or a float32 .tflite."""
 
-    saved_model: str
+    model: str
+    is_tflite: bool
     parts: tuple[EnginePart, ...]
     recipe: Recipe
     select_ops: bool
@@ -43,12 +44,17 @@ class EngineResult(msgspec.Struct, frozen=True):
 def quantize_with_tflite(job: EngineJob) -> EngineResult:
     """Write the recipe's .tflite to `job.target`. Runs in a child.
 
-    Raises `ToolFailed` for a recipe that TFLiteConverter does not have, `InputRefused`
-    for a model it does not convert.
+    Raises `InputRefused` for a model that TFLiteConverter does not convert.
     """
-    refuse_recipe(job.recipe)
+    with lean.ConverterErrors():
+        data = _of_tflite(job) if job.is_tflite else _of_saved_model(job)
+    Path(job.target).write_bytes(data)
+    return EngineResult(len(data))
+
+
+def _of_saved_model(job: EngineJob) -> bytes:
     converter = tf.lite.TFLiteConverter.from_saved_model(
-        job.saved_model, signature_keys=[part.signature for part in job.parts]
+        job.model, signature_keys=[part.signature for part in job.parts]
     )
     converter.exclude_conversion_metadata = True
     _configure(tf, converter, job.recipe)
@@ -57,23 +63,56 @@ def quantize_with_tflite(job: EngineJob) -> EngineResult:
         converter.target_spec.supported_ops = allowed
     if job.recipe.full_integer:
         converter.representative_dataset = _feed(job)
-    with lean.ConverterErrors():
-        data: bytes = converter.convert()
-    Path(job.target).write_bytes(data)
-    return EngineResult(len(data))
+    data: bytes = converter.convert()
+    return data
 
 
-def refuse_recipe(recipe: Recipe) -> None:
-    """Raise `ToolFailed` for a recipe that TFLiteConverter does not have."""
+def _of_tflite(job: EngineJob) -> bytes:
+    """What the converter does with the float32 .tflite that it has made of a model itself."""
+    from tensorflow.lite.python.convert import mlir_quantize
+    from tensorflow.lite.python.optimize.calibrator import Calibrator, add_intermediate_tensors
+
+    recipe = job.recipe
+    # A fused recurrent layer has ranges that are no tensors of the float graph.
+    calibrator = Calibrator(add_intermediate_tensors(Path(job.model).read_bytes()))
+    input_type, output_type = tf.as_dtype(recipe.input_type), tf.as_dtype(recipe.output_type)
+    if recipe.name == "int8":
+        calibrated = calibrator.calibrate(_feed(job))
+        data: bytes = mlir_quantize(
+            calibrated, input_data_type=input_type, output_data_type=output_type
+        )
+    else:
+        data = calibrator.calibrate_and_quantize(
+            _feed(job),
+            input_type,
+            output_type,
+            allow_float=bool(recipe.allow_float),
+            activations_type=tf.int16,
+            bias_type=tf.int64,
+        )
+    return bytes(data)
+
+
+def refuse_recipe(recipe: Recipe, *, is_tflite: bool) -> None:
+    """Raise `ToolFailed` for a recipe that TFLiteConverter does not make, of a .tflite or else."""
+    if is_tflite and not recipe.full_integer:
+        raise ToolFailed(
+            "TFLiteConverter makes only int8 and int16x8 of a .tflite",
+            hint="convert the SavedModel or the Keras file",
+        )
     if recipe.name in ("weight-only-int8", *FOUR_BIT):
         raise ToolFailed(
             f"TFLiteConverter has no {recipe.name}",
             hint="remove --engine, or use the recipe dynamic",
         )
-    if recipe.methods or recipe.layers:
+    if recipe.layers:
         raise ToolFailed(
-            "TFLiteConverter has no post-training methods and no rules for layers",
-            hint="remove --engine, or --methods and --layer",
+            "TFLiteConverter has no rules for layers", hint="remove --engine, or --layer"
+        )
+    if "equalization" in recipe.methods:
+        raise ToolFailed(
+            "equalization needs another float graph, which TFLiteConverter cannot take",
+            hint="remove --engine, or name other methods",
         )
     if recipe.calibration_range != "minmax":
         raise ToolFailed(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.tflite.flatbuffer import is_custom, operators_of, parse
+from edgeconv.tflite.flatbuffer import is_custom, operators_of, read
 from edgeconv.tflite.needs import needed_version
 from edgeconv.tflite.releases import Release, releases
 from edgeconv.tflite.uses import OperatorUse, has_channel_scales, use_of
@@ -36,7 +36,7 @@ def oldest_runtime(data: bytes, where: str) -> OldestRuntime:
     Operators of undocumented versions or types are named as unknown; the runtime is then that of
     the others. Raises `InputRefused` for bytes that are not a model.
     """
-    model = parse(data, where=where)
+    model = read(data, where=where)
     findings = {
         _find(model, use_of(model, graph, operator), operator)
         for graph, operator in operators_of(model)

@@ -13,6 +13,7 @@ from edgeconv.tflite.flatbuffer import (
     operator_name,
     operators_of,
     parse,
+    read,
     text,
     type_names,
 )
@@ -21,7 +22,7 @@ from edgeconv.tflite.summary import spec_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ai_edge_litert.schema_py_generated import ModelT, TensorT
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
 
     from edgeconv.types import TensorSpec
 
@@ -85,13 +86,54 @@ def activation_bounds(data: bytes) -> dict[str, float]:
 def largest_scales(data: bytes) -> dict[str, float]:
     """The largest scale of every quantized tensor, by name; infinite where one is not finite."""
     scales: dict[str, float] = {}
-    for graph in parse(data, where="the model").subgraphs:
+    for graph in read(data, where="the model").subgraphs:
         for tensor in graph.tensors:
             own = None if tensor.quantization is None else tensor.quantization.scale
             if own is not None and len(own):
                 finite = all(math.isfinite(scale) for scale in own)
                 scales[text(tensor.name)] = float(max(own)) if finite else math.inf
     return scales
+
+
+class InnerRange(NamedTuple):
+    """A tensor between two operators: its name, the values it can hold, and their step."""
+
+    name: str
+    low: float
+    high: float
+    step: float
+
+
+def inner_ranges(data: bytes) -> list[InnerRange]:
+    """The int8 activations that operators compute for others, in the order of the file.
+
+    What goes to the model's outputs is left out. Raises `InputRefused` for bytes that are not a
+    model.
+    """
+    model = parse(data, where="the model")
+    ranges = []
+    for graph in model.subgraphs:
+        ends = _before_outputs(model, graph)
+        for operator in graph.operators:
+            for index in set(operator.outputs) - ends - {-1}:
+                tensor = graph.tensors[index]
+                spec = spec_of(text(tensor.name), tensor)
+                if spec.dtype == "int8" and len(spec.scale) == 1:
+                    step, zero = spec.scale[0], spec.zero_point[0]
+                    low, high = (-128 - zero) * step, (127 - zero) * step
+                    ranges.append(InnerRange(spec.name, low, high, step))
+    return ranges
+
+
+def _before_outputs(model: ModelT, graph: SubGraphT) -> set[int]:
+    """The outputs of a graph, and what a DEQUANTIZE makes one of."""
+    ends = set(graph.outputs)
+    return ends | {
+        index
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE" and ends.intersection(operator.outputs)
+        for index in operator.inputs
+    }
 
 
 class Kernel(NamedTuple):
@@ -147,7 +189,7 @@ def vocabularies(data: bytes, *, where: str) -> tuple[tuple[bytes, ...], ...]:
     These are the keys and the string values of its tables. A malformed tensor counts as empty.
     Raises `InputRefused`, which names the file as `where`, for bytes that are not a model.
     """
-    model = parse(data, where=where)
+    model = read(data, where=where)
     tensors = (
         _strings(bytes(model.buffers[tensor.buffer].data))
         for graph in model.subgraphs

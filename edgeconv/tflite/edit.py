@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Literal
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal
 
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.flatbuffer import (
@@ -16,7 +17,6 @@ from edgeconv.tflite.flatbuffer import (
     type_names,
 )
 from edgeconv.tflite.names import valid_names
-from edgeconv.tflite.operators import SHAPE_ONLY
 from edgeconv.tflite.weights import is_quantized_tensor
 from edgeconv.types.words import SERVING_DEFAULT
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TensorMapT,
         TensorT,
     )
+    from numpy.typing import NDArray
 
 Side = Literal["inputs", "outputs"]
 
@@ -61,6 +62,33 @@ def update_format(data: bytes) -> bytes:
     """
     model = parse(data, where=_WHERE)
     return serialize(model) if is_outdated(data) else data
+
+
+def with_unique_names(data: bytes) -> bytes:
+    """The same model in which every tensor has its own name; `data` itself where that is so.
+
+    A tensor without a name is named after its operator, and a second of the same name is numbered.
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    taken = Counter(text(tensor.name) for tensor in tensors)
+    if "" not in taken and len(taken) == len(tensors):
+        return data
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            for index in operator.outputs:
+                if index != -1 and not text(graph.tensors[index].name):
+                    graph.tensors[index].name = operator_name(model, operator).lower()
+    used: set[str] = set()
+    for tensor in tensors:
+        base = name = text(tensor.name) or "tensor"
+        while name in used or (name != base and name in taken):
+            name = f"{base}_{taken[base]}"
+            taken[base] += 1
+        used.add(name)
+        tensor.name = name
+    return serialize(model)
 
 
 def with_names(
@@ -119,35 +147,6 @@ def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:
                 hint="convert to full-integer int8 first",
             )
     return serialize(model) if sides else data
-
-
-def without_shape_bridges(data: bytes) -> bytes:
-    """The same model, with every SHAPE and RANK reading the integer tensor before a DEQUANTIZE.
-
-    A DEQUANTIZE used for nothing else is removed; `data` itself comes back without any.
-    ai-edge-quantizer does not know SHAPE, which every Keras `Flatten` of a dynamic batch has, and
-    computes the whole tensor in float for it. Raises `InputRefused` for bytes that are not a model.
-    """
-    model = parse(data, where=_WHERE)
-    changed = [_bypass(model, graph) for graph in model.subgraphs]
-    return serialize(model) if any(changed) else data
-
-
-def _bypass(model: ModelT, graph: SubGraphT) -> bool:
-    bridges = {
-        operator.outputs[0]: operator.inputs[0]
-        for operator in graph.operators
-        if operator_name(model, operator) == "DEQUANTIZE"
-    }
-    bypassed = set()
-    for operator in graph.operators:
-        if operator_name(model, operator) in SHAPE_ONLY and operator.inputs[0] in bridges:
-            bypassed.add(operator.inputs[0])
-            operator.inputs = [bridges[operator.inputs[0]]]
-    used = {i for operator in graph.operators for i in operator.inputs} | set(graph.outputs)
-    needless = bypassed - used
-    graph.operators = [o for o in graph.operators if not needless.intersection(o.outputs)]
-    return bool(bypassed)
 
 
 def _signature_of(graph: SubGraphT) -> SignatureDefT:
@@ -209,13 +208,14 @@ def _append_uint8_twin(model: ModelT, graph: SubGraphT, old: int) -> int:
     twin.type = TensorType.UINT8
     twin.quantization.zeroPoint = [int(inner.quantization.zeroPoint[0]) + _UINT8_SHIFT]
     twin.quantization.min = twin.quantization.max = None
-    twin.buffer = _empty_buffer(model)
+    twin.buffer = empty_buffer(model)
     inner.name = f"{text(inner.name)}_int8"
     graph.tensors.append(twin)
     return len(graph.tensors) - 1
 
 
-def _empty_buffer(model: ModelT) -> int:
+def empty_buffer(model: ModelT) -> int:
+    """The index of a buffer without data, added if missing."""
     from ai_edge_litert.schema_py_generated import BufferT
 
     # Buffer 0 is empty only by convention.
@@ -252,6 +252,20 @@ def code_of(model: ModelT, operator: int) -> int:
     code = OperatorCodeT(deprecatedBuiltinCode=operator, builtinCode=operator, version=1)
     model.operatorCodes.append(code)
     return len(model.operatorCodes) - 1
+
+
+def store_values(model: ModelT, tensor: TensorT, values: NDArray[Any]) -> None:
+    """Give a tensor these values, of any shape and dtype, in its own buffer."""
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import BufferT
+
+    users = sum(t.buffer == tensor.buffer for graph in model.subgraphs for t in graph.tensors)
+    data = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+    if users == 1 and tensor.buffer:
+        model.buffers[tensor.buffer] = BufferT(data=data)
+        return
+    model.buffers.append(BufferT(data=data))
+    tensor.buffer = len(model.buffers) - 1
 
 
 def require_version(model: ModelT, operator: OperatorT, version: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import struct
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import InputRefused
@@ -27,6 +27,8 @@ _SCHEMA_VERSION = 3
 _LAST_DEPRECATED_CODE = 127
 # The runtime maps weights from the file, and its kernels need them aligned.
 _WEIGHT_ALIGNMENT_BYTES = 16
+# Larger models would stay in memory with the bytes that they were read from.
+_MOST_BYTES_KEPT = 2**25
 # Marks weights outside of the flatbuffer; removed once they are inside.
 _OUTSIDE_MARK = b"buffer_location"
 
@@ -54,6 +56,24 @@ def parse(data: bytes, *, where: str) -> ModelT:
     _check_indices(model, where)
     _pull_inside(model, data, where)
     return model
+
+
+def read(data: bytes, *, where: str) -> ModelT:
+    """The model in `data` as `parse` gives it, kept for the next reader: it must not be changed.
+
+    Every stage of a conversion looks at each file. Raises as `parse`.
+    """
+    if len(data) > _MOST_BYTES_KEPT:
+        return parse(data, where=where)
+    try:
+        return _parse_once(data)
+    except InputRefused:
+        return parse(data, where=where)
+
+
+@lru_cache(maxsize=8)
+def _parse_once(data: bytes) -> ModelT:
+    return parse(data, where="the model")
 
 
 def is_outdated(data: bytes) -> bool:

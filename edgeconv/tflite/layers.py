@@ -10,10 +10,11 @@ from edgeconv.tflite.flatbuffer import (
     entry_subgraphs,
     is_constant,
     operator_name,
-    parse,
+    read,
     text,
     type_names,
 )
+from edgeconv.tflite.layer_names import short_names
 from edgeconv.tflite.uses import shape_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ class FloatLayer(NamedTuple):
     `name` is that of its first output tensor, `outputs` all of them. `weights` counts the numbers
     of its largest constant, `compressible` those of its float32 or float16 weights that a kernel
     supports in a smaller type; 0 without any. `can_have_four_bits`: a kernel supports its weights
-    in 4 bits; `can_have_blocks`: with a scale for every 32 inputs too.
+    in 4 bits; `can_have_blocks`: with a scale for every 32 inputs too. `short_name` is that of
+    `edgeconv.tflite.layer_names`, which rules take as well.
     """
 
     name: str
@@ -43,6 +45,7 @@ class FloatLayer(NamedTuple):
     can_have_four_bits: bool
     can_have_blocks: bool = False
     compressible: int = 0
+    short_name: str = ""
 
 
 def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
@@ -50,12 +53,36 @@ def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
 
     Raises `InputRefused` for bytes that are not a model.
     """
-    model = parse(data, where="the model")
+    model = read(data, where="the model")
+    names = short_names(model)
     return tuple(
-        layer
+        layer._replace(short_name=names[layer.name])
         for index in entry_subgraphs(model)
         for layer in _layers_of(model, model.subgraphs[index])
     )
+
+
+def multiplications(data: bytes) -> int:
+    """How many multiplications the weights of all layers take part in, for one invoke.
+
+    Of dynamic dimensions the stored shape counts, in which they are 1.
+    """
+    model = read(data, where="the model")
+    return sum(
+        _products(model, graph, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if len(operator.inputs) > 1 and len(operator.outputs)
+    )
+
+
+def _products(model: ModelT, graph: SubGraphT, operator: OperatorT) -> int:
+    weights = _constant(model, graph, operator.inputs[1])
+    if operator_name(model, operator) not in WEIGHTED or not weights:
+        return 0
+    shape = shape_of(graph.tensors[operator.outputs[0]])
+    # Each number of an output channel takes all weights of that channel once.
+    return weights * math.prod(shape[:-1])
 
 
 def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:

@@ -34,7 +34,10 @@ _STATEFUL = frozenset(
 
 
 class Segment(NamedTuple):
-    """Operators as a model, whose inputs and outputs are these tensors, in this order."""
+    """Operators as a model, whose inputs and outputs are these tensors, in this order.
+
+    Their numbers are those of the whole graph; the model has only the tensors that it needs.
+    """
 
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
@@ -44,8 +47,8 @@ class Segment(NamedTuple):
         """The .tflite with these shapes of the inputs."""
         graph = self.model.subgraphs[0]
         tensors = list(graph.tensors)
-        for index in self.inputs:
-            tensors[index] = _shaped(tensors[index], shapes[index])
+        for index, position in zip(self.inputs, graph.inputs, strict=True):
+            tensors[position] = _shaped(tensors[position], shapes[index])
         sized = copy.copy(self.model)
         sized.subgraphs = [copy.copy(graph), *self.model.subgraphs[1:]]
         sized.subgraphs[0].tensors = tensors
@@ -119,13 +122,25 @@ class GraphSegments:
     def _model_of(
         self, operators: list[OperatorT], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> ModelT:
+        from ai_edge_litert.schema_py_generated import TensorT
+
         graph = copy.copy(self._graph)
         graph.operators = _needed(operators, outputs)
         graph.inputs, graph.outputs = list(inputs), list(outputs)
+        # The others keep their numbers, and nothing else: writing them would take most of the time.
+        used = {i for operator in graph.operators for i in (*operator.inputs, *operator.outputs)}
+        for index in tuple(used - {-1}):
+            used |= parameter_tensors(graph.tensors[index])
+        used.update(inputs, outputs)
+        unused = TensorT(shape=[])
+        graph.tensors = [t if i in used else unused for i, t in enumerate(graph.tensors)]
         model = copy.copy(self._model)
-        model.subgraphs = [graph, *self._model.subgraphs[1:]]
+        model.subgraphs = [
+            _with_needed_tensors(graph),
+            *(_with_own_tensors(each) for each in self._model.subgraphs[1:]),
+        ]
         model.signatureDefs = model.metadata = model.metadataBuffer = None
-        model.buffers = _read_buffers(self._model, graph)
+        model.buffers = _needed_buffers(model)
         return model
 
 
@@ -152,13 +167,59 @@ def _needed(operators: list[OperatorT], outputs: tuple[int, ...]) -> list[Operat
     return kept[::-1]
 
 
-def _read_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:
-    """The buffers, emptied where no operator of `graph` or of another subgraph reads them."""
-    from ai_edge_litert.schema_py_generated import BufferT
+def _with_needed_tensors(graph: SubGraphT) -> SubGraphT:
+    """The graph with those tensors alone that it reads or writes: most of the work is to pack them.
 
-    read = {i for operator in graph.operators for i in operator.inputs if i != -1}
-    for index in tuple(read):
-        read |= parameter_tensors(graph.tensors[index])
-    used = {graph.tensors[i].buffer for i in read}
-    used |= {t.buffer for each in model.subgraphs[1:] for t in each.tensors}
-    return [b if i in used else BufferT() for i, b in enumerate(model.buffers)]
+    Its tensors are copies.
+    """
+    needed = {*graph.inputs, *graph.outputs}
+    for operator in graph.operators:
+        needed.update(i for part in _tensors_of(operator).values() for i in part)
+    needed -= {-1}
+    for index in tuple(needed):
+        needed |= parameter_tensors(graph.tensors[index])
+    kept = sorted(needed)
+    numbers = {index: number for number, index in enumerate(kept)} | {-1: -1}
+    compact = copy.copy(graph)
+    compact.tensors = [_renumbered(graph.tensors[index], numbers) for index in kept]
+    compact.operators = []
+    for operator in graph.operators:
+        moved = copy.copy(operator)
+        for name, indices in _tensors_of(operator).items():
+            setattr(moved, name, [numbers[i] for i in indices])
+        compact.operators.append(moved)
+    compact.inputs = [numbers[i] for i in graph.inputs]
+    compact.outputs = [numbers[i] for i in graph.outputs]
+    return compact
+
+
+def _tensors_of(operator: OperatorT) -> dict[str, list[int]]:
+    """The numbers of an operator's tensors, by the name of the field."""
+    fields = {name: getattr(operator, name) for name in ("inputs", "outputs", "intermediates")}
+    return {name: [int(i) for i in value] for name, value in fields.items() if value is not None}
+
+
+def _renumbered(tensor: TensorT, numbers: Mapping[int, int]) -> TensorT:
+    """A copy whose scales in other tensors, if it has such, are found under their new numbers."""
+    tensor = copy.copy(tensor)
+    if parameter_tensors(tensor):
+        tensor.quantization = copy.copy(tensor.quantization)
+        details = tensor.quantization.details = copy.copy(tensor.quantization.details)
+        details.scales, details.zeroPoints = numbers[details.scales], numbers[details.zeroPoints]
+    return tensor
+
+
+def _with_own_tensors(graph: SubGraphT) -> SubGraphT:
+    own = copy.copy(graph)
+    own.tensors = [copy.copy(tensor) for tensor in graph.tensors]
+    return own
+
+
+def _needed_buffers(model: ModelT) -> list[BufferT]:
+    """The buffers of the model's tensors, which get their new numbers; the first stays empty."""
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    kept = sorted({0} | {tensor.buffer for tensor in tensors})
+    numbers = {buffer: number for number, buffer in enumerate(kept)}
+    for tensor in tensors:
+        tensor.buffer = numbers[tensor.buffer]
+    return [model.buffers[buffer] for buffer in kept]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.tflite.flatbuffer import operator_name, parse, text, type_names
+from edgeconv.tflite.flatbuffer import operator_name, read, text, type_names
 from edgeconv.tflite.operators import count_operators, custom_operators, float_operators
 from edgeconv.tflite.weights import is_quantized_tensor, weigh
 from edgeconv.types import GraphSummary, Signature, TensorSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
 
 
@@ -20,7 +22,7 @@ def summarize(data: bytes, *, where: str) -> GraphSummary:
     "", with the first subgraph's inputs, outputs and tensor names. Raises `InputRefused`, which
     names the file as `where`, for bytes that are not a model.
     """
-    model = parse(data, where=where)
+    model = read(data, where=where)
     weights = weigh(model, where=where)
     return GraphSummary(
         signatures=_signatures(model),
@@ -49,7 +51,7 @@ def output_steps(data: bytes, key: str) -> dict[str, float]:
     A float output of a DEQUANTIZE has the step of its integers; any other float output is omitted.
     Raises `InputRefused` for bytes that are not a model.
     """
-    model = parse(data, where="the model")
+    model = read(data, where="the model")
     steps = {}
     for signature in model.signatureDefs or ():
         if text(signature.signatureKey) == key:
@@ -61,6 +63,11 @@ def output_steps(data: bytes, key: str) -> dict[str, float]:
                 if scales := spec_of("", tensor).scale:
                     steps[text(output.name)] = max(scales)
     return steps
+
+
+def steps_by_output(data: bytes, keys: Iterable[str]) -> dict[tuple[str, str], float]:
+    """The `output_steps` of several signatures, by signature and output."""
+    return {(key, name): step for key in keys for name, step in output_steps(data, key).items()}
 
 
 def _before_dequantize(model: ModelT, graph: SubGraphT) -> dict[int, int]:

@@ -10,7 +10,7 @@ from edgeconv.tflite.flatbuffer import (
     malformed,
     operator_name,
     operators_of,
-    parse,
+    read,
     type_names,
 )
 from edgeconv.tflite.uses import parameter_tensors
@@ -113,7 +113,7 @@ def likely_recipe(data: bytes, *, where: str) -> RecipeName:
     uint8 counts as int8. Raises `InputRefused`, which names the file as `where`, for bytes that
     are not a model.
     """
-    model = parse(data, where=where)
+    model = read(data, where=where)
     activations = set(_quantized_types(model, constants=False))
     weights = set(_quantized_types(model, constants=True))
     if "int16" in activations:

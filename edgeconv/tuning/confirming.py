@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from edgeconv.processes.progress import CountedLine
+from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.tflite import float_layers
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
 from edgeconv.tuning.notes import progress_line
@@ -40,16 +41,17 @@ class SearchResult(NamedTuple):
 def search_and_confirm(
     runner: TrialRunner, request: TuneRequest, calibration: int, fresh: Evaluator
 ) -> SearchResult:
-    """Search and confirm; `calibration` counts the calibration samples.
+    """Search and confirm; `calibration` counts the samples that calibrate.
 
     Once a trial is likely enough to be within the budget, recipes that must be larger are not
     tried. Where it turns out not to be, the search goes on to likelier ones, and last to one that
     is all but sure.
     """
+    floating = runner.model.read_bytes()
     space = Space(
         objective=request.objective,
-        uniform=uniform_recipes(request, calibration),
-        weights=sum(layer.weights for layer in float_layers(runner.model.read_bytes())),
+        uniform=uniform_recipes(request, calibration, equalizes=has_pairs(floating)),
+        weights=sum(layer.weights for layer in float_layers(floating)),
         sensitivities=runner.sensitivities,
     )
     trials: dict[Recipe, TuningTrial] = {}
@@ -116,9 +118,9 @@ def next_to_confirm(
 ) -> TuningTrial | None:
     """The trial to evaluate on the fresh samples next; None where no more is to be confirmed.
 
-    The first two are the cheapest candidates; but after a failure no mix that would also fail if
-    the fresh samples took as much from it. The last is the cheapest of those that are all but
-    sure to be within the budget, or else the likeliest.
+    The first two are the cheapest candidates; but after a failure no mix, and no other methods of
+    the same recipe, that would also fail if the fresh samples took as much from it. The last is the
+    cheapest of those that are all but sure to be within the budget, or else the likeliest.
     """
     if len(confirmations) == MOST or any(earlier.is_met for earlier in confirmations):
         return None
@@ -126,7 +128,13 @@ def next_to_confirm(
     left = [trial for trial in trials if trial.name not in tried and is_candidate(trial)]
     if len(confirmations) < MOST - 1:
         more = max((_lost_more(trials, earlier) for earlier in confirmations), default=0.0)
-        able = [trial for trial in left if trial.is_uniform or _drop(trial) + more <= budget]
+        failed = {trial.recipe.name for trial in trials if trial.name in tried}
+        able = [
+            trial
+            for trial in left
+            if (trial.is_uniform and trial.recipe.name not in failed)
+            or _drop(trial) + more <= budget
+        ]
         return cheapest(able or left, objective)
     sure = cheapest(left, objective, SURE)
     return sure or max(left, key=lambda trial: (trial.chance, -trial.cost(objective)), default=None)
@@ -136,7 +144,7 @@ def closest(trials: Iterable[TuningTrial], confirmations: Sequence[Confirmation]
     """The name of the trial that comes nearest to the budget, "" where none was evaluated."""
     if confirmations:
         return min(confirmations, key=lambda confirmation: confirmation.loss.drop).trial
-    evaluated = [trial for trial in trials if trial.loss is not None]
+    evaluated = [trial for trial in trials if trial.loss is not None and not trial.error]
     if not evaluated:
         return ""
     return max(evaluated, key=lambda trial: (trial.chance, -_drop(trial))).name

@@ -23,7 +23,7 @@ from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.store import scratch_directory
 from edgeconv.tuning.chances import loss_of
-from edgeconv.types import Measuring, Timing
+from edgeconv.types import TOP1, Measuring, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,9 +51,9 @@ class Evaluator:
         self._runtime = runtime
         self._signature = signature
         labels = run.samples.labels
-        names = run.measuring.metrics or (() if labels is None else ("top1",))
-        self.metric = names[0] if names else AGREEMENT
-        self._scorer = Scorer(run, metrics_of(names, allow_code=run.execution.allow_code))
+        choices = run.measuring.metrics or (() if labels is None else (TOP1,))
+        self.metric = str(choices[0]) if choices else AGREEMENT
+        self._scorer = Scorer(run, metrics_of(choices, allow_code=run.execution.allow_code))
         _refuse_metric(self._scorer, run)
         self._float_classes: NDArray[np.int64] | None = None
         self._float_accuracy = self._accuracy(floating)

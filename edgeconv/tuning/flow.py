@@ -139,8 +139,9 @@ def _search(run: TuneRun) -> Tuning:
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_directory())
         opener = stack.enter_context(SampleOpener(run))
-        floating = _float_model(run, opener, scratch)
-        prepared = stack.enter_context(floating.session).prepared
+        conversion = stack.enter_context(_conversion(run, opener, scratch))
+        floating = _float_model(conversion)
+        prepared = floating.session.prepared
         samples, (part,) = opener.samples, prepared.parts
         evaluators = stack.enter_context(
             open_evaluators(
@@ -168,17 +169,17 @@ def _search(run: TuneRun) -> Tuning:
         return _publish_result(run, runner, samples, evaluators)
 
 
-def _float_model(run: TuneRun, opener: SampleOpener, scratch: Path) -> SessionResult:
-    """The float32 .tflite that all trials are made of, verified against the trained model."""
+def _conversion(run: TuneRun, opener: SampleOpener, scratch: Path) -> Run:
+    """The conversion to the float32 .tflite that all trials are made of."""
     request = run.request
-    (recipe,) = make_recipes(["float32"])
     plan = make_plan(
         ConvertRequest(
             model=run.model.path,
             directory=str(run.directory),
-            to=(recipe,),
+            to=tuple(make_recipes(["float32"])),
             signature=(request.signature,) if request.signature else (),
             batch=request.batch,
+            allow_suspect_calibration=request.allow_suspect_calibration,
             opening=run.model.opening,
             execution=request.execution,
         )
@@ -186,7 +187,12 @@ def _float_model(run: TuneRun, opener: SampleOpener, scratch: Path) -> SessionRe
     use_cache = request.execution.use_cache
     cache = Cache(cache_directory() if use_cache else None, run.on_progress)
     cache.refuse_unwritable()
-    conversion = Run(plan, cache, request.execution, scratch, run.on_progress, opener.split)
+    return Run(plan, cache, request.execution, scratch, run.on_progress, opener.split)
+
+
+def _float_model(conversion: Run) -> SessionResult:
+    """The float32 .tflite, verified against the trained model."""
+    (recipe,) = conversion.plan.recipes
     floating = make_all(conversion, [recipe])[recipe]
     if isinstance(floating, EdgeconvError):
         raise floating
@@ -210,9 +216,9 @@ def _publish_result(
 ) -> Tuning:
     request = run.request
     search, fresh = evaluators["search"], evaluators["fresh"]
-    trials, confirmations, stopped = search_and_confirm(
-        runner, request, samples.calibration.count, fresh
-    )
+    (part,) = runner.floating.session.prepared.parts
+    calibrating = part.split.record.samples if part.split.record else 0
+    trials, confirmations, stopped = search_and_confirm(runner, request, calibrating, fresh)
     met = next((each.trial for each in confirmations if each.is_met), "")
     losses = (search.float_loss, fresh.float_loss)
     is_latency = request.objective == "latency"
@@ -224,9 +230,9 @@ def _publish_result(
         max_drop=request.max_drop,
         metric=search.metric,
         on_agreement=search.metric == AGREEMENT,
-        runtime=request.runtime,
+        runtime=str(request.runtime),
         data=DataIdentity(
-            source=request.data,
+            source=str(request.data),
             samples=sum(loss.samples for loss in losses),
             sha256=run.identities[0],
             preprocessing=describe(request.preprocess.by_input),
@@ -267,7 +273,9 @@ def _recommend(
     # Its manifest may name the model from now on.
     note_converted(run.model.path, run.model.sha256)
     steps = describe(run.request.preprocess.by_input)
-    text = recipe_text(trial.recipe, run.request, run.model.opening, samples.recipe_source, steps)
+    text = recipe_text(
+        trial.recipe, run.request, run.model.opening, str(samples.recipe_source), steps
+    )
     publish_all({run.recipe_file: text.encode()})
     return msgspec.structs.replace(
         tuning,

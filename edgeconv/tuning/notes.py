@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from edgeconv.requests.tune import TuneRequest
     from edgeconv.tuning.samples import SearchSamples
-    from edgeconv.types import Loss, Objective, SourceModel, TuningTrial
+    from edgeconv.types import Loss, Objective, RecipeName, SourceModel, TuningTrial
 
 _MIB = 1 << 20
 # tf_keras writes it into its SavedModels; without it there are no layers to train.
@@ -32,8 +32,10 @@ def progress_line(trials: Sequence[TuningTrial], objective: Objective) -> str:
 
 
 def _summary(trial: TuningTrial) -> str:
-    if trial.error or trial.loss is None:
+    if trial.loss is None or (trial.error and not trial.refused):
         return f"{trial.name} failed"
+    if trial.refused:
+        return f"{trial.name} refused, drop {trial.loss.drop:+.4f}"
     cost = f"{trial.size_bytes / _MIB:.3g} MiB"
     if trial.latency_us is not None:
         cost += f", {trial.latency_us / 1000:.3g} ms"
@@ -70,25 +72,34 @@ def qat_advice(
 
     () where int8 or the recommended full-integer artifact is within the budget.
     """
-    by_name = {trial.name: trial for trial in trials}
-    int8, chosen = by_name.get("int8"), by_name.get(recommended)
-    if int8 is None or int8.loss is None or int8.loss.drop <= request.max_drop:
+    int8 = _least_loss(trials, "int8")
+    if int8 is None or int8.drop <= request.max_drop:
         return ()
+    chosen = next((trial for trial in trials if trial.name == recommended), None)
     if chosen is not None and chosen.recipe.name in FULL_INTEGER:
         return ()
     return (
-        f"int8 loses {int8.loss.drop:.4f}{_weights_share(int8.loss, trials)}. Quantization-aware "
-        f"training can win back at most these {int8.loss.drop:.4f}. In the five recorded "
+        f"int8 loses {int8.drop:.4f}{_weights_share(int8, trials)}. Quantization-aware "
+        f"training can win back at most these {int8.drop:.4f}. In the five recorded "
         "benchmarks of docs/qat.md it lost nothing to the float model; what it gives for this "
         "model is not known until it is trained",
         _qat_command(model, request),
     )
 
 
+def _least_loss(trials: Sequence[TuningTrial], name: RecipeName) -> Loss | None:
+    """The loss of the uniform trial of a recipe that loses least."""
+    losses = [
+        trial.loss
+        for trial in trials
+        if trial.recipe.name == name and trial.is_uniform and trial.loss is not None
+    ]
+    return min(losses, key=lambda loss: loss.drop, default=None)
+
+
 def _weights_share(int8: Loss, trials: Sequence[TuningTrial]) -> str:
     """How much of the loss is there with weights of 8 bits alone, as measured."""
-    of_weights = ("weight-only-int8", "dynamic")
-    alone = next((trial.loss for trial in trials if trial.name in of_weights and trial.loss), None)
+    alone = _least_loss(trials, "weight-only-int8") or _least_loss(trials, "dynamic")
     if alone is None:
         return ""
     share = min(1.0, max(0.0, alone.drop / int8.drop))

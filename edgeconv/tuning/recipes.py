@@ -6,50 +6,70 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.data.custom import is_path
+from edgeconv.quantize.quantize import MethodSettings
+from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.recipes import make_recipes, recipe_names
+from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.store.toml_text import toml_value
 from edgeconv.tuning.search import ORDERS, in_order
-from edgeconv.types import CALIBRATED
+from edgeconv.types import CALIBRATED, FOUR_BIT
 
 if TYPE_CHECKING:
     from edgeconv.requests.tune import TuneRequest
     from edgeconv.types import Opening, Recipe, RecipeName
 
-# What a conversion holds back of its calibration samples for verification, and a reserve.
-_HELD_BACK = 16
 _WITHOUT_METHODS = ("float32", "float16")
+# Balancing the ranges of channels helps where activations or weights have few bits.
+_EQUALIZED = (*FOUR_BIT, "int8")
 
 
-def uniform_recipes(request: TuneRequest, calibration: int) -> tuple[Recipe, ...]:
+def uniform_recipes(
+    request: TuneRequest, calibration: int, *, equalizes: bool
+) -> tuple[Recipe, ...]:
     """The recipes with the same precision everywhere, the presumably cheapest first.
 
-    `calibration` counts the calibration samples. Where there are too few to choose ranges and
-    methods by, plain ones are taken.
+    A recipe that quantizes comes several times: with the methods that cost least first.
+    `calibration` counts the samples that calibrate; a method that needs more is left out.
+    `equalizes` says whether the model has layers that can be equalized.
     """
-    from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE
-
     names: tuple[RecipeName, ...] = ORDERS[request.objective]
     if request.recipes:
         names = recipe_names(request.recipes)
     elif request.objective == "size":
         # The drop is measured from float32, which is therefore always within the budget.
         names = tuple(name for name in names if name != "float32")
-    chooses = calibration >= MIN_SAMPLES_TO_CHOOSE + _HELD_BACK
     return tuple(
-        _recipe(name, request, chooses=chooses) for name in in_order(names, request.objective)
+        _recipe(name, request, settings)
+        for name in in_order(names, request.objective)
+        for settings in _settings(name, calibration, equalizes)
     )
 
 
-def _recipe(name: RecipeName, request: TuneRequest, *, chooses: bool) -> Recipe:
-    # With 16 bits there is next to nothing to win back, and their reference kernels are slow.
-    quantizes = name not in ("float32", "float16", "int16x8")
+def _settings(name: RecipeName, calibration: int, equalizes: bool) -> tuple[MethodSettings, ...]:
+    """The ranges and methods to try, one after another until one keeps the accuracy."""
+    if name in _WITHOUT_METHODS:
+        return (MethodSettings("minmax", ()),)
+    layerwise = tuple(method for method, least in MIN_SAMPLES.items() if calibration >= least)
+    # Rounding to nearest is rarely good enough with 4 bits.
+    settings = [] if name in FOUR_BIT and layerwise else [MethodSettings("minmax", ())]
+    if layerwise:
+        settings.append(MethodSettings("minmax", layerwise))
+    if equalizes and calibration and name in _EQUALIZED:
+        settings.append(MethodSettings("minmax", ("equalization", *layerwise)))
+    # With 16 bits there is room for every value, and nothing to gain by clipping.
+    if name in CALIBRATED and name != "int16x8" and calibration >= RANGE_SAMPLES["mse"]:
+        settings.append(MethodSettings("mse", layerwise))
+    return tuple(settings)
+
+
+def _recipe(name: RecipeName, request: TuneRequest, settings: MethodSettings) -> Recipe:
     (recipe,) = make_recipes(
         [name],
         # TFLiteConverter would start from the trained model, in TensorFlow, each time.
         engine="litert",
-        calibration_range="auto" if name in CALIBRATED and chooses else "minmax",
+        calibration_range=settings.calibration_range,
         allow_float=request.allow_float,
-        methods=["auto" if chooses else "none"] if quantizes else None,
+        methods=None if name in _WITHOUT_METHODS else settings.methods or ["none"],
     )
     return recipe
 
@@ -72,6 +92,8 @@ def recipe_text(
     if recipe.name in CALIBRATED:
         values["calibration-range"] = recipe.calibration_range
         values["allow-float"] = ",".join(recipe.allow_float)
+        if request.allow_suspect_calibration:
+            values["allow-suspect-calibration"] = True
     if recipe.name not in _WITHOUT_METHODS:
         values["methods"] = ",".join(recipe.methods) or "none"
     if recipe.layers:

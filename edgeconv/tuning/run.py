@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.plan import REVISION
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import recipe_names
 from edgeconv.source import opening_key
@@ -80,8 +81,8 @@ class TuneRun:
 
     def _key(self, request: TuneRequest) -> str:
         model = (self.model.sha256, opening_key(self.model))
-        content = (request.data, request.calibration, self.identities)
-        return hash_of(model, content, request.settings(), tool_versions())
+        content = (str(request.data), str(request.calibration or ""), self.identities)
+        return hash_of(REVISION, model, content, request.settings(), tool_versions())
 
 
 def refuse_options(request: TuneRequest) -> None:

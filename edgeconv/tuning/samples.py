@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from edgeconv import data
 from edgeconv.conversion.samples import split_opened
@@ -21,7 +22,7 @@ from edgeconv.measure.model_files import float_inputs
 from edgeconv.requests.paths import source_within
 from edgeconv.store import publish_all
 from edgeconv.tuning.chances import LEAST_SAMPLES, enough_samples
-from edgeconv.types import DataIdentity
+from edgeconv.types import DataIdentity, DataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,8 +63,8 @@ class SearchSamples:
     fresh: DataSet
     batch: int
     calibration: DataSet
-    calibration_source: str
-    recipe_source: str
+    calibration_source: DataSource
+    recipe_source: DataSource
     calibration_identity: DataIdentity
 
 
@@ -88,10 +89,13 @@ def open_samples(
     )
     with opening(request.data, only_classes=not request.metric) as opened:
         search, fresh = split_samples(opened, request.samples, request.max_drop, batch)
-        source, recipe_source = request.calibration, source_within(request.calibration, Path.cwd())
-        if not source:
+        if request.calibration:
+            source = request.calibration
+            recipe_source = source_within(source, Path.cwd())
+        else:
             publish_all({calibration_file: archive_of(search, batch)})
-            source, recipe_source = f"npz:{calibration_file}", calibration_file.name
+            source = DataSource(kind="npz", location=str(calibration_file))
+            recipe_source = structs.replace(source, location=calibration_file.name)
         with opening(source) as calibration:
             if request.calibration:
                 refuse_shared(calibration, fresh)
@@ -103,7 +107,7 @@ def open_samples(
                 calibration_source=source,
                 recipe_source=recipe_source,
                 calibration_identity=DataIdentity(
-                    source=request.calibration or recipe_source,
+                    source=str(request.calibration or recipe_source),
                     samples=calibration.count,
                     sha256=data.identity(source, allow_code=execution.allow_code),
                     preprocessing=describe(steps),

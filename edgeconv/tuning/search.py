@@ -1,8 +1,9 @@
 """Which recipes to try, one after another, without any file or process.
 
-Uniform recipes come first, the cheapest one at the start. Then, between a recipe that fails and a
-dearer one that succeeds, the layers that lose most for their size get the higher precision: how
-many is found by bisection, and at last single layers are lowered again.
+Uniform recipes come first, the cheapest one at the start, each with more methods until it keeps the
+accuracy. Then, between a recipe that fails and a dearer one that succeeds, the layers that lose
+most for their size get the higher precision: how many is found by bisection, and at last single
+layers are lowered again. A recipe fails by its loss, whether verification refused its file or not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from edgeconv.statistics.comparison import is_faster_trial, loses_less, pareto_front
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE
-from edgeconv.types import CALIBRATED, LayerRule
+from edgeconv.types import LayerRule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -113,13 +114,15 @@ def search(space: Space, measure: Measure, enough: float = SURE) -> Iterator[Tun
     for recipe in space.uniform:
         if _is_too_large(recipe.name, space, trials, enough):
             continue
+        if any(each.recipe.name == recipe.name and _is_good(each, enough) for each in trials):
+            continue
         trial = measure(recipe)
         trials.append(trial)
         yield trial
     for mix in _MIXES[space.objective]:
-        base = next((trial for trial in trials if trial.recipe.name == mix.base), None)
+        base = _base(trials, mix)
         good = cheapest(trials, space.objective, enough)
-        if base is None or base.error or base.chance >= enough or _is_near(base, good, space):
+        if base is None or base.chance >= enough or _is_near(base, good, space):
             continue
         for trial in _mixed(space, mix, base, good, measure):
             trials.append(trial)
@@ -139,7 +142,7 @@ def cheapest(
     Of those that are equally fast within noise the smallest is taken, then the one with the
     fewest rules, then the likeliest.
     """
-    candidates = [each for each in trials if is_candidate(each) and each.chance >= chance]
+    candidates = [each for each in trials if _is_good(each, chance)]
     if not candidates:
         return None
     first = min(candidates, key=lambda trial: trial.cost(objective))
@@ -147,6 +150,20 @@ def cheapest(
         (each for each in candidates if not is_cheaper(first, each, objective)),
         key=lambda trial: (trial.size_bytes, len(trial.recipe.layers), -trial.chance),
     )
+
+
+def _is_good(trial: TuningTrial, chance: float) -> bool:
+    return is_candidate(trial) and trial.chance >= chance
+
+
+def _base(trials: Iterable[TuningTrial], mix: Mix) -> TuningTrial | None:
+    """What a mix starts from: of the uniform trials of its recipe, the one that loses least."""
+    bases = [
+        trial
+        for trial in trials
+        if trial.recipe.name == mix.base and trial.is_uniform and trial.loss is not None
+    ]
+    return min(bases, key=_drop, default=None)
 
 
 def is_cheaper(a: TuningTrial, b: TuningTrial, objective: Objective) -> bool:
@@ -174,13 +191,16 @@ def _is_too_large(
     if good is None or space.objective != "size":
         return False
     smaller = _NO_SMALLER_THAN.get(name)
-    sizes = [trial.size_bytes for trial in trials if trial.name == smaller and not trial.error]
-    return max(space.weights * _BYTES[_WEIGHTS[name]], *sizes, 0) >= good.size_bytes
+    sizes = [trial.size_bytes for trial in trials if trial.recipe.name == smaller]
+    # Of a trial that failed there is no size.
+    least_bytes = min(filter(None, sizes), default=0)
+    return max(space.weights * _BYTES[_WEIGHTS[name]], least_bytes) >= good.size_bytes
 
 
 def _is_near(base: TuningTrial, good: TuningTrial | None, space: Space) -> bool:
-    """Whether the best so far is about as cheap as `base`; a trial that failed was not timed."""
-    near = (1 + _WORTHWHILE) * base.cost(space.objective)
+    """Whether the best so far is about as cheap as `base`, which has a size if it was refused."""
+    is_size = space.objective == "size"
+    near = (1 + _WORTHWHILE) * (base.size_bytes if is_size else base.cost(space.objective))
     return good is not None and good.cost(space.objective) <= near < float("inf")
 
 
@@ -197,7 +217,9 @@ def _mixed(
     measure: Measure,
 ) -> Iterator[TuningTrial]:
     """The trials of one mix: as few raised layers as keep the budget, smaller than `good`."""
-    order = _by_need(space.sensitivities(mix.low), mix)
+    kept = base.post_training.eight_bit if base.post_training else ()
+    low = [layer for layer in space.sensitivities(mix.low) if layer.layer not in kept]
+    order = _by_need(low, mix)
     most = len(order)
     if good is not None and space.objective == "size":
         most = _affordable(order, mix, good.size_bytes - base.size_bytes)
@@ -270,15 +292,7 @@ def _affordable(order: Sequence[Sensitivity], mix: Mix, room_bytes: float) -> in
 
 
 def _raised(base: TuningTrial, layers: Iterable[Sensitivity], mix: Mix) -> Recipe:
-    """The recipe of `base` with these layers raised, and the methods that were chosen for it."""
+    """The recipe of `base` with these layers raised."""
     names = sorted(layer.layer for layer in layers)
     rules = tuple(LayerRule(pattern=name, precision=mix.raised) for name in names)
-    recipe = msgspec.structs.replace(base.recipe, layers=rules)
-    chosen = base.post_training
-    if chosen is None:
-        return recipe
-    return msgspec.structs.replace(
-        recipe,
-        methods=chosen.methods,
-        calibration_range=chosen.calibration_range if recipe.name in CALIBRATED else "minmax",
-    )
+    return msgspec.structs.replace(base.recipe, layers=rules)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.climb import make_in_session
+from edgeconv.conversion.climb import verify_in_session
 from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
-from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
+from edgeconv.errors import (
+    InputRefused,
+    ToolFailed,
+    UsageError,
+    VerificationFailed,
+    WorkerTimedOut,
+)
 from edgeconv.quantize.sensitivity import Sensitivities, SensitivityJob, measure_sensitivities
-from edgeconv.store import hash_of, publish_bytes, read_noun
+from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
 from edgeconv.tuning.chances import LIKELY, chance_within
 from edgeconv.types import TuningTrial
 
@@ -22,10 +29,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
     from edgeconv.tuning.evaluator import Evaluator
-    from edgeconv.types import Artifact, Execution, Objective, Precision, Recipe, Sensitivity
+    from edgeconv.types import (
+        Artifact,
+        Execution,
+        Loss,
+        Objective,
+        Precision,
+        Recipe,
+        Sensitivity,
+    )
 
 # The first trial may be completed even where less time is left.
 _LEAST_S = 10.0
@@ -79,7 +95,9 @@ class TrialRunner:
 
     def finished(self, recipe: Recipe) -> FinishedArtifact:
         """The artifact of a recipe that was tried, as `convert` would publish it."""
-        artifact = find_published(self._plan(recipe), recipe) or self._convert(recipe)
+        artifact = find_published(self._plan(recipe), recipe)
+        if artifact is None:
+            artifact = self._publish(self._candidate(recipe))
         return FinishedArtifact(artifact=artifact, file=self.file(recipe))
 
     def sensitivities(self, precision: Precision) -> Sequence[Sensitivity]:
@@ -107,30 +125,50 @@ class TrialRunner:
         return trial if trial.error or is_whole else None
 
     def _run(self, recipe: Recipe) -> TuningTrial:
-        name = name_of(recipe)
+        failed = TuningTrial(name=name_of(recipe), recipe=recipe)
         try:
-            artifact = self._convert(recipe)
-            self.on_progress(f"evaluating {name}")
-            return TuningTrial(
-                name=name,
-                recipe=recipe,
-                size_bytes=artifact.size_bytes,
-                sha256=artifact.sha256,
-                loss=self.evaluator.loss(self.file(recipe)),
-                post_training=artifact.post_training,
+            candidate = self._candidate(recipe)
+            trial = msgspec.structs.replace(
+                failed,
+                size_bytes=candidate.file.stat().st_size,
+                sha256=sha256_file(candidate.file),
+                post_training=candidate.post_training,
             )
+            try:
+                self._publish(candidate)
+            except VerificationFailed as error:
+                if error.cause.snr_db is None:
+                    raise
+                loss = self._loss_of_refused(candidate)
+                return msgspec.structs.replace(trial, error=error.message, refused=True, loss=loss)
+            self.on_progress(f"evaluating {trial.name}")
+            return msgspec.structs.replace(trial, loss=self.evaluator.loss(self.file(recipe)))
         except WorkerTimedOut as error:
             raise self._timed_out(error) from error
         except (ToolFailed, UsageError) as error:
-            return TuningTrial(name=name, recipe=recipe, error=error.message)
+            return msgspec.structs.replace(failed, error=error.message)
 
-    def _convert(self, recipe: Recipe) -> Artifact:
-        plan = self._plan(recipe)
+    def _candidate(self, recipe: Recipe) -> Candidate:
         self._limit_session(f"{name_of(recipe)}: ")
-        artifact = finish_artifact(plan, make_in_session(self.floating, recipe))
+        return self.floating.session.candidate(recipe)
+
+    def _publish(self, candidate: Candidate) -> Artifact:
+        """Verify the candidate and publish it in its own directory."""
+        plan = self._plan(candidate.recipe)
+        artifact = finish_artifact(plan, verify_in_session(self.floating, candidate))
         plan.directory.mkdir(parents=True, exist_ok=True)
         publish(plan, [artifact])
         return artifact.artifact
+
+    def _loss_of_refused(self, candidate: Candidate) -> Loss:
+        """What a file loses that failed its verification; it is deleted."""
+        self.on_progress(f"evaluating {name_of(candidate.recipe)}, which verification refused")
+        file = self.directory / "refused.tflite"
+        shutil.copyfile(candidate.file, file)
+        try:
+            return self.evaluator.loss(file)
+        finally:
+            file.unlink()
 
     def _plan(self, recipe: Recipe) -> Plan:
         """What `convert` would plan for this recipe alone, published in its own directory."""
@@ -178,12 +216,14 @@ class TrialRunner:
 
 
 def name_of(recipe: Recipe) -> str:
-    """The recipe's name, and how many layers have which other precision."""
+    """The recipe's name, its ranges and methods, and how many layers have which other precision."""
+    ranges = [] if recipe.calibration_range == "minmax" else [recipe.calibration_range]
+    name = " + ".join((recipe.name, *ranges, *recipe.methods))
     if not recipe.layers:
-        return recipe.name
+        return name
     precisions = [rule.precision for rule in recipe.layers]
     counts = [f"{precisions.count(each)} in {each}" for each in sorted(set(precisions))]
-    return f"{recipe.name}, {' and '.join(counts)}"
+    return f"{name}, {' and '.join(counts)}"
 
 
 def _key(recipe: Recipe) -> str:

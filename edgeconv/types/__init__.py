@@ -1,4 +1,4 @@
-"""The nouns: frozen, typed values that every verb takes and returns.
+"""The values: frozen, typed values that every verb takes and returns.
 
 Each is a `msgspec.Struct`, so it validates when decoded and goes to JSON as it
 is. Units are in the names (`_bytes`, `_us`), shares and accuracies are
@@ -43,10 +43,12 @@ from edgeconv.types.conversion import (
     Artifact,
     CalibrationRange,
     CalibrationRecord,
+    Closeness,
     Conversion,
     Distance,
     Engine,
     Failure,
+    InputRange,
     IoType,
     LadderStep,
     LayerRule,
@@ -58,6 +60,9 @@ from edgeconv.types.conversion import (
     Precision,
     Recipe,
     RecipeName,
+    ScalePart,
+    SharedScale,
+    Suspicion,
     TargetCheck,
     Verification,
 )
@@ -79,6 +84,7 @@ from edgeconv.types.evidence import (
     LinkState,
     SignedArtifact,
     SignedEvidence,
+    Trust,
 )
 from edgeconv.types.execution import DEFAULT_TIMEOUT_S, Allowance, Execution
 from edgeconv.types.locking import Lock, LockedModel, LockedStage
@@ -95,11 +101,18 @@ from edgeconv.types.measurement import (
     Profile,
     Report,
 )
-from edgeconv.types.measuring import Accelerator, Measuring, Timing
+from edgeconv.types.measuring import (
+    TOP1,
+    Accelerator,
+    Measuring,
+    MetricChoice,
+    RuntimeChoice,
+    Timing,
+)
 from edgeconv.types.model import (
+    FrozenStruct,
     GraphSummary,
     Inspection,
-    Noun,
     OldestRuntime,
     Opening,
     OperatorCount,
@@ -112,6 +125,7 @@ from edgeconv.types.model import (
 )
 from edgeconv.types.samples import (
     DataIdentity,
+    DataSource,
     Preprocessing,
     Steps,
 )
@@ -159,6 +173,7 @@ __all__ = [
     "RECIPE_NAMES",
     "ROUNDING",
     "STRATEGY_NAMES",
+    "TOP1",
     "AcceptedDrop",
     "Accuracy",
     "Agreement",
@@ -171,6 +186,7 @@ __all__ = [
     "Check",
     "Checked",
     "ClassDrop",
+    "Closeness",
     "Communication",
     "Comparison",
     "Conditions",
@@ -178,6 +194,7 @@ __all__ = [
     "Conversion",
     "CrossDeviceOps",
     "DataIdentity",
+    "DataSource",
     "Debugged",
     "DebuggedLayer",
     "Diagnosis",
@@ -195,6 +212,7 @@ __all__ = [
     "Finding",
     "FlipCount",
     "GraphSummary",
+    "InputRange",
     "Inspection",
     "IoType",
     "GateStatistics",
@@ -217,9 +235,10 @@ __all__ = [
     "Measurement",
     "Method",
     "MethodTrial",
+    "MetricChoice",
     "Methods",
     "ModelDifference",
-    "Noun",
+    "FrozenStruct",
     "NumberChange",
     "Objective",
     "OldestRuntime",
@@ -243,11 +262,14 @@ __all__ = [
     "Reference",
     "LayerFix",
     "Report",
+    "RuntimeChoice",
     "RuntimeLimit",
     "RuntimeNeed",
     "Scan",
     "ScanFinding",
+    "ScalePart",
     "Sensitivity",
+    "SharedScale",
     "Severity",
     "Signature",
     "SignedArtifact",
@@ -259,6 +281,7 @@ __all__ = [
     "Stamp",
     "Steps",
     "StrategyName",
+    "Suspicion",
     "TargetCheck",
     "TargetRuntime",
     "TensorChange",
@@ -267,6 +290,7 @@ __all__ = [
     "TrainingRecord",
     "TreatedLayer",
     "Trial",
+    "Trust",
     "Tuning",
     "TuningTrial",
     "Validated",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.embedding import Embedded
-from edgeconv.types.model import Noun
+from edgeconv.types.model import FrozenStruct
 
 
-class FileState(Noun, kw_only=True, frozen=True):
+class FileState(FrozenStruct, kw_only=True, frozen=True):
     """A file as it was: its size, when it was changed (Unix, nanoseconds), its content's hash.
 
     `mtime_ns` is what anybody may set, `ctime_ns` what the system noted of the last change. Of a
@@ -22,7 +22,7 @@ class FileState(Noun, kw_only=True, frozen=True):
     sha256: str
 
 
-class Stamp(Noun, kw_only=True, frozen=True):
+class Stamp(FrozenStruct, kw_only=True, frozen=True):
     """All that a step was done with, and what it made: where it is as it was, nothing is to do.
 
     `key` is the hash of the options and of the tools' versions. `published` are the .tflite and
@@ -37,7 +37,7 @@ class Stamp(Noun, kw_only=True, frozen=True):
     embedded: Embedded
 
 
-class Built(Noun, kw_only=True, frozen=True):
+class Built(FrozenStruct, kw_only=True, frozen=True):
     """What a build did for one model: `is_new` where it made anything; the files it stands on.
 
     All paths are absolute. `directory` has the `outputs`. `notes` are what there is to say of the

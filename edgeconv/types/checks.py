@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from edgeconv.types.model import Noun, Result
+from edgeconv.types.model import FrozenStruct, Result
 from edgeconv.types.samples import DataIdentity
 
 Severity = Literal["error", "warn"]
@@ -21,21 +21,21 @@ NOT_CHECKED = "check"
 NEED_TIMES = frozenset({"max-latency-p50-us", "max-latency-ratio", "max-peak-memory-bytes"})
 
 
-class Limit(Noun, kw_only=True, frozen=True):
+class Limit(FrozenStruct, kw_only=True, frozen=True):
     """A limit, and whether breaking it is an error or a warning."""
 
     limit: float
     severity: Severity = "error"
 
 
-class RuntimeLimit(Noun, kw_only=True, frozen=True):
+class RuntimeLimit(FrozenStruct, kw_only=True, frozen=True):
     """The TFLite runtime that the model must still run on, as "2.14.0"."""
 
     limit: str
     severity: Severity = "error"
 
 
-class OperatorsLimit(Noun, kw_only=True, frozen=True):
+class OperatorsLimit(FrozenStruct, kw_only=True, frozen=True):
     """The operators that the model may have."""
 
     limit: tuple[str, ...]
@@ -45,7 +45,7 @@ class OperatorsLimit(Noun, kw_only=True, frozen=True):
 AnyLimit = Limit | RuntimeLimit | OperatorsLimit
 
 
-class Limits(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
+class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
     """The limits a budget may set, all inclusive.
 
     A broken one is an error by default; a broken limit of a time is a warning, since other work on
@@ -79,7 +79,7 @@ class Limits(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True
         return {name: _severe(name, value) for name, value in values.items() if value is not None}
 
 
-class Budget(Noun, kw_only=True, frozen=True):
+class Budget(FrozenStruct, kw_only=True, frozen=True):
     """Limits for every artifact, and further ones by recipe name, which replace those.
 
     As TOML: a table `[budget]` for all, and `[budget.recipe.NAME]` for one recipe.
@@ -98,7 +98,7 @@ class Budget(Noun, kw_only=True, frozen=True):
         return self.every.by_name() | self.recipe.get(recipe or "", Limits()).by_name()
 
 
-class GateStatistics(Noun, kw_only=True, frozen=True):
+class GateStatistics(FrozenStruct, kw_only=True, frozen=True):
     """How accuracy drops are tested, which depend on chance.
 
     A drop fails when its lower bound at `confidence` (one-sided) is above the limit, passes when
@@ -116,7 +116,7 @@ class GateStatistics(Noun, kw_only=True, frozen=True):
     inconclusive: Severity = "error"
 
 
-class Finding(Noun, kw_only=True, frozen=True):
+class Finding(FrozenStruct, kw_only=True, frozen=True):
     """The check of one number against one limit. A number that is missing or NaN never passes.
 
     `reference` is what a drop is measured from: the trained baseline, or the lock. `subject` is
@@ -167,7 +167,7 @@ class Verdict(Result, kw_only=True, frozen=True):
         return bool(self.findings) and all(finding.ok for finding in self.findings)
 
 
-class ClassDrop(Noun, kw_only=True, frozen=True):
+class ClassDrop(FrozenStruct, kw_only=True, frozen=True):
     """The accuracy of one class, or one slice, compared with the reference's.
 
     `interval` is the 95 % interval of `drop`, for all classes (or slices) of the model together.
@@ -184,7 +184,7 @@ class ClassDrop(Noun, kw_only=True, frozen=True):
     interval: tuple[float, float]
 
 
-class StageState(Noun, kw_only=True, frozen=True):
+class StageState(FrozenStruct, kw_only=True, frozen=True):
     """One stage from the checkpoint to the quantized file, compared with the lock.
 
     `changed`: other bytes than locked, None where it is not in the lock. `before` and `after` are
@@ -207,7 +207,7 @@ class StageState(Noun, kw_only=True, frozen=True):
     sha256: str = ""
 
 
-class AcceptedDrop(Noun, kw_only=True, frozen=True):
+class AcceptedDrop(FrozenStruct, kw_only=True, frozen=True):
     """A loss that a team accepted by its name, with --accept-drop.
 
     `stage` is the name of the locked stage; it broke the `limits` against the previous lock.
@@ -248,7 +248,7 @@ class Check(Result, kw_only=True, frozen=True):
     reused: bool = False
 
 
-class Checked(Noun, kw_only=True, frozen=True):
+class Checked(FrozenStruct, kw_only=True, frozen=True):
     """The checks of all models of a configuration; `config` is its file, as it was named."""
 
     format: Literal[1] = 1
@@ -261,7 +261,7 @@ class Checked(Noun, kw_only=True, frozen=True):
         return bool(self.checks) and all(check.verdict.ok for check in self.checks)
 
 
-class LastCheck(Noun, kw_only=True, frozen=True):
+class LastCheck(FrozenStruct, kw_only=True, frozen=True):
     """The verdict of the last check of a published file: MODEL.verdict.json next to it.
 
     `model` is the name in the configuration, `sha256` that of the checked bytes, `date` when they

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from edgeconv.types.model import (
-    Noun,
+    FrozenStruct,
     OldestRuntime,
     Opening,
     OperatorCount,
@@ -33,8 +33,9 @@ Engine = Literal["auto", "litert", "tflite"]
 CalibrationRange = Literal["minmax", "ema", "percentile", "mse", "kl", "auto"]
 IoType = Literal["float32", "int8", "uint8", "int16"]
 PostTrainingMethod = Literal["equalization", "rounding", "bias-correction"]
-# "auto" alone: those that make the error on held-back calibration samples smaller.
+# "auto" alone: those that are needed, and make the error on held-back calibration samples smaller.
 Methods = tuple[Literal["equalization", "rounding", "bias-correction", "auto"], ...]
+Closeness = Literal["", "close", "borderline", "far"]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]
 
 # The recipes of `all`: those that need neither training nor a method.
@@ -59,22 +60,22 @@ CALIBRATED: frozenset[RecipeName] = frozenset({"int8", "int16x8", "int8x4"})
 FULL_INTEGER: frozenset[RecipeName] = CALIBRATED | {QAT}
 
 
-class LayerRule(Noun, kw_only=True, frozen=True):
+class LayerRule(FrozenStruct, kw_only=True, frozen=True):
     """The precision of some layers, where it differs from the recipe's.
 
-    `pattern` is an operator's name such as "CONV_2D", or the name of a layer's output tensor,
-    in which * and ? stand for any text and any character. "float32" and "float16" compute in
-    float, the latter with weights stored in float16; "int16x8" and "int8" are activations of 16
-    and 8 bits with weights of 8, and "int4" weights of 4 bits. "int4-block32" has a scale for
-    every 32 of them instead of one for a channel: FULLY_CONNECTED layers of the recipe dynamic
-    take that, where the number of their inputs divides by 32.
+    `pattern` is an operator's name such as "CONV_2D", or a layer's name: the short one, as `debug`
+    shows it, or that of its output tensor; * and ? stand for any text and any character. "float32"
+    and "float16" compute in float, the latter with weights stored in float16; "int16x8" and "int8"
+    are activations of 16 and 8 bits with weights of 8, and "int4" weights of 4 bits. "int4-block32"
+    has a scale for every 32 of them instead of one for a channel: FULLY_CONNECTED layers of the
+    recipe dynamic take that, where the number of their inputs divides by 32.
     """
 
     pattern: str
     precision: Precision
 
 
-class Recipe(Noun, kw_only=True, frozen=True):
+class Recipe(FrozenStruct, kw_only=True, frozen=True):
     """How one artifact is made from the float graph.
 
     `allow_float` names the operators that a full-integer artifact may leave in
@@ -102,8 +103,13 @@ class Recipe(Noun, kw_only=True, frozen=True):
 
     @property
     def calibrates(self) -> bool:
-        """Whether calibration samples are needed, for ranges or for a method."""
+        """Whether calibration samples are used, for ranges or for methods."""
         return self.has_ranges or bool(self.methods)
+
+    @property
+    def needs_samples(self) -> bool:
+        """Whether there is nothing without calibration samples; "auto" tries nothing then."""
+        return self.has_ranges or bool(set(self.methods) - {"auto"})
 
     @property
     def has_four_bits(self) -> bool:
@@ -116,7 +122,7 @@ class Recipe(Noun, kw_only=True, frozen=True):
         return self.name in FULL_INTEGER
 
 
-class Distance(Noun, kw_only=True, frozen=True):
+class Distance(FrozenStruct, kw_only=True, frozen=True):
     """How far an output is from its reference, and the range of the reference.
 
     `snr_db` is the variance of the reference's values over the mean square of the error, in
@@ -150,7 +156,8 @@ class OutputError(Distance, kw_only=True, frozen=True):
 
     `argmax_agreement` is the fraction of samples with the same largest class, None where the
     output is not a vector of classes. `step` is the output's quantization step in its own unit,
-    0 where it has none. `samples` is 0 in manifests that do not have it yet.
+    0 where it has none. `samples` is 0 in manifests that do not have it yet. `snr_interval_db` is
+    the 95 % interval of `snr_db` for other samples of the same kind; None where it is not known.
     """
 
     max_abs_error: float
@@ -160,6 +167,7 @@ class OutputError(Distance, kw_only=True, frozen=True):
     argmax_agreement: float | None = None
     step: float = 0.0
     samples: int = 0
+    snr_interval_db: tuple[float, float] | None = None
 
     @property
     def is_within_step(self) -> bool:
@@ -167,7 +175,7 @@ class OutputError(Distance, kw_only=True, frozen=True):
         return 0 < self.max_abs_error <= self.step * (1 + ROUNDING)
 
 
-class Verification(Noun, kw_only=True, frozen=True):
+class Verification(FrozenStruct, kw_only=True, frozen=True):
     """The verification of an artifact before it was published, on `samples` held-back samples."""
 
     reference: str
@@ -178,7 +186,7 @@ class Verification(Noun, kw_only=True, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class TargetCheck(Noun, kw_only=True, frozen=True):
+class TargetCheck(FrozenStruct, kw_only=True, frozen=True):
     """An artifact's run on its target runtime, in an environment of that runtime.
 
     `outputs` are against the same reference as in `Verification`; `cost` says what had to be given
@@ -191,52 +199,126 @@ class TargetCheck(Noun, kw_only=True, frozen=True):
     cost: str = ""
 
 
-class LadderStep(Noun, kw_only=True, frozen=True):
+class LadderStep(FrozenStruct, kw_only=True, frozen=True):
     """One attempt at a conversion: what was done, and why it failed; `failed` is "" if not."""
 
     attempt: str
     failed: str = ""
 
 
-class MethodTrial(Noun, kw_only=True, frozen=True):
+class MethodTrial(FrozenStruct, kw_only=True, frozen=True):
     """What one choice of ranges and methods gave on held-back calibration samples.
 
     `snr_db` is the lowest of all outputs against the float32 model, in decibels; `agreement` the
     lowest share of answers with the same largest class, None where no output has classes.
+    `failed` says why there was no file; then `snr_db` is -200.
     """
 
     calibration_range: CalibrationRange
     methods: tuple[PostTrainingMethod, ...]
     snr_db: float
     agreement: float | None = None
+    failed: str = ""
 
 
-class PostTraining(Noun, kw_only=True, frozen=True):
+class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     """The ranges and methods by which an artifact was quantized.
 
-    `trials` are those among which `auto` chose, on `held_back` calibration samples that took no
-    part in them; none where nothing was left to choose. `four_bit` names the layers whose
-    weights have 4 bits.
+    `trials` are those among which `auto` chose, the plain file first, on `held_back` calibration
+    samples that took no part in them; none where nothing was left to choose. The artifact itself
+    was then made with all calibration samples. `closeness` to the float model is that of the trial
+    taken, "" where it is not known: "borderline" is close, but not beyond the noise of so few
+    samples. `four_bit` names the layers whose weights have 4 bits, and `eight_bit` those of a
+    4-bit recipe that keep 8, since that costs next to nothing.
     """
 
     calibration_range: CalibrationRange
     methods: tuple[PostTrainingMethod, ...]
     trials: tuple[MethodTrial, ...] = ()
     held_back: int = 0
+    closeness: Closeness = ""
     four_bit: tuple[str, ...] = ()
+    eight_bit: tuple[str, ...] = ()
 
 
-class CalibrationRecord(Noun, kw_only=True, frozen=True):
-    """Which samples a signature of an artifact was calibrated with."""
+class InputRange(FrozenStruct, kw_only=True, frozen=True):
+    """The values of an input over all calibration samples, in the input's own unit.
+
+    `is_whole` says that all are whole numbers.
+    """
+
+    name: str
+    low: float
+    high: float
+    mean: float
+    deviation: float
+    is_whole: bool = False
+
+    @property
+    def text(self) -> str:
+        """The range and scale in words."""
+        kind = ", whole numbers" if self.is_whole else ""
+        return (
+            f"{self.name!r}: {self.low:.4g} to {self.high:.4g}, mean {self.mean:.3g}, deviation "
+            f"{self.deviation:.3g}{kind}"
+        )
+
+
+class Suspicion(FrozenStruct, frozen=True):
+    """Why calibration samples may be wrong; `is_certain` says that they cannot be right."""
+
+    reason: str
+    is_certain: bool = False
+
+
+class ScalePart(FrozenStruct, kw_only=True, frozen=True):
+    """One part of an output: the range of its values, and its error in two files.
+
+    `snr_db` is its signal-to-noise ratio where all parts share one scale, and `own_snr_db` where
+    rules give each its own, in decibels; None where no rules do.
+    """
+
+    span: tuple[float, float]
+    snr_db: float
+    own_snr_db: float | None = None
+
+
+class SharedScale(FrozenStruct, kw_only=True, frozen=True):
+    """An output whose parts share one scale although their ranges differ by more than 4 times.
+
+    `layers` names those that join the parts, as the boxes and the scores of a detector. `rules`
+    give each part its own scale, as was measured on calibration samples; () if none was found.
+    `applied`: the artifact was made with them.
+    """
+
+    signature: str
+    output: str
+    layers: tuple[str, ...]
+    parts: tuple[ScalePart, ...]
+    rules: tuple[LayerRule, ...] = ()
+    applied: bool = False
+
+
+class CalibrationRecord(FrozenStruct, kw_only=True, frozen=True):
+    """Which samples a signature of an artifact was calibrated with.
+
+    `inputs` are the ranges of its inputs of numbers; none in manifests that do not have them yet.
+    `distance` is how far the statistics of the model's normalization layers are from what the
+    samples give there, 0 for samples like those of the training; None where it has no such layers.
+    `suspicions` say why the samples may be wrong.
+    """
 
     signature: str
     source: str
     samples: int
     sha256: str
     range: CalibrationRange
+    inputs: tuple[InputRange, ...] = ()
+    distance: float | None = None
+    suspicions: tuple[Suspicion, ...] = ()
 
 
-class Artifact(Noun, kw_only=True, frozen=True):
+class Artifact(FrozenStruct, kw_only=True, frozen=True):
     """A published .tflite, as its manifest describes it.
 
     `file` is relative to the manifest. `key` is the content hash of all that went
@@ -268,6 +350,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
     oldest_runtime: OldestRuntime | None = None
     target: TargetCheck | None = None
     post_training: PostTraining | None = None
+    shared_scales: tuple[SharedScale, ...] = ()
     qat: QatRecord | None = None
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
@@ -285,7 +368,7 @@ class Artifact(Noun, kw_only=True, frozen=True):
         return self.signatures[0]
 
 
-class Failure(Noun, kw_only=True, frozen=True):
+class Failure(FrozenStruct, kw_only=True, frozen=True):
     """A recipe without an artifact, and why."""
 
     recipe: RecipeName
@@ -297,10 +380,12 @@ class Failure(Noun, kw_only=True, frozen=True):
 class Conversion(Result, kw_only=True, frozen=True):
     """The result of `convert`: the artifacts published, and the recipes that failed.
 
-    `reused` names the recipes that were already up to date.
+    `reused` names the recipes that were already up to date. `choosing_s` is what trials of methods
+    took in this run, in seconds.
     """
 
     directory: str
     artifacts: tuple[Artifact, ...]
     failures: tuple[Failure, ...] = ()
     reused: tuple[RecipeName, ...] = ()
+    choosing_s: float = 0.0

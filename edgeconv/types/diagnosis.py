@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.measurement import Accuracy
-from edgeconv.types.model import Noun, Result
+from edgeconv.types.model import FrozenStruct, Result
 from edgeconv.types.samples import DataIdentity
 
 
-class Trial(Noun, kw_only=True, frozen=True):
+class Trial(FrozenStruct, kw_only=True, frozen=True):
     """One preprocessing, and how often the model is right with it.
 
     `preprocess` is the text that `--preprocess` takes. `interval` is the 95 % interval of the

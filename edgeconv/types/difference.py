@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.types.model import Noun, Result, TensorSpec
+from edgeconv.types.model import FrozenStruct, Result, TensorSpec
 
 
-class NumberChange(Noun, kw_only=True, frozen=True):
+class NumberChange(FrozenStruct, kw_only=True, frozen=True):
     """A number before and after; None where it was not measured.
 
     `quantity` is the field of a measurement, with its unit in the name, or "metric:NAME".
@@ -21,7 +21,7 @@ class NumberChange(Noun, kw_only=True, frozen=True):
     interval: tuple[float, float] | None = None
 
 
-class OperatorChange(Noun, kw_only=True, frozen=True):
+class OperatorChange(FrozenStruct, kw_only=True, frozen=True):
     """How often an operator is in a graph, at a version, before and after."""
 
     operator: str
@@ -30,7 +30,7 @@ class OperatorChange(Noun, kw_only=True, frozen=True):
     after: int
 
 
-class TensorChange(Noun, kw_only=True, frozen=True):
+class TensorChange(FrozenStruct, kw_only=True, frozen=True):
     """A tensor whose type, shape, scale or zero point is another one; None where it is not there.
 
     `role`: it is an input, an output, or inside the graph.
@@ -41,7 +41,7 @@ class TensorChange(Noun, kw_only=True, frozen=True):
     after: TensorSpec | None
 
 
-class FlipCount(Noun, kw_only=True, frozen=True):
+class FlipCount(FrozenStruct, kw_only=True, frozen=True):
     """Samples whose class is another one: what it was, what it is, and some of their indices."""
 
     label: int | None
@@ -50,7 +50,7 @@ class FlipCount(Noun, kw_only=True, frozen=True):
     samples: tuple[int, ...]
 
 
-class ModelDifference(Noun, kw_only=True, frozen=True):
+class ModelDifference(FrozenStruct, kw_only=True, frozen=True):
     """One model before and after; equal numbers and tensors are left out.
 
     `same_file` says that both have the same content. `fixed` and `broken` count the samples

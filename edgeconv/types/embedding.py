@@ -6,17 +6,17 @@ from typing import Literal
 
 import msgspec
 
-from edgeconv.types.model import Noun
+from edgeconv.types.model import FrozenStruct
 
 
-class EmbeddedFile(Noun, kw_only=True, frozen=True):
+class EmbeddedFile(FrozenStruct, kw_only=True, frozen=True):
     """A file that was written: its path below the directory, with `/`, and its content's hash."""
 
     path: str
     sha256: str
 
 
-class Embedded(Noun, kw_only=True, frozen=True):
+class Embedded(FrozenStruct, kw_only=True, frozen=True):
     """The files of one `embed`, as edgeconv-embedded.json next to them lists them.
 
     `key` is the hash of all inputs, so an equal key and equal files mean that there is nothing to

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.checks import LastCheck
-from edgeconv.types.model import Noun, Result
+from edgeconv.types.model import FrozenStruct, Result
 
 LinkName = Literal[
     "artifact", "manifest", "source", "verdict", "report", "lock", "embedding", "signature"
@@ -16,7 +16,28 @@ LINK_NAMES: tuple[LinkName, ...] = (
 LinkState = Literal["verified", "failed", "unchecked"]
 
 
-class Link(Noun, kw_only=True, frozen=True):
+class Trust(FrozenStruct, frozen=True, kw_only=True):
+    """Whose signatures count: by a public `key`, a chain of `certificates`, or Sigstore.
+
+    For Sigstore, `identity` is the signer and `issuer` vouches for it; `trust_config` is a file
+    with other roots than Sigstore's. `signature` is the path of the signature, by default next to
+    what it signs.
+    """
+
+    key: str = ""
+    certificates: tuple[str, ...] = ()
+    identity: str = ""
+    issuer: str = ""
+    trust_config: str = ""
+    signature: str = ""
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a signer is trusted, so that everything must be signed."""
+        return bool(self.key or self.certificates or self.identity)
+
+
+class Link(FrozenStruct, kw_only=True, frozen=True):
     """The verification of one file against another.
 
     `against` is "" where that is the file's checksum, or where the other file is missing. `text`
@@ -49,7 +70,7 @@ class Evidence(Result, kw_only=True, frozen=True):
         return self.outcome == "verified"
 
 
-class SignedArtifact(Noun, kw_only=True, frozen=True):
+class SignedArtifact(FrozenStruct, kw_only=True, frozen=True):
     """A .tflite in a signed statement, with the verdict of its last check; None without one.
 
     `file` is relative to what was signed, "." for a file that was signed alone.
@@ -60,7 +81,7 @@ class SignedArtifact(Noun, kw_only=True, frozen=True):
     verdict: LastCheck | None = None
 
 
-class SignedEvidence(Noun, kw_only=True, frozen=True):
+class SignedEvidence(FrozenStruct, kw_only=True, frozen=True):
     """What edgeconv adds to the statement of a signature, as its predicate's field `edgeconv`."""
 
     format: Literal[1] = 1

@@ -7,10 +7,10 @@ from typing import Literal
 from edgeconv.types.checks import AcceptedDrop
 from edgeconv.types.conversion import RecipeName
 from edgeconv.types.measurement import Accuracy, Measurement
-from edgeconv.types.model import Noun
+from edgeconv.types.model import FrozenStruct
 
 
-class LockedStage(Noun, kw_only=True, frozen=True):
+class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     """A model as it was accepted: the trained one, or an artifact; see `Measurement`.
 
     `accuracy` has its per-sample results, so that the next one can be paired with it.
@@ -28,7 +28,7 @@ class LockedStage(Noun, kw_only=True, frozen=True):
     accuracy: Accuracy | None = None
 
 
-class LockedModel(Noun, kw_only=True, frozen=True):
+class LockedModel(FrozenStruct, kw_only=True, frozen=True):
     """One model of the configuration as it was accepted, and its inputs.
 
     `inputs` by name: hashes of the source, the calibration and test data, and the options that are
@@ -57,7 +57,7 @@ class LockedModel(Noun, kw_only=True, frozen=True):
         return next(iter(named or alike), None)
 
 
-class Lock(Noun, kw_only=True, frozen=True):
+class Lock(FrozenStruct, kw_only=True, frozen=True):
     """The accepted state of every model, by its name in the configuration."""
 
     models: dict[str, LockedModel] = {}

@@ -8,7 +8,7 @@ import msgspec
 
 from edgeconv.types.checks import Verdict
 from edgeconv.types.conversion import Artifact, Distance, RecipeName
-from edgeconv.types.model import Noun, Result
+from edgeconv.types.model import FrozenStruct, Result
 from edgeconv.types.samples import DataIdentity
 from edgeconv.types.training import TrainingRecord
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Latency(Noun, kw_only=True, frozen=True):
+class Latency(FrozenStruct, kw_only=True, frozen=True):
     """Raw invoke times in fresh processes, batch `batch`, in microseconds.
 
     `rounds_us` holds one tuple of samples per process; the processes of all the
@@ -38,7 +38,7 @@ class Latency(Noun, kw_only=True, frozen=True):
     warmup: tuple[int, ...] = ()
 
 
-class Accuracy(Noun, kw_only=True, frozen=True):
+class Accuracy(FrozenStruct, kw_only=True, frozen=True):
     """One metric over labeled samples, with what each of them contributed.
 
     `metric` is a name of `edgeconv.plugins.METRICS`, or a user's `module:function`. `correct`
@@ -72,11 +72,12 @@ class Agreement(Distance, kw_only=True, frozen=True):
     max_error: float
 
 
-class OperatorTime(Noun, kw_only=True, frozen=True):
+class OperatorTime(FrozenStruct, kw_only=True, frozen=True):
     """One operator of a graph, or one part that a delegate runs, and its time in microseconds.
 
-    `layer` is the name of its first output tensor; `delegate` is "" where the runtime's own
-    kernels run it. `mean_us` is the mean over the middle half of the runs, by their length.
+    `layer` is its name (see docs/debug.md), `tensor` that of its first output tensor, "" in reports
+    that have that in `layer`; `delegate` is "" where the runtime's own kernels run it. `mean_us` is
+    the mean over the middle half of the runs, by their length.
     """
 
     index: int
@@ -84,9 +85,10 @@ class OperatorTime(Noun, kw_only=True, frozen=True):
     layer: str
     delegate: str
     mean_us: float
+    tensor: str = ""
 
 
-class Profile(Noun, kw_only=True, frozen=True):
+class Profile(FrozenStruct, kw_only=True, frozen=True):
     """Where the time of an invoke goes.
 
     `method` says how it was found: by the runtime's own profiling, or by timing models that end
@@ -104,17 +106,21 @@ class Profile(Noun, kw_only=True, frozen=True):
         return self.total_us - sum(operator.mean_us for operator in self.operators)
 
 
-class LayerError(Noun, kw_only=True, frozen=True):
-    """How far the output of one layer is from the float32 model's, over `samples` samples."""
+class LayerError(FrozenStruct, kw_only=True, frozen=True):
+    """How far the output of one layer is from the float32 model's, over `samples` samples.
+
+    `layer` and `tensor` are as in `OperatorTime`.
+    """
 
     layer: str
     operator: str
     samples: int
     snr_db: float
     max_error: float
+    tensor: str = ""
 
 
-class Measurement(Noun, kw_only=True, frozen=True):
+class Measurement(FrozenStruct, kw_only=True, frozen=True):
     """What was measured of one model: an artifact, or the trained baseline.
 
     `accuracy_drop` is how much worse the accuracy is than the baseline's (baseline minus this
@@ -173,7 +179,7 @@ class Measurement(Noun, kw_only=True, frozen=True):
         return floats[0].latency if floats else None
 
 
-class Comparison(Noun, kw_only=True, frozen=True):
+class Comparison(FrozenStruct, kw_only=True, frozen=True):
     """Two artifacts by their accuracy on the same samples.
 
     `difference` is the accuracy of `model` minus that of `other`, `interval` its 95 % interval;
@@ -188,7 +194,7 @@ class Comparison(Noun, kw_only=True, frozen=True):
     broken: int
 
 
-class Conditions(Noun, kw_only=True, frozen=True):
+class Conditions(FrozenStruct, kw_only=True, frozen=True):
     """How busy the machine was while it was measured on; None and "" where it cannot say.
 
     `load_before` and `load_after` are load averages over a minute; `steal` is the fraction of
@@ -205,7 +211,7 @@ class Conditions(Noun, kw_only=True, frozen=True):
     frequency_mhz: tuple[float, float] | None = None
 
 
-class Environment(Noun, kw_only=True, frozen=True):
+class Environment(FrozenStruct, kw_only=True, frozen=True):
     """The machine and the versions that the measurements belong to.
 
     `host` is where it is, as `--runtime` names it: "" for the machine that edgeconv runs on.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.types.model import Noun
+from edgeconv.types.model import FrozenStruct
 
 Accelerator = Literal["interpreter", "compiled"]
 
 
-class Timing(Noun, frozen=True, kw_only=True):
+class Timing(FrozenStruct, frozen=True, kw_only=True):
     """How to time a model: invokes before it at least, timed invokes and seconds at most.
 
     The warm-up goes on, for `warmup_seconds` at most, until the times are stable.
@@ -21,28 +21,61 @@ class Timing(Noun, frozen=True, kw_only=True):
     seconds: float = 1.0
 
 
-class Measuring(Noun, frozen=True, kw_only=True):
+class RuntimeChoice(FrozenStruct, frozen=True, kw_only=True):
+    """A runtime: NAME, NAME==VERSION or NAME:LOCATION, with the options that LOCATION ends in."""
+
+    name: str
+    version: str = ""
+    location: str = ""
+    options: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        if self.version:
+            return f"{self.name}=={self.version}"
+        options = "&".join(f"{name}={value}" for name, value in self.options.items())
+        parts = "?".join(part for part in (self.location, options) if part)
+        return f"{self.name}:{parts}" if parts else self.name
+
+
+class MetricChoice(FrozenStruct, frozen=True):
+    """A metric: a name of `edgeconv.plugins.METRICS`, or a function of the user's in a module.
+
+    The function is called with (outputs, labels): arrays (n, ...) by output name, strings as
+    objects that are bytes, and an array (n, ...) or None. It returns one number a sample. With the
+    attribute `higher_is_better = False` less is better.
+    """
+
+    name: str
+    module: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.name}" if self.module else self.name
+
+
+TOP1 = MetricChoice("top1")
+
+
+class Measuring(FrozenStruct, frozen=True, kw_only=True):
     """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
 
-    `runtimes`: where, as `--runtime` names them; without one that runs .tflite files, LiteRT
-    does. `accelerator`, `python` and `binary` are for the runtimes that know them. `threads` is
-    the interpreter's. `metrics`: names, or functions as module:function; none takes top1, where
-    there are labels. `output`: the one that labels are for, None for the only one. `profile`
-    and `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: the
-    number of samples that are written into the trained SavedModel as requests that TensorFlow
-    Serving warms up with. Without `is_timed` every model is run only to see that it does, in one
-    round, and there are no times and no memory.
+    `runtimes`: where; without one that runs .tflite files, LiteRT does. `accelerator`, `python` and
+    `binary` are for the runtimes that know them. `threads` is the interpreter's. `metrics`: none
+    takes top1, where there are labels. `output`: the one that labels are for, None for the only
+    one. `profile` and `layers`: the time of each operator, and the error of each layer, too.
+    `serving_warmup`: the number of samples that are written into the trained SavedModel as requests
+    that TensorFlow Serving warms up with. Without `is_timed` every model is run only to see that it
+    does, in one round, and there are no times and no memory.
     """
 
     rounds: int = 3
     timing: Timing = Timing()
     is_timed: bool = True
-    runtimes: tuple[str, ...] = ()
+    runtimes: tuple[RuntimeChoice, ...] = ()
     accelerator: Accelerator = "interpreter"
     python: str = ""
     binary: str = ""
     threads: int = 1
-    metrics: tuple[str, ...] = ()
+    metrics: tuple[MetricChoice, ...] = ()
     output: str | None = None
     profile: bool = False
     layers: bool = False

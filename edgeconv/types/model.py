@@ -14,11 +14,11 @@ _SHOWN = "edgeconv.reporting.pages"
 SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
 
 
-class Noun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The base of every type."""
+class FrozenStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The base of every type: it cannot change, and JSON with an unknown field is refused."""
 
 
-class Result(Noun, frozen=True):
+class Result(FrozenStruct, frozen=True):
     """The base of what verbs return: its text is a table, and in a notebook one of HTML."""
 
     def __repr__(self) -> str:
@@ -33,7 +33,7 @@ class Result(Noun, frozen=True):
         return html
 
 
-class TensorSpec(Noun, kw_only=True, frozen=True):
+class TensorSpec(FrozenStruct, kw_only=True, frozen=True):
     """An input or output tensor: its name in the signature, shape and numpy dtype.
 
     `scale` and `zero_point` are empty for a float tensor, of length 1 for a
@@ -56,7 +56,7 @@ class TensorSpec(Noun, kw_only=True, frozen=True):
         return f"[{listed('?' if size < 0 else size for size in self.shape)}]"
 
 
-class Signature(Noun, kw_only=True, frozen=True):
+class Signature(FrozenStruct, kw_only=True, frozen=True):
     """A callable entry of a model: its key, and its inputs and outputs by name."""
 
     key: str
@@ -64,7 +64,7 @@ class Signature(Noun, kw_only=True, frozen=True):
     outputs: tuple[TensorSpec, ...]
 
 
-class Opening(Noun, kw_only=True, frozen=True):
+class Opening(FrozenStruct, kw_only=True, frozen=True):
     """What opening a model file takes that is not in the file itself.
 
     `tags` choose the graph of a SavedModel, () the one for serving. `custom_objects` are texts
@@ -79,7 +79,7 @@ class Opening(Noun, kw_only=True, frozen=True):
     code_sha256: str = ""
 
 
-class SourceModel(Noun, kw_only=True, frozen=True):
+class SourceModel(FrozenStruct, kw_only=True, frozen=True):
     """A model file as the user gave it, before anything ran.
 
     `path` is absolute; for a versioned parent it is the version directory that
@@ -97,7 +97,7 @@ class SourceModel(Noun, kw_only=True, frozen=True):
     opening: Opening = Opening()
 
 
-class OperatorCount(Noun, kw_only=True, frozen=True):
+class OperatorCount(FrozenStruct, kw_only=True, frozen=True):
     """How often an operator occurs in a graph, at one version (0 where there are none)."""
 
     name: str
@@ -105,7 +105,7 @@ class OperatorCount(Noun, kw_only=True, frozen=True):
     count: int
 
 
-class GraphSummary(Noun, kw_only=True, frozen=True):
+class GraphSummary(FrozenStruct, kw_only=True, frozen=True):
     """What a .tflite holds, read without running it.
 
     `quantized_weight_share` is the fraction of constant-weight bytes, counted as
@@ -125,7 +125,7 @@ class GraphSummary(Noun, kw_only=True, frozen=True):
     description: str = ""
 
 
-class RuntimeNeed(Noun, kw_only=True, frozen=True):
+class RuntimeNeed(FrozenStruct, kw_only=True, frozen=True):
     """An operator, and the version of it that a runtime must have to run it.
 
     `declared` is the version in the file, which is lower where a quantizer did not raise it.
@@ -138,7 +138,7 @@ class RuntimeNeed(Noun, kw_only=True, frozen=True):
     note: str = ""
 
 
-class OldestRuntime(Noun, kw_only=True, frozen=True):
+class OldestRuntime(FrozenStruct, kw_only=True, frozen=True):
     """The first TensorFlow Lite release that can run a graph, and the operators that set it.
 
     `unknown` are the operators of which no source says when they came; the release is then
@@ -150,11 +150,14 @@ class OldestRuntime(Noun, kw_only=True, frozen=True):
     unknown: tuple[RuntimeNeed, ...] = ()
 
 
-class TargetRuntime(Noun, kw_only=True, frozen=True):
+class TargetRuntime(FrozenStruct, kw_only=True, frozen=True):
     """A runtime that a model is to run in. A `version` of "" is the one installed here."""
 
     name: Literal["litert", "tensorflow", "tflite-runtime"] = "litert"
     version: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}" if self.version else self.name
 
 
 class Inspection(Result, kw_only=True, frozen=True):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.types.model import Noun
+from edgeconv.types.model import FrozenStruct
 
 
-class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
+class Preprocessing(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
     """The preprocessing of a stored sample for the model, in the order of the fields.
 
     `length`: the number of values that a sample (values,) or (values, columns) is cut or padded to,
@@ -52,14 +52,32 @@ class Preprocessing(Noun, kw_only=True, frozen=True, rename="kebab", omit_defaul
     dtype: str | None = None
 
 
-class Steps(Noun, kw_only=True, frozen=True):
+class Steps(FrozenStruct, kw_only=True, frozen=True):
     """Preprocessing by input name, "" for every input not named; and the file that said it."""
 
     by_input: dict[str, Preprocessing] = {}
     file: str = ""
 
 
-class DataIdentity(Noun, kw_only=True, frozen=True):
+class DataSource(FrozenStruct, kw_only=True, frozen=True):
+    """A SOURCE: data of a kind, and the options that it is read with, in their order.
+
+    `kind` is "" where what the directory holds decides it. Its text is the one that was typed:
+    `kind:location?option=value&option=value`, without `kind:` unless `names_kind`.
+    """
+
+    kind: str
+    location: str
+    options: dict[str, str] = {}
+    names_kind: bool = False
+
+    def __str__(self) -> str:
+        kind = f"{self.kind}:" if self.names_kind else ""
+        options = "&".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{kind}{self.location}{'?' if options else ''}{options}"
+
+
+class DataIdentity(FrozenStruct, kw_only=True, frozen=True):
     """Which samples were used: where from, how many, and the hash of them and their labels.
 
     `sha256` is of the samples as stored, before `preprocessing`, which is as `--preprocess` takes

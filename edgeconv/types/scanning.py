@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.checks import Severity
-from edgeconv.types.model import Noun, Result, SourceKind
+from edgeconv.types.model import FrozenStruct, Result, SourceKind
 
 FindingKind = Literal[
     "operator", "path", "asset", "checkpoint", "device", "function", "class", "structure"
 ]
 
 
-class ScanFinding(Noun, kw_only=True, frozen=True):
+class ScanFinding(FrozenStruct, kw_only=True, frozen=True):
     """Something in a model that loading or running it should not meet.
 
     `where` is the place in the model (a node, a layer, a file of it), `what` is there, `why` is

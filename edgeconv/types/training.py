@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from edgeconv.types.model import Noun, Result
+from edgeconv.types.model import FrozenStruct, Result
 
 StrategyName = Literal[
     "none", "mirrored", "central-storage", "multiworker", "parameter-server", "tpu"
@@ -22,7 +22,7 @@ STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
 LOCAL_STRATEGIES: frozenset[StrategyName] = frozenset({"none", "mirrored", "central-storage"})
 
 
-class Distribution(Noun, kw_only=True, frozen=True):
+class Distribution(FrozenStruct, kw_only=True, frozen=True):
     """What a training runs on.
 
     `devices`: names such as "GPU:0" or "CPU:1", or none and `device_count` of the GPUs there
@@ -46,7 +46,7 @@ class Distribution(Noun, kw_only=True, frozen=True):
     connect_timeout_s: float = 300.0
 
 
-class Training(Noun, kw_only=True, frozen=True):
+class Training(FrozenStruct, kw_only=True, frozen=True):
     """The training of a baseline model.
 
     `module`: a baseline model of edgeconv, a file ending in .py, or a dotted name of Python's.
@@ -80,7 +80,7 @@ class Training(Noun, kw_only=True, frozen=True):
         return self.module.rpartition(".")[2]
 
 
-class Epoch(Noun, kw_only=True, frozen=True):
+class Epoch(FrozenStruct, kw_only=True, frozen=True):
     """One epoch: its metrics, on the training samples and (`validation`) on those kept apart.
 
     `loss` is one of the metrics. `samples` is how many were trained on, `seconds` the time of
@@ -141,7 +141,7 @@ class TrainingRecord(Result, kw_only=True, frozen=True):
         return samples / self.seconds if self.seconds else 0.0
 
 
-class Qat(Noun, kw_only=True, frozen=True):
+class Qat(FrozenStruct, kw_only=True, frozen=True):
     """How quantization-aware training is done.
 
     `target`: what the outputs are trained to be, the samples' labels or what the float model
@@ -170,7 +170,7 @@ class Qat(Noun, kw_only=True, frozen=True):
     distribution: Distribution = Distribution(strategy="none")
 
 
-class TreatedLayer(Noun, kw_only=True, frozen=True):
+class TreatedLayer(FrozenStruct, kw_only=True, frozen=True):
     """What became of a layer in quantization-aware training, and why it was left float."""
 
     name: str
@@ -179,7 +179,7 @@ class TreatedLayer(Noun, kw_only=True, frozen=True):
     reason: str = ""
 
 
-class Validated(Noun, kw_only=True, frozen=True):
+class Validated(FrozenStruct, kw_only=True, frozen=True):
     """Accuracies on the samples that no training has seen, of the float model and the artifact.
 
     `drop` is the float model's minus the artifact's, `interval` the 95 % interval of that.
@@ -192,7 +192,7 @@ class Validated(Noun, kw_only=True, frozen=True):
     interval: tuple[float, float]
 
 
-class QatRecord(Noun, kw_only=True, frozen=True):
+class QatRecord(FrozenStruct, kw_only=True, frozen=True):
     """The quantization-aware training behind an artifact.
 
     `source` is the SOURCE of the labeled samples, `equalized` the pairs of layers between which

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.conversion import PostTraining, Recipe
-from edgeconv.types.model import Noun, Result
+from edgeconv.types.model import FrozenStruct, Result
 from edgeconv.types.samples import DataIdentity
 
 Objective = Literal["size", "latency"]
 
 
-class Loss(Noun, kw_only=True, frozen=True):
+class Loss(FrozenStruct, kw_only=True, frozen=True):
     """What is lost to the float32 model on `samples` of the data, in the metric's own unit.
 
     `value` is the metric, `drop` how much worse than float32 that is, and `interval` the 95 %
@@ -29,19 +29,21 @@ class Loss(Noun, kw_only=True, frozen=True):
     broken: int | None = None
 
 
-class TuningTrial(Noun, kw_only=True, frozen=True):
+class TuningTrial(FrozenStruct, kw_only=True, frozen=True):
     """One recipe that was converted, and evaluated on the search samples.
 
     `name` is the recipe's, with its differences from the default. `error` says why its conversion
-    failed, "" if it did not. `chance` is the probability that its drop on the fresh samples is
-    within the budget. `latency_us` is the median time, None where the objective is the size, and
-    `latency_interval_us` its 95 % interval. `post_training` is what
-    was chosen for it, and `seconds` what it took.
+    failed, "" if it did not. `refused`: it failed its verification, as `error` says, and was
+    evaluated all the same, since a mixed recipe may start from it; it is never published. `chance`
+    is the probability that its drop on the fresh samples is within the budget. `latency_us` is the
+    median time, None where the objective is the size, and `latency_interval_us` its 95 % interval.
+    `post_training` is what it was quantized with, and `seconds` what it took.
     """
 
     name: str
     recipe: Recipe
     error: str = ""
+    refused: bool = False
     size_bytes: int = 0
     sha256: str = ""
     latency_us: float | None = None
@@ -62,7 +64,7 @@ class TuningTrial(Noun, kw_only=True, frozen=True):
         return float("inf") if self.error or known is None else float(known)
 
 
-class Confirmation(Noun, kw_only=True, frozen=True):
+class Confirmation(FrozenStruct, kw_only=True, frozen=True):
     """A trial evaluated again, on samples that the search had never seen."""
 
     trial: str

@@ -411,10 +411,10 @@ def test_samples_for_an_input_of_2_to_the_47_bytes_are_not_made_up():
 
 
 def test_a_source_with_a_nul_is_a_usage_error():
-    from edgeconv.data.location import identity
+    from edgeconv.data.location import parse_source
 
     with pytest.raises(UsageError, match="NUL"):
-        identity("images:a\0b")
+        parse_source("images:a\0b")
 
 
 def test_a_checkpoint_that_the_directory_names_must_be_in_it():

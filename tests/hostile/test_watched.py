@@ -16,7 +16,7 @@ from golden_files import assert_golden
 from places import TESTS
 from readme import counted, table
 from test_corpus import is_refused
-from watch import Seen, can_watch
+from watch import Seen
 from watching import Job, World
 
 if TYPE_CHECKING:
@@ -170,9 +170,3 @@ def written(case: Case, place: Path) -> Path:
 
 def test_the_page_of_this_folder_is_of_this_corpus() -> None:
     assert counted(README.read_text()) == Counter(case.family for case in CASES)
-
-
-def test_strace_is_the_first_witness() -> None:
-    """Where it may not trace, inotify and the canaries are the only one, and that is said here."""
-    if not can_watch():
-        pytest.skip("strace is not here, or may not trace: programs that start are not seen")

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -18,11 +17,10 @@ import psutil
 import pytest
 from build_project import CONFIG, calibrate, write_project
 from embed_models import tree
+from forking import edgeconv_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-EDGECONV = [sys.executable, "-m", "edgeconv"]
 
 
 def environment(cache: Path, **variables: str) -> dict[str, str]:
@@ -31,7 +29,7 @@ def environment(cache: Path, **variables: str) -> dict[str, str]:
 
 def start(project: Path, cache: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*EDGECONV, "build", *arguments],
+        [*edgeconv_command(), "build", *arguments],
         cwd=project,
         env=environment(cache, **variables),
         stdout=subprocess.PIPE,
@@ -171,13 +169,14 @@ def test_a_second_checkout_takes_everything_from_the_shared_cache(tmp_path, expe
     assert published(second) == expected[1]
 
 
+@pytest.mark.usefixtures("started_children")
 def test_a_build_needs_no_network(tmp_path, expected):
     unshare = shutil.which("unshare")
     isolated = [unshare or "", "--net", "--map-root-user"]
     if not unshare or subprocess.run([*isolated, "true"], check=False).returncode:
         pytest.skip("a network of its own is not permitted here")
     project = write_project(tmp_path / "project")
-    command = [*isolated, *EDGECONV, "build"]
+    command = [*isolated, *edgeconv_command(), "build"]
     done = subprocess.run(
         command, cwd=project, env=environment(tmp_path / "cache"), capture_output=True, check=False
     )
@@ -197,7 +196,7 @@ def test_the_cache_is_pruned_while_builds_run(tmp_path, expected):
                 with contextlib.suppress(FileNotFoundError):
                     os.utime(entry, (0, 0))
             ended = subprocess.run(
-                [*EDGECONV, "cache", "prune", "--max-size", "0"],
+                [*edgeconv_command(), "cache", "prune", "--max-size", "0"],
                 env=environment(cache),
                 capture_output=True,
                 text=True,
@@ -230,7 +229,7 @@ class Watch:
         self._log = project.parent / "watch.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*EDGECONV, "build", "--watch"],
+                [*edgeconv_command(), "build", "--watch"],
                 cwd=project,
                 env=environment(cache, PYTHONUNBUFFERED="1"),
                 stdout=log,
@@ -298,6 +297,7 @@ def test_a_watch_builds_again_after_each_change_and_survives_errors(watched, exp
     assert watch.process.wait(30) == 130
 
 
+@pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_watch_that_ends_in_the_middle_leaves_no_process(watched, number):
     project, watch = watched

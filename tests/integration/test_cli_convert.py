@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from forking import edgeconv_command
 
 from edgeconv.types import Conversion
 
@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def edgeconv(place: Path, *arguments: object, **options: Any) -> Done:
     variables = {"EDGECONV_CACHE_DIR": str(place / "cache"), **options.pop("variables", {})}
-    command = [sys.executable, "-m", "edgeconv", "convert", *map(str, arguments)]
+    command = [*edgeconv_command(), "convert", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.run(
         command, cwd=place, env={**os.environ, **variables}, text=True, check=False, **pipes

@@ -176,7 +176,7 @@ OPTIONS: list[tuple[list[str], str, str]] = [
     ),
     (
         ["by_hand/float32.tflite", "--to", "float32", "--engine", "tflite"],
-        "does not take a .tflite",
+        "makes only int8 and int16x8 of a .tflite",
         "remove --engine",
     ),
 ]
@@ -207,7 +207,11 @@ def test_an_output_inside_the_model(convert: Any, zoo: Path) -> None:
 def test_int8_without_calibration(convert: Any, zoo: Path) -> None:
     said = convert(zoo / "legacy", "--to", "float32,int8,int16x8")
     assert_says(
-        said, USAGE, "calibration samples are needed for int8 and int16x8", "next: --calibration"
+        said,
+        USAGE,
+        "calibration samples are needed for int8 and int16x8",
+        f"next: edgeconv convert {zoo / 'legacy'} --to float32,int8,int16x8 --calibration ",
+        "dynamic and float16 need none",
     )
 
 

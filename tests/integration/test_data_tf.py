@@ -15,7 +15,6 @@ import pytest
 
 from edgeconv.data.kinds import tfds as tfds_kind
 from edgeconv.data.kinds import tfrecord
-from edgeconv.data.load import load_samples
 from edgeconv.types import TensorSpec
 
 COUNT = 12
@@ -101,6 +100,9 @@ def test_a_data_set_of_tensorflow_datasets_is_read_as_it_reads_it(
 
 def test_a_model_is_given_a_data_set(written: Path) -> None:
     spec = TensorSpec(name="in", shape=(-1, 8, 8, 3), dtype="uint8")
+    # Not where this file is the program.
+    from sources import load_samples
+
     samples = load_samples(f"{written}/tfds/my_data/1.0.0?split=test&in=image", (spec,))
     rows = expected(written, "data_sets.pickle")["test"]
     np.testing.assert_array_equal(samples.arrays["in"], [row["image"] for row in rows])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from forking import edgeconv_command
 
 from edgeconv.store import sha256_file
 from edgeconv.types import RECIPE_NAMES, Artifact, Report
@@ -19,7 +19,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.Com
     """A finished demo: the directory it ran in, and what it printed."""
     directory = tmp_path_factory.mktemp("demo")
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(directory / "cache"), "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "edgeconv", "demo"]
+    command = [*edgeconv_command(), "demo"]
     finished = subprocess.run(
         command, cwd=directory, env=environment, capture_output=True, text=True, check=False
     )

@@ -12,7 +12,8 @@ from ssh_server import free_port, start_server, stop_server
 from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.choice import parse_choice
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.ssh import open_runtime
 from edgeconv.runtimes.remote import SshAddress, parse_ssh_address
 from edgeconv.types import Timing
@@ -45,7 +46,7 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(server: Server, tmp_path: Path, *, config: str = "config", python: str = sys.executable):
-    choice = RuntimeChoice(name="ssh", location=server.place(config))
+    choice = parse_choice(f"ssh:{server.place(config)}")
     return open_runtime(choice, RuntimeSettings(scratch=tmp_path, python=python, threads=1))
 
 
@@ -156,7 +157,7 @@ def test_a_port_where_nothing_listens_is_refused(server, tmp_path):
     settings = RuntimeSettings(scratch=tmp_path)
     with (
         pytest.raises(ToolFailed, match="Connection refused") as raised,
-        open_runtime(RuntimeChoice(name="ssh", location=place), settings),
+        open_runtime(parse_choice(f"ssh:{place}"), settings),
     ):
         pass
     assert "ssh:HOST:PORT" in raised.value.hint
@@ -166,7 +167,7 @@ def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
     place = f"no-such-machine.invalid?config={server.directory / 'config'}"
     with (
         pytest.raises(ToolFailed, match="cannot connect") as raised,
-        open_runtime(RuntimeChoice(name="ssh", location=place), RuntimeSettings(scratch=tmp_path)),
+        open_runtime(parse_choice(f"ssh:{place}"), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
     assert "check the name" in raised.value.hint
@@ -236,7 +237,8 @@ def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(serv
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("", "needs a machine"),
+        ("", "has nothing after :"),
+        ("?config=c", "needs a machine"),
         ("user@", "is not the address of a machine"),
         ("-oProxyCommand=x", "is not the address of a machine"),
         ("-x@host", "is not the address of a machine"),
@@ -248,7 +250,7 @@ def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(serv
 def test_a_place_that_is_none_is_refused(tmp_path, place, message):
     with (
         pytest.raises(UsageError, match=message),
-        open_runtime(RuntimeChoice(name="ssh", location=place), RuntimeSettings(scratch=tmp_path)),
+        open_runtime(parse_choice(f"ssh:{place}"), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
 
@@ -264,6 +266,6 @@ def test_without_an_ssh_here_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
         pytest.raises(UsageError, match="ssh is not installed"),
-        open_runtime(RuntimeChoice(name="ssh", location="host"), RuntimeSettings(scratch=tmp_path)),
+        open_runtime(parse_choice("ssh:host"), RuntimeSettings(scratch=tmp_path)),
     ):
         pass

@@ -20,13 +20,13 @@ from places import SUPPORT
 from edgeconv import convert
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.files import read_report
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.tfserving import open_runtime
 from edgeconv.runtimes.serving import parse_served_model
 from edgeconv.runtimes.serving_grpc import array_of, tensor_of
 from edgeconv.runtimes.serving_pb2 import TensorProto
 from edgeconv.runtimes.warmup import write_warmup_requests
-from edgeconv.types import Allowance, Timing
+from edgeconv.types import Allowance, RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

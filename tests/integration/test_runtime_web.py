@@ -17,10 +17,10 @@ from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.web import open_runtime
 from edgeconv.runtimes.web_package import litertjs
-from edgeconv.types import Timing
+from edgeconv.types import RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,7 +234,8 @@ def test_a_browser_that_dies_in_the_middle_says_so(runtime, tmp_path, what):
 HOLDING = """
 import sys, time
 from pathlib import Path
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.types import RuntimeChoice
 from edgeconv.runtimes.kinds.web import open_runtime
 with open_runtime(RuntimeChoice(name="web"), RuntimeSettings(scratch=Path(sys.argv[1]))) as runtime:
     session = runtime.start(Model(file=Path(sys.argv[2])))

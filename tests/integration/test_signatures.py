@@ -58,7 +58,7 @@ def answers(file: Path, key: str, arrays: dict[str, np.ndarray]) -> dict[str, np
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize(
-    ("recipe", "tolerance"), [("float32", 1e-5), ("dynamic", 0.03), ("int8", 0.12)]
+    ("recipe", "tolerance"), [("float32", 1e-5), ("dynamic", 0.03), ("int8", 0.16)]
 )
 def test_each_signature_answers_as_in_tensorflow(
     key: str, recipe: str, tolerance: float, both: Made, brought: Path
@@ -127,7 +127,9 @@ def test_a_signature_without_samples_is_named(
             calibration={"encode": sources["encode"]},
             signature="all",
         )
-    assert caught.value.hint == "--calibration decode=SOURCE"
+    assert caught.value.hint.startswith(
+        "add --calibration decode=SOURCE: samples with the inputs 'code'"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from forking import edgeconv_command
 from started import starts
-from tune_models import fine_directions, samples, two_layers
+from tune_models import SENSITIVE_INPUTS, fine_directions, samples, sensitive_first, two_layers
 
 from edgeconv.cli import run
 from edgeconv.store import read_noun, sha256_file
@@ -35,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def edgeconv(place: Path, *words: str) -> Done:
-    command = [sys.executable, "-m", "edgeconv", *words]
+    command = [*edgeconv_command(), *words]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(place / "cache")}
     done = subprocess.run(
         command, cwd=place, env=environment, capture_output=True, text=True, check=False
@@ -113,6 +114,31 @@ def test_the_same_question_is_answered_without_making_or_running_a_model(
         assert run(["tune", "net.tflite", *words]) == 0
     assert read_noun(place / "out" / "net.tuning.json", Tuning, what="tuning") == tuned[1]
     assert [text for text in started if "quantize" in text or "runner" in text] == []
+
+
+def test_a_file_that_verification_refused_becomes_the_best_with_one_layer_in_8_bits(
+    tmp_path: Path,
+) -> None:
+    net = sensitive_first(tmp_path / "net.tflite")
+    samples(tmp_path / "data.npz", net, 400, scale=SENSITIVE_INPUTS)
+    done, tuning = tune(
+        tmp_path, "out", "--max-drop", "0.05", "--to", "weight-only-int4,weight-only-int8"
+    )
+    assert done.code == 0, done.err + done.out
+    refused = tuning.trials[0]
+    assert refused.refused
+    assert "below the required 6 dB" in refused.error
+    assert refused.loss is not None
+    assert refused.loss.drop > 0.2
+    best = tuning.trial(tuning.recommended)
+    assert best.recipe.name == "weight-only-int4"
+    assert {rule.pattern: rule.precision for rule in best.recipe.layers} == {"one/dense": "int8"}
+    assert tuning.confirmations[-1].loss.drop <= 0.05
+    larger = [trial for trial in tuning.trials if trial.recipe.name == "weight-only-int8"]
+    assert best.size_bytes < min(trial.size_bytes for trial in larger)
+    # What was refused is nowhere.
+    assert [file.name for file in (tmp_path / "out").glob("**/*.tflite")] == [tuning.artifact]
+    assert refused.sha256 != sha256_file(tmp_path / "out" / tuning.artifact)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from tune_models import samples, two_layers
 import edgeconv
 from edgeconv.conversion import session
 from edgeconv.conversion.convert import convert
+from edgeconv.data import parse_source
 from edgeconv.processes.persistent import PersistentChild
 from edgeconv.processes.workers import Child
 from edgeconv.quantize.recipes import make_recipes
@@ -88,7 +89,7 @@ def searched(place: Path, watched: Any) -> tuple[Tuning, Seen]:
             max_drop=0.0,
             directory=place / "tuned",
             recipes=RECIPES,
-            calibration=f"{place / 'cal.npz'}?x=x",
+            calibration=parse_source(f"{place / 'cal.npz'}?x=x"),
             trials=12,
             time_limit_s=600,
             on_progress=told,
@@ -136,7 +137,7 @@ def test_what_it_publishes_is_what_was_tried_and_what_convert_makes(
             model=str(place / "net.tflite"),
             directory=str(place / f"by-hand-{trial.name}"),
             to=(trial.recipe,),
-            calibration={"": f"{place / 'cal.npz'}?x=x"},
+            calibration={"": parse_source(f"{place / 'cal.npz'}?x=x")},
         )
         done, _ = watched(lambda told, asked=request: convert(asked, on_progress=told))
         assert done.artifacts[0].sha256 == trial.sha256, trial.name
@@ -149,7 +150,7 @@ def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
         model=str(place / "net.tflite"),
         directory=str(place / "six"),
         to=make_recipes(["all"]),
-        calibration={"": f"{place / 'cal.npz'}?x=x"},
+        calibration={"": parse_source(f"{place / 'cal.npz'}?x=x")},
     )
     done: Conversion
     done, seen = watched(lambda told: convert(request, on_progress=told))
@@ -178,7 +179,7 @@ def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_r
         model=str(place / "net.tflite"),
         directory=str(place / "crashed"),
         to=("float16", "dynamic", "int8"),
-        calibration={"": f"{place / 'cal.npz'}?x=x"},
+        calibration={"": parse_source(f"{place / 'cal.npz'}?x=x")},
         execution=Execution(use_cache=False),
     )
     with pytest.MonkeyPatch.context() as patch:

@@ -89,7 +89,8 @@ def several_signatures(root: Path, tf: Any) -> None:
     )
     answer(tf, root, "coder", "encode", x=normal(4, COUNT, 16))
     # A hundred times larger than what the encoder sees: one range for both would be wrong.
-    code = 100 * np.abs(normal(5, COUNT, 128))
+    size = np.linspace(20, 180, COUNT, dtype=np.float32)[:, None]
+    code = size * np.abs(normal(5, COUNT, 128))
     answer(tf, root, "coder", "decode", code=code, gain=1 + np.abs(normal(6, COUNT, 1)))
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from forking import write_programs
 from markdown_it import MarkdownIt
 from places import ROOT
 
@@ -56,10 +57,16 @@ def prose(page: Path) -> str:
 
 
 def environment_of(cache: Path) -> dict[str, str]:
-    """The environment of a reader who has activated the tests' environment."""
+    """The environment of a reader who has activated the tests' environment.
+
+    Its programs are forks where the children of the tests are; see forking.py.
+    """
+    programs = cache.parent / "bin"
+    write_programs(programs)
+    path = (str(programs), str(Path(sys.executable).parent), os.environ["PATH"])
     return {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(path),
         "EDGECONV_CACHE_DIR": str(cache),
         "NO_COLOR": "1",
         "TF_CPP_MIN_LOG_LEVEL": "2",

@@ -12,6 +12,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.embedding.plan import EmbedPlan, plan_embed
 from edgeconv.requests.embed import EmbedRequest
+from edgeconv.requests.request import parsed
 from edgeconv.tflite import summarize
 from edgeconv.types import Artifact, Recipe, Verification
 
@@ -117,4 +118,4 @@ def planned(file: Path, target: str, directory: str | Path, **options: Any) -> E
     """The plan of an `embed` with these options."""
     texts = {name: str(v) if isinstance(v, Path) else v for name, v in options.items()}
     request = EmbedRequest(artifact=str(file), target=target, directory=str(directory), **texts)
-    return plan_embed(request)
+    return plan_embed(parsed(request))

@@ -8,6 +8,7 @@ here; EDGECONV_TESTS_START=1 starts all of them, as edgeconv does for its users.
 
     python forking.py serve DIRECTORY KIND   the server of a kind, which ends with the tests
     python forking.py edgeconv WORD...       `edgeconv WORD...`, its children forked
+    python forking.py script FILE WORD...    `python FILE WORD...`, forked, with TensorFlow imported
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import pkgutil
 import runpy
 import selectors
+import shlex
 import signal
 import socket
 import subprocess
@@ -95,6 +97,24 @@ def edgeconv_command() -> list[str]:
     """How to start edgeconv in a process, whose children are forks where those of this one are."""
     ours = [__file__, "edgeconv"] if _is_forking else ["-m", "edgeconv"]
     return [sys.executable, *ours]
+
+
+def write_programs(directory: Path) -> None:
+    """Write `edgeconv` and `python` for PATH, which fork where this process does.
+
+    That `python` forks scripts, and is Python's for everything else.
+    """
+    python = shlex.quote(sys.executable)
+    edgeconv = f'exec {shlex.join(edgeconv_command())} "$@"'
+    if _is_forking:
+        script = shlex.join([sys.executable, __file__, "script"])
+        python = f'case $1 in *.py) exec {script} "$@" ;; esac\nexec {python}'
+    else:
+        python = f"exec {python}"
+    directory.mkdir(exist_ok=True)
+    for name, text in (("edgeconv", edgeconv), ("python", f'{python} "$@"')):
+        (directory / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (directory / name).chmod(0o755)
 
 
 def run(
@@ -444,6 +464,12 @@ def main(what: str, *words: str) -> None:
     if what == "serve":
         serve(Path(words[0]), words[1])
         return
+    if what == "script":
+        forked = Forked(
+            [sys.executable, *words], cwd=Path.cwd(), env={**os.environ}, stdout=sys.stdout,
+            stderr=sys.stderr, kind="tensorflow",
+        )  # fmt: skip
+        sys.exit(forked.run_to_end(None))
     # As of `python -m edgeconv`.
     sys.path[0] = str(Path.cwd())
     sys.argv = ["edgeconv", *words]

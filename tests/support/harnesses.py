@@ -458,7 +458,7 @@ def _config_seeds() -> list[bytes]:
 
 def _config(directory: Path) -> Target:
     from edgeconv.config.tables import read_config
-    from edgeconv.requests.paths import source_within, steps_within
+    from edgeconv.requests.texts import KEYED_SOURCE, STEPS
 
     paths = (directory / "edgeconv.toml", directory / "pyproject.toml")
 
@@ -472,8 +472,8 @@ def _config(directory: Path) -> Target:
         for model in config.models.values():
             test = model.tables.get("convert", {}).get("test")
             if isinstance(test, str):
-                source_within(test, directory)
-                steps_within(test, directory)
+                for kind in (KEYED_SOURCE, STEPS):
+                    kind.within(kind.parse(test), directory)
 
     return run
 
@@ -494,15 +494,17 @@ def _text_seeds() -> list[bytes]:
 
 
 def _text(directory: Path) -> Target:
-    from edgeconv.data.location import identity, parse_location, runs_code
+    from edgeconv.data.location import identity, parse_source, runs_code
     from edgeconv.data.preprocessing import parse_preprocessing
     from edgeconv.requests.paths import source_within
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
-        reads = (parse_location, runs_code, parse_preprocessing, identity)
-        _each(*(partial(read, text) for read in reads))
-        source_within(text, directory)
+        _each(partial(parse_preprocessing, text))
+        source = parse_source(text)
+        assert parse_source(str(source)) == source
+        _each(partial(runs_code, source), partial(identity, source))
+        source_within(source, directory)
 
     return run
 

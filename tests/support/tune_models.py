@@ -17,21 +17,50 @@ FEATURES, HIDDEN, CLASSES = 48, 96, 6
 def two_layers(path: Path) -> Path:
     """scores = W2 tanh(W1 x), in LiteRT's operators: two dense layers with TANH between."""
     rng = np.random.default_rng(5)
-    graph = Graph()
-    x = graph.tensor("x", (1, FEATURES), "float32", dynamic=True)
-    scores = x
+    layers = {}
     for name, (rows, columns) in (("one", (HIDDEN, FEATURES)), ("two", (CLASSES, HIDDEN))):
         w = rng.normal(0, 1 / np.sqrt(columns), (rows, columns)).astype(np.float32)
         # Channels of very different weights, as training leaves them.
-        w *= np.geomspace(0.3, 3.0, rows).astype(np.float32)[:, None]
-        weights = graph.tensor(f"{name}/w", (rows, columns), "float32", data=w)
+        layers[name] = w * np.geomspace(0.3, 3.0, rows).astype(np.float32)[:, None]
+    return _dense_layers(path, layers)
+
+
+def sensitive_first(path: Path) -> Path:
+    """Three dense layers; with weights of 4 bits in the first one nothing is right any more.
+
+    Half of its weights are 30 times larger than the others, for inputs that are 50 times smaller
+    (`SENSITIVE_INPUTS`): 4 bits tell the others from zero no more, and 8 bits do.
+    """
+    rng = np.random.default_rng(7)
+    first = rng.choice([-1.0, 1.0], (40, 16)) * np.repeat([10.0, 0.3], 8)
+    layers = {"one": first.astype(np.float32)}
+    for name, (rows, columns) in (("two", (96, 40)), ("three", (CLASSES, 96))):
+        layers[name] = rng.normal(0, 1 / np.sqrt(columns), (rows, columns)).astype(np.float32)
+    return _dense_layers(path, layers)
+
+
+SENSITIVE_INPUTS = np.repeat([0.02, 1.0], 8).astype(np.float32)
+
+
+def _dense_layers(path: Path, layers: dict[str, Array]) -> Path:
+    """Dense layers with these weights, [outputs, inputs] each, and TANH between them."""
+    graph = Graph()
+    features = next(iter(layers.values())).shape[1]
+    x = graph.tensor("x", (1, features), "float32", dynamic=True)
+    scores = x
+    for name, w in layers.items():
+        rows = len(w)
+        if name != next(iter(layers)):
+            dense, scores = (
+                scores,
+                graph.tensor(f"{name}/tanh", (1, w.shape[1]), "float32", dynamic=True),
+            )
+            graph.operator("TANH", [dense], [scores])
+        weights = graph.tensor(f"{name}/w", w.shape, "float32", data=w)
         bias = graph.tensor(f"{name}/b", (rows,), "float32", data=np.zeros(rows, np.float32))
         dense = graph.tensor(f"{name}/dense", (1, rows), "float32", dynamic=True)
         graph.operator("FULLY_CONNECTED", [scores, weights, bias], [dense])
         scores = dense
-        if name == "one":
-            scores = graph.tensor("one/tanh", (1, rows), "float32", dynamic=True)
-            graph.operator("TANH", [dense], [scores])
     signature = ("serving_default", ["x"], ["scores"])
     path.write_bytes(packed(graph.model([x], [scores], signature=signature)))
     return path
@@ -55,14 +84,25 @@ def fine_directions(path: Path) -> Path:
     return path
 
 
-def samples(path: Path, model: Path, count: int, *, labels: bool = True, seed: int = 9) -> str:
-    """A SOURCE of random samples; the labels are what the model says, nine times in ten."""
+def samples(
+    path: Path,
+    model: Path,
+    count: int,
+    *,
+    labels: bool = True,
+    seed: int = 9,
+    scale: Array | float = 1.0,
+) -> str:
+    """A SOURCE of random samples; the labels are what the model says, nine times in ten.
+
+    `scale` is the standard deviation of each input.
+    """
     from ai_edge_litert.interpreter import Interpreter
 
     rng = np.random.default_rng(seed)
     runner = Interpreter(model_content=model.read_bytes()).get_signature_runner()
     features = runner.get_input_details()["x"]["shape"][-1]
-    x = rng.normal(0, 1, (count, features)).astype(np.float32)
+    x = rng.normal(0, scale, (count, features)).astype(np.float32)
     arrays = {"x": x}
     if labels:
         said = runner(x=x)["scores"].argmax(axis=1)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import InputRefused, unknown_name
+from msgspec.structs import replace
+
+from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.evidence.embedded import embedded_links, listed_files
 from edgeconv.gate.evidence.files import find_files
 from edgeconv.gate.evidence.published import link_of, read_published, source_links, without_manifest
 from edgeconv.gate.evidence.reports import lock_links, report_links, verdict_report_links
-from edgeconv.gate.evidence.signatures import Trust, signature_links
-from edgeconv.types import LINK_NAMES, Evidence, Link
+from edgeconv.gate.evidence.signatures import signature_links
+from edgeconv.types import Evidence, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from edgeconv.gate.evidence.files import EvidenceFiles
     from edgeconv.gate.evidence.published import PublishedFile
+    from edgeconv.requests.verify import VerifyRequest
     from edgeconv.types import LinkName
 
-__all__ = ["Trust", "verify", "verify_files"]
-
+# The passphrase of a key that signs.
+PASSPHRASE = "EDGECONV_KEY_PASSPHRASE"
 _ABSENT: dict[LinkName, str] = {
     "artifact": "no published file was found",
     "verdict": "no verdict was found",
@@ -32,39 +37,61 @@ _ABSENT: dict[LinkName, str] = {
 }
 
 
-def verify(
-    *paths: str | Path,
-    source: str | Path = "",
-    require: Collection[LinkName] = (),
-    trust: Trust = Trust(),
-) -> Evidence:
+def passphrase_of(key: str) -> str:
+    """The passphrase in the environment. Raises `UsageError` without one."""
+    if PASSPHRASE not in os.environ:
+        raise UsageError(
+            f"the key {key} has a passphrase, and there is no terminal to ask for it",
+            hint=f"set {PASSPHRASE}",
+        )
+    return os.environ[PASSPHRASE]
+
+
+def verify(request: VerifyRequest, *, passphrase: Callable[[str], str] = passphrase_of) -> Evidence:
     """Verify that published files, their verdicts, reports, locks and embeddings belong together.
 
-    `paths` are folders that `convert`, `bench`, `check` or `embed` wrote, or files in them; they
-    are verified together. `source` is the trained model, by default the one that the manifests
-    name. `require` names links that must be verified wherever they are possible. `trust` says
-    whose signatures count. Nothing is loaded, run or fetched.
-
-    Raises `InputRefused` for a path without anything to verify, `UsageError` for an unknown link.
+    Nothing is loaded, run or fetched (except by Sigstore). `passphrase` is called with the key that
+    signs, if it is encrypted. Raises `InputRefused` for a path without anything to verify,
+    `UsageError` for options that do not go together, and as `sign` does.
     """
-    return verify_files(paths, source=source, require=require, trust=trust)[0]
+    _refuse_options(request)
+    evidence, published = _evidence(request)
+    if not (request.sign and evidence.ok):
+        return evidence
+    from edgeconv.gate.evidence.signing import Signer, sign
+
+    signer = Signer(
+        key=request.sign,
+        certificates=request.trust.certificates,
+        trust_config=request.trust.trust_config,
+    )
+    ask = cache(lambda: passphrase(request.sign))
+    signed = tuple(str(sign(Path(path), published, signer, ask)) for path in request.paths)
+    return replace(evidence, signed=signed)
 
 
-def verify_files(
-    paths: Sequence[str | Path],
-    *,
-    source: str | Path = "",
-    require: Collection[LinkName] = (),
-    trust: Trust = Trust(),
-    to_sign: bool = False,
-) -> tuple[Evidence, tuple[PublishedFile, ...]]:
-    """The evidence of `verify`, and the published files. Raises as `verify`.
+def _refuse_options(request: VerifyRequest) -> None:
+    trust, signs = request.trust, bool(request.sign)
+    trusted = [bool(trust.key), bool(trust.certificates) and not signs, bool(trust.identity)]
+    if not request.paths:
+        raise UsageError("give the files that convert published, or that embed wrote")
+    if sum(trusted) > 1:
+        raise UsageError("give one of --key, --certificate and --identity")
+    if signs and (trust.key or trust.identity or trust.signature):
+        raise UsageError("--sign writes a signature; verify it in another run")
+    if bool(trust.identity) != bool(trust.issuer):
+        raise UsageError("--identity and --issuer go together")
+    if trust.signature and (len(request.paths) > 1 or not any(trusted)):
+        raise UsageError(
+            "--signature is of one PATH, and goes with --key, --certificate or --identity"
+        )
 
-    `to_sign`: the paths are to be signed, so their present signatures do not count.
-    """
-    for name in require:
-        if name not in LINK_NAMES:
-            raise unknown_name("link", name, LINK_NAMES)
+
+def _evidence(request: VerifyRequest) -> tuple[Evidence, tuple[PublishedFile, ...]]:
+    paths, trust = request.paths, request.trust
+    if request.sign:
+        # They are those of the key.
+        trust = replace(trust, certificates=())
     evidence = [find_files(path) for path in dict.fromkeys(map(Path, paths))]
     published, links = _read_all(evidence)
     embedded: set[Path] = set()
@@ -75,7 +102,7 @@ def verify_files(
             if content is not None:
                 embedded |= listed_files(record, content)
     links += _without_manifests(evidence, published, embedded)
-    links += source_links(published, Path(source) if source else None)
+    links += source_links(published, Path(request.source) if request.source else None)
     reports: dict[str, Path] = {}
     for files in evidence:
         hashes, further = report_links(files, published)
@@ -86,7 +113,7 @@ def verify_files(
             links.append(link_of("artifact", path, "unchecked", text))
     links += verdict_report_links(published, reports)
     for files in evidence:
-        links += signature_links(files, published, trust, is_replaced=to_sign)
+        links += signature_links(files, published, trust, is_replaced=bool(request.sign))
         _refuse_without_evidence(files)
     present = {link.link for link in links}
     # An absence must not look like a pass.
@@ -95,11 +122,11 @@ def verify_files(
         for name, text in _ABSENT.items()
         if name not in present
     ]
-    links += _required(require, links, published)
+    links += _required(request.require, links, published)
     failed = any(link.state == "failed" for link in links)
     failed = failed or not any(link.state == "verified" for link in links)
     result = Evidence(
-        paths=tuple(str(path) for path in paths),
+        paths=paths,
         outcome="failed" if failed else "verified",
         links=tuple(dict.fromkeys(links)),
     )

@@ -24,33 +24,12 @@ if TYPE_CHECKING:
 
     from edgeconv.gate.evidence.files import EvidenceFiles
     from edgeconv.gate.evidence.published import PublishedFile
-    from edgeconv.types import Link, LinkState
+    from edgeconv.types import Link, LinkState, Trust
 
 _SUFFIX = ".sig"
 _UNTRUSTED = (
     "the files are those that were signed; the signer was not checked: --key, --certificate"
 )
-
-
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose signatures count: by a public `key`, a chain of `certificates`, or Sigstore.
-
-    For Sigstore, `identity` is the signer and `issuer` vouches for it; `trust_config` is a file
-    with other roots than Sigstore's. `signature` is the path of the signature, by default next to
-    what it signs.
-    """
-
-    key: str = ""
-    certificates: tuple[str, ...] = ()
-    identity: str = ""
-    issuer: str = ""
-    trust_config: str = ""
-    signature: str = ""
-
-    @property
-    def is_given(self) -> bool:
-        """Whether a signer is trusted, so that everything must be signed."""
-        return bool(self.key or self.certificates or self.identity)
 
 
 def signature_of(signed: Path) -> Path:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from edgeconv.gate.evidence.published import PublishedFile
-    from edgeconv.gate.evidence.signatures import Trust
+    from edgeconv.types import Trust
 
 SIGSTORE = "sigstore"
 _NO_NETWORK = (

@@ -66,12 +66,11 @@ def debug(
             )
         )
         cache = Cache(cache_directory() if execution.use_cache else None, on_progress)
-        run = Run(plan, cache, execution, scratch, on_progress)
-        good = make_all(run, [floating])[floating]
-        if isinstance(good, EdgeconvError):
-            raise good
-        with good.session as session:
-            return _debugged(session, recipe)
+        with Run(plan, cache, execution, scratch, on_progress) as run:
+            good = make_all(run, [floating])[floating]
+            if isinstance(good, EdgeconvError):
+                raise good
+            return _debugged(good.session, recipe)
 
 
 def _recipe(request: DebugRequest) -> Recipe:
@@ -127,6 +126,7 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
         layers=tuple(worst_first(layers)),
         fixes=debugged.fixes,
         post_training=debugged.post_training,
+        shared_scales=debugged.shared_scales,
         notes=(*prepared.notes, *debugged.notes, *notes),
     )
 
@@ -163,9 +163,9 @@ def _with_layer_errors(
         )
     except (ToolFailed, InputRefused) as error:
         return debugged.layers, (f"no errors inside the file: {error.message}",)
-    inside = {error.layer: error.snr_db for error in errors.errors}
+    inside = {error.tensor: error.snr_db for error in errors.errors}
     layers = [
-        msgspec.structs.replace(layer, inside_snr_db=inside.get(layer.layer))
+        msgspec.structs.replace(layer, inside_snr_db=inside.get(layer.tensor))
         for layer in debugged.layers
     ]
     return layers, ()

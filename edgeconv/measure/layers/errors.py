@@ -20,6 +20,7 @@ from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.statistics.outputs import Signal, snr_db
 from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text
+from edgeconv.tflite.layer_names import short_names
 from edgeconv.tflite.uses import shape_of, type_of
 from edgeconv.types import LayerError
 
@@ -105,8 +106,12 @@ def compare_layers(job: LayersJob) -> LayerErrors:
     }
     sums = {name: _ErrorSums() for name in common}
     samples = _run(job, common, outside, sums)
+    short = short_names(parse(_model(job.floating), where="the model"))
     return LayerErrors(
-        errors=tuple(sums[name].error(name, common[name].operator, samples) for name in common),
+        errors=tuple(
+            sums[name].error(short.get(name, name), name, common[name].operator, samples)
+            for name in common
+        ),
         left_out=len(inside) - len(common),
     )
 
@@ -162,11 +167,12 @@ class _ErrorSums:
             self.noise += float(np.sum(error**2))
             self.largest = float(np.maximum(self.largest, np.max(np.abs(error), initial=0.0)))
 
-    def error(self, layer: str, operator: str, samples: int) -> LayerError:
+    def error(self, layer: str, tensor: str, operator: str, samples: int) -> LayerError:
         """The sums as a `LayerError`; an error that is not finite is the largest float64."""
         finite = np.isfinite(self.largest)
         return LayerError(
             layer=layer,
+            tensor=tensor,
             operator=operator,
             samples=samples,
             snr_db=snr_db(self.signal.variance, self.noise / max(self.count, 1)),

@@ -45,11 +45,12 @@ _SURE = 4
 
 
 class Operator(NamedTuple):
-    """An operator of a graph: its number, its name, and that of its first output."""
+    """An operator of a graph: its number, its name, its layer's, and that of its first output."""
 
     number: int
     name: str
     layer: str
+    tensor: str = ""
 
 
 def operators_of(events: Sequence[Event], graph: Sequence[Operator]) -> tuple[int | None, ...]:

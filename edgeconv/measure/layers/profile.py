@@ -19,6 +19,7 @@ from edgeconv.processes.tasks import start_task
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.tflite.layer_names import short_names
 from edgeconv.types import OperatorTime, Profile
 
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def _time(operator: Operator, *, is_native: bool, mean_us: float) -> OperatorTim
         index=operator.number,
         operator=operator.name,
         layer=operator.layer,
+        tensor=operator.tensor,
         delegate="" if is_native else _XNNPACK,
         mean_us=mean_us,
     )
@@ -199,11 +201,12 @@ def _graph(data: bytes) -> list[Operator]:
     """The operators of the model's only signature, in the order of execution."""
     model = parse(data, where="the model")
     graph = model.subgraphs[model.signatureDefs[0].subgraphIndex]
+    short = short_names(model)
+    tensors = [
+        text(graph.tensors[operator.outputs[0]].name) if operator.outputs else ""
+        for operator in graph.operators
+    ]
     return [
-        Operator(
-            number,
-            operator_name(model, operator),
-            text(graph.tensors[operator.outputs[0]].name) if operator.outputs else "",
-        )
-        for number, operator in enumerate(graph.operators)
+        Operator(number, operator_name(model, operator), short.get(tensor, tensor), tensor)
+        for number, (operator, tensor) in enumerate(zip(graph.operators, tensors, strict=True))
     ]

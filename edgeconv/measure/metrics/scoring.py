@@ -17,6 +17,7 @@ from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.tasks import start_task
+from edgeconv.types import MetricChoice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,24 +31,12 @@ if TYPE_CHECKING:
     Outputs = Mapping[str, NDArray[np.generic]]
 
 
-class OwnMetric(msgspec.Struct, frozen=True):
-    """A function of the user, `module:function`, called with (outputs, labels).
-
-    `outputs` are arrays (n, ...) by name, strings as objects that are bytes, and `labels` is
-    (n, ...) or None; it returns one number a sample. With the attribute
-    `higher_is_better = False` less is better.
-    """
-
-    module: str
-    function: str
-
-
 @dataclass(frozen=True)
 class Scorer:
     """The metrics to compute, by name."""
 
     run: BenchRun
-    metrics: Mapping[str, Metric | SimilarityMetric | OwnMetric]
+    metrics: Mapping[str, Metric | SimilarityMetric | MetricChoice]
 
     def accuracies(self, outputs: Outputs, reference: Outputs | None) -> tuple[Accuracy, ...]:
         """The accuracies of one model's outputs, arrays (n, ...) by name, in the metrics' order.
@@ -61,7 +50,7 @@ class Scorer:
 
     def _accuracy(self, name: str, outputs: Outputs, reference: Outputs | None) -> Accuracy | None:
         metric, labels = self.metrics[name], self.run.samples.labels
-        if isinstance(metric, OwnMetric):
+        if isinstance(metric, MetricChoice):
             return self._own(name, metric, outputs)
         if isinstance(metric, SimilarityMetric):
             if reference is None:
@@ -79,7 +68,7 @@ class Scorer:
             name, scored, counts=metric.counts, higher_is_better=metric.higher_is_better
         )
 
-    def _own(self, name: str, metric: OwnMetric, outputs: Outputs) -> Accuracy:
+    def _own(self, name: str, metric: MetricChoice, outputs: Outputs) -> Accuracy:
         import numpy as np
 
         directory = Path(tempfile.mkdtemp(prefix="metric-", dir=self.run.scratch))
@@ -111,7 +100,7 @@ class Scorer:
 class OwnJob(msgspec.Struct, frozen=True, kw_only=True):
     """A metric to call in `directory`; `files` is the directory of the outputs' files."""
 
-    metric: OwnMetric
+    metric: MetricChoice
     directory: str
     files: str
     outputs: dict[str, str]
@@ -129,9 +118,9 @@ def call_own(job: OwnJob) -> OwnAnswer:
 
     from edgeconv.data.strings import as_tensorflow_takes
 
-    name, files = f"{job.metric.module}:{job.metric.function}", Path(job.files)
+    name, files = str(job.metric), Path(job.files)
     with users_code(job.directory):
-        function = users_function(job.metric.module, job.metric.function, job.directory)
+        function = users_function(job.metric.module, job.metric.name, job.directory)
         outputs = as_tensorflow_takes({n: np.load(files / f) for n, f in job.outputs.items()})
         labels = np.load(files / "labels.npy") if (files / "labels.npy").exists() else None
         with Blamed(name, job.directory):
@@ -153,34 +142,25 @@ def _numbers(outputs: Outputs) -> dict[str, NDArray[np.generic]]:
 
 
 def metrics_of(
-    names: Sequence[str], *, allow_code: bool
-) -> dict[str, Metric | SimilarityMetric | OwnMetric]:
-    """The metrics of these names, "accuracy" as "top1".
-
-    Raises `UsageError`, with a suggestion, for an unknown one.
-    """
-    own_names = [plugins.METRIC_ALIASES.get(name, name) for name in names]
-    return {name: _metric(name, allow_code=allow_code) for name in own_names}
+    choices: Sequence[MetricChoice], *, allow_code: bool
+) -> dict[str, Metric | SimilarityMetric | MetricChoice]:
+    """The metrics to compute, by their texts. Raises `UsageError`, `InputRefused`."""
+    return {str(choice): _metric(choice, allow_code=allow_code) for choice in choices}
 
 
-def _metric(name: str, *, allow_code: bool) -> Metric | SimilarityMetric | OwnMetric:
-    module, colon, function = name.partition(":")
-    if not colon:
-        metric: Metric | SimilarityMetric = plugins.metric(name)
+def _metric(choice: MetricChoice, *, allow_code: bool) -> Metric | SimilarityMetric | MetricChoice:
+    if not choice.module:
+        metric: Metric | SimilarityMetric = plugins.metric(choice.name)
         return metric
-    if not (module and function):
-        raise UsageError(
-            f"the metric {name!r} does not name a function", hint="package.module:function"
-        )
     if not allow_code:
         raise UsageError(
-            f"the metric {name} is code, which was not allowed to run",
+            f"the metric {choice} is code, which was not allowed to run",
             hint="look at what it does, and allow it: allow_code=True",
         )
-    refuse_missing_module(module, str(Path.cwd()))
-    return OwnMetric(module, function)
+    refuse_missing_module(choice.module, str(Path.cwd()))
+    return choice
 
 
-def wants_labels(metric: Metric | SimilarityMetric | OwnMetric) -> bool:
+def wants_labels(metric: Metric | SimilarityMetric | MetricChoice) -> bool:
     """Whether it needs labels."""
     return isinstance(metric, Metric)

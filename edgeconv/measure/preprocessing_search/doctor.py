@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from edgeconv.measure.preprocessing_search.evaluation import Outputs, SearchScores
     from edgeconv.measure.preprocessing_search.trials import CandidateSamples
     from edgeconv.requests.looking import DoctorRequest
-    from edgeconv.types import Execution, TensorSpec
+    from edgeconv.types import DataSource, Execution, TensorSpec
 
 
 def doctor(
@@ -78,7 +78,7 @@ def doctor(
 
 def _refuse_early(
     model: str,
-    data_source: str,
+    data_source: DataSource,
     steps: Mapping[str, Preprocessing] | None,
     execution: Execution,
 ) -> None:
@@ -93,7 +93,7 @@ def _refuse_early(
 
 
 def _opened(
-    source: str, spec: TensorSpec, steps: Mapping[str, Preprocessing], execution: Execution
+    source: DataSource, spec: TensorSpec, steps: Mapping[str, Preprocessing], execution: Execution
 ) -> AbstractContextManager[DataSet]:
     return data.opened_samples(
         source,

@@ -61,6 +61,14 @@ class EqualizedModel(NamedTuple):
     notes: tuple[str, ...]
 
 
+def has_pairs(floating: bytes) -> bool:
+    """Whether a float model has layers that equalization may apply to; it is not run.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    return bool(find_pairs(parse(floating, where=_WHERE)).pairs)
+
+
 def equalize(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> EqualizedModel:
     """The float model with equalized weights, and biases absorbed where that is exact.
 

@@ -18,7 +18,7 @@ from edgeconv.quantize.refine.rounding import (
     round_weights,
 )
 from edgeconv.quantize.refine.weights import (
-    LARGEST_BIAS,
+    bias_type,
     largest_unit,
     read_bias,
     read_weights,
@@ -26,6 +26,7 @@ from edgeconv.quantize.refine.weights import (
     write_bias,
     write_weights,
 )
+from edgeconv.tflite.biases import LARGEST_BIAS
 from edgeconv.tflite.blocks import is_in_blocks
 from edgeconv.tflite.uses import scales_of, shape_of, type_of
 
@@ -212,7 +213,7 @@ class LayerCorrection:
         unit = largest_unit(self.inside, self.layer)
         if not unit:
             return None
-        least = np.abs(self._float_bias) / (unit * LARGEST_BIAS)
+        least = np.abs(self._float_bias) / (unit * LARGEST_BIAS[bias_type(self.inside, self.layer)])
         return least.reshape(*self._weights.shape[:2], 1)
 
     @cached_property

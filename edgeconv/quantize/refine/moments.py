@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     Values = NDArray[np.float32]
 
 _MOST_ROWS = 40_000
-# Multiplications that a second moment may take, unless too few rows would be left.
-_MOST_PRODUCTS = 2e10
+# Means need fewer than second moments: rows of one sample are much alike.
+_MOST_ROWS_OF_MEANS = 8_000
+# Multiplications that a second moment may take, and numbers that its rows may have in all groups,
+# unless too few rows would be left.
+_MOST_PRODUCTS, _MOST_NUMBERS = 1e10, 4e6
+_LEAST_ROWS = 1000
 _LEAST_ROWS_PER_INPUT = 12
 _MOST_ROWS_PER_INPUT = 1000
 # The golden ratio's multiples spread evenly, however many there are.
@@ -158,7 +162,7 @@ def outputs(
     """What `moments(...).outputs(values)` is, without second moments of the inputs."""
     kernels = [np.swapaxes(each, 1, 2).astype(np.float32) for each in (weights, values)]
     parts: list[tuple[int, Floats, Floats]] = []
-    for x, own in _row_pairs(quantized, floating, geometry):
+    for x, own in _row_pairs(quantized, floating, geometry, for_means=True):
         y = own @ kernels[0]
         both = np.stack([y, y - x @ kernels[1]])
         mean = both.mean(axis=2, dtype=np.float64)
@@ -223,13 +227,13 @@ class _MomentSums:
 
 
 def _row_pairs(
-    quantized: Quantity, floating: Quantity, geometry: Geometry
+    quantized: Quantity, floating: Quantity, geometry: Geometry, *, for_means: bool = False
 ) -> Iterator[tuple[Values, Values]]:
     """Rows of both inputs at the same places, (groups, rows, d) each, a part at a time."""
     if geometry.window is not None:
         quantized, floating = quantized.images(), floating.images()
     count = len(quantized.stored)
-    places = _places(quantized.stored.shape, geometry)
+    places = _places(quantized.stored.shape, geometry, for_means=for_means)
     whole = int(np.prod(quantized.stored.shape[1:]))
     size = places.shape[1] * geometry.d * geometry.groups
     step = max(1, _CHUNK_ELEMENTS // max(1, whole, size))
@@ -241,7 +245,7 @@ def _row_pairs(
         )
 
 
-def _places(shape: tuple[int, ...], geometry: Geometry) -> NDArray[np.intp]:
+def _places(shape: tuple[int, ...], geometry: Geometry, *, for_means: bool) -> NDArray[np.intp]:
     """Which rows of each sample are used: (samples, rows), evenly spread and from the next on."""
     if geometry.window is None:
         total = max(1, int(np.prod(shape[1:])) // geometry.d)
@@ -250,7 +254,10 @@ def _places(shape: tuple[int, ...], geometry: Geometry) -> NDArray[np.intp]:
         total = height * width
     d = geometry.d
     most = min(_MOST_ROWS, _MOST_ROWS_PER_INPUT * d, int(_MOST_PRODUCTS / (d * d)))
-    used = min(total, -(-max(most, _LEAST_ROWS_PER_INPUT * d) // shape[0]))
+    affordable = max(_LEAST_ROWS, int(_MOST_NUMBERS / (d * geometry.groups)))
+    most = max(min(most, affordable), _LEAST_ROWS_PER_INPUT * d)
+    rows = _MOST_ROWS_OF_MEANS if for_means else most
+    used = min(total, -(-rows // shape[0]))
     shift = np.arange(shape[0]) * _GOLDEN % 1.0
     places: NDArray[np.intp] = np.floor(
         (np.arange(used)[None, :] + shift[:, None]) * (total / used)

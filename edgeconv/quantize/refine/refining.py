@@ -18,7 +18,8 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.refine.correcting import LayerCorrection, RefineOptions
-from edgeconv.quantize.refine.layers import match_layers, unrefined_operators
+from edgeconv.quantize.refine.layers import unrefined_operators
+from edgeconv.quantize.refine.matching import match_layers, unmatched_layers
 from edgeconv.quantize.refine.running import SampleRun, peak_bytes, tensor_bytes
 from edgeconv.tflite.edit import ensure_signature
 from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
@@ -41,6 +42,8 @@ MIN_SAMPLES: dict[Method, int] = {"rounding": 32, "bias-correction": 16}
 _MOST_SAMPLES = 256
 # For the activations of all samples that are alive at one place of both graphs.
 _MOST_BYTES = 2**29
+# Means need far fewer samples than second moments.
+_MOST_SAMPLES_OF_MEANS, _MOST_BYTES_OF_MEANS = 128, 2**28
 
 
 class RefinedModel(NamedTuple):
@@ -88,7 +91,7 @@ def refine_layers(
     return RefinedModel(
         serialize(inside.model) if is_changed else quantized,
         tuple(refined),
-        _notes(inside.model, refined),
+        _notes(inside.model, refined, unmatched_layers(outside.model, layers)),
     )
 
 
@@ -180,11 +183,14 @@ def _runs(
         for signed, ends in zip((inside, outside), numbers, strict=True)
     )
     least = -(-max(MIN_SAMPLES[method] for method in methods) // batch)
-    most = max(least, min(_MOST_SAMPLES // batch, _MOST_BYTES // max(1, each)))
+    samples, size_bytes = _MOST_SAMPLES_OF_MEANS, _MOST_BYTES_OF_MEANS
+    if "rounding" in methods:
+        samples, size_bytes = _MOST_SAMPLES, _MOST_BYTES
+    most = max(least, min(samples // batch, size_bytes // max(1, each)))
     inputs = _sampled(feed, most)
     return (
-        SampleRun(inside.model, numbers[0][-1], inputs, threads=threads),
-        SampleRun(outside.model, numbers[1][-1], inputs, threads=threads),
+        SampleRun(inside.model, max(numbers[0]), inputs, threads=threads),
+        SampleRun(outside.model, max(numbers[1]), inputs, threads=threads),
     )
 
 
@@ -195,8 +201,12 @@ def _sampled(feed: Feed, most: int) -> dict[str, NDArray[np.generic]]:
     return {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _notes(model: ModelT, layers: Sequence[RefinedLayer]) -> tuple[str, ...]:
+def _notes(
+    model: ModelT, layers: Sequence[RefinedLayer], unmatched: Sequence[str]
+) -> tuple[str, ...]:
     notes = []
+    if unmatched:
+        notes.append(f"{', '.join(unmatched)}: the quantized model has no layer with these weights")
     if others := unrefined_operators(model):
         notes.append(f"the pass over layers leaves {', '.join(others)} alone")
     reasons: dict[str, list[str]] = {}

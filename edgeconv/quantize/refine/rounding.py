@@ -14,6 +14,7 @@ Everything is batched over groups, with one H for each group: weights are
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ _LEAST_BLOCK_SCALE = np.float32(2.0**-14)
 _LARGEST_BLOCK_SCALE = np.float32(65280.0)
 _BLOCK = 64
 _ROUNDS = 3
+# How many clipping factors of each channel are tried with errors passed on.
+_SWEPT = 3
 # A new scale must be this much better, so that nothing changes by rounding of floats alone.
 _GAIN = 1e-4
 
@@ -128,39 +131,75 @@ def round_weights(
     """Integers and scales of small quadratic error to `target`: never larger than `start` has.
 
     `moment` is positive definite (see `damp_moment`). `start` is any rounding of the weights; its
-    form of scales is kept. Each channel tries every clipping factor; what is best is then
+    form of scales is kept. Each channel tries the likeliest clipping factors; what is best is then
     improved, one weight and one scale at a time. No scale is below `least`; `keep_scales`: none
     differs from those of `start`; `symmetric`: no integer is the least of its bits, for a kernel
     that cannot take it.
     """
-    best = start
     span = limits(bits, symmetric=symmetric)
     sweep = _Sweep.of(moment, span)
-    tried = [] if keep_scales else _clipped(target, start, bits, least)
-    for scales in (*tried, start.scales):
-        best = _better(best, Rounded(sweep.swept(target, scales), scales), target, moment)
+    scored = _ScoredRounding(start, quadratic_error(start.values, target, moment))
+    likely = [start.scales] if keep_scales else _likely_scales(target, moment, start, bits, least)
+    best = scored
+    for scales in likely:
+        best = _better(best, sweep.swept(target, scales))
+    search = _Search.of(best.rounded, target, moment)
     for _ in range(_ROUNDS):
-        best = _better(best, _descended(best, target, moment, span), target, moment)
-        if best.scales.shape[-1] == 1 and not keep_scales:
-            rescaled = _rescaled(best, target, moment, least)
-            best = _better(best, rescaled, target, moment, gain=_GAIN)
-    return best
+        search.descend(span)
+        if start.scales.shape[-1] == 1 and not keep_scales:
+            search.rescale(least)
+    improved = search.rounded
+    return _better(
+        scored, _ScoredRounding(improved, quadratic_error(improved.values, target, moment))
+    ).rounded
+
+
+class _ScoredRounding(NamedTuple):
+    """A rounding, and the quadratic error of each channel, (groups, channels)."""
+
+    rounded: Rounded
+    errors: Floats
+
+
+def _better(best: _ScoredRounding, other: _ScoredRounding) -> _ScoredRounding:
+    """Channel by channel the one of the smaller error."""
+    wins = other.errors < best.errors
+    chosen = wins[:, :, None]
+    return _ScoredRounding(
+        Rounded(
+            np.where(chosen, other.rounded.integers, best.rounded.integers),
+            np.where(chosen, other.rounded.scales, best.rounded.scales),
+        ),
+        np.where(wins, other.errors, best.errors),
+    )
 
 
 def _integers(weights: Floats, scales: Floats, bits: int) -> Integers:
     return np.clip(np.rint(weights / scales), *limits(bits)).astype(np.int8)
 
 
-def _clipped(
-    target: Floats, start: Rounded, bits: int, least: Floats | None
+def _likely_scales(
+    target: Floats, moment: Floats, start: Rounded, bits: int, least: Floats | None
 ) -> Iterator[NDArray[np.float32]]:
-    """The scales to try: each clipping factor of what fits both the weights and the target."""
+    """For each channel the clipping factors that serve rounding to nearest best, the best first.
+
+    A sweep with every factor would take most of the time, and one of these wins nearly always.
+    """
     full = np.maximum(start.scales, _fitting(target, start, bits))
+    power = np.diagonal(moment, axis1=1, axis2=2)[:, None, :]
+    tried, errors = [], []
     for share in CLIPPING[bits]:
         scales = full * np.float32(share)
         if scales.shape[-1] > 1:
             scales = block_scales_of(scales)
-        yield scales if least is None else np.maximum(scales, least.astype(np.float32))
+        if least is not None:
+            scales = np.maximum(scales, least.astype(np.float32))
+        tried.append(scales)
+        error = round_nearest(target, scales, bits).values - target
+        errors.append(np.sum(power * error**2, axis=-1, keepdims=True))
+    order = np.argsort(np.stack(errors), axis=0, kind="stable")
+    for rank in range(min(_SWEPT, len(tried))):
+        yield np.take_along_axis(np.stack(tried), order[rank : rank + 1], 0)[0]
 
 
 def _fitting(target: Floats, start: Rounded, bits: int) -> NDArray[np.float32]:
@@ -187,20 +226,23 @@ class _Sweep(NamedTuple):
         factor = np.swapaxes(np.linalg.cholesky(np.linalg.inv(moment)), 1, 2)
         return cls(order, factor.astype(np.float32), span)
 
-    def swept(self, target: Floats, scales: NDArray[np.float32]) -> Integers:
+    def swept(self, target: Floats, scales: NDArray[np.float32]) -> _ScoredRounding:
         """Column by column to the nearest integer, each error passed on to those that follow."""
         order = self.order[:, None, :]
         left = np.take_along_axis(target, order, 2).astype(np.float32)
         steps = np.take_along_axis(np.broadcast_to(scales, target.shape), order, 2)
         integers = np.empty(target.shape, np.int8)
+        total = np.zeros(target.shape[:2])
         d = target.shape[-1]
         for first in range(0, d, _BLOCK):
             last = min(first + _BLOCK, d)
             errors = self._block(left, steps, integers, first, last)
             left[:, :, last:] -= errors @ self.factor[:, first:last, last:]
+            # The quadratic error is the sum of these squares.
+            total += np.sum(errors**2, axis=-1, dtype=np.float64)
         swept = np.empty_like(integers)
         np.put_along_axis(swept, np.broadcast_to(order, target.shape), integers, 2)
-        return swept
+        return _ScoredRounding(Rounded(swept, scales), total)
 
     def _block(
         self,
@@ -223,42 +265,58 @@ class _Sweep(NamedTuple):
         return errors
 
 
-def _better(
-    best: Rounded, other: Rounded, target: Floats, moment: Floats, *, gain: float = 0.0
-) -> Rounded:
-    """Channel by channel the one of the smaller error; `best` unless the gain is large enough."""
-    errors = [quadratic_error(each.values, target, moment) for each in (best, other)]
-    wins = (errors[1] < errors[0] * (1 - gain))[:, :, None]
-    return Rounded(
-        np.where(wins, other.integers, best.integers), np.where(wins, other.scales, best.scales)
-    )
+@dataclass
+class _Search:
+    """A rounding that is improved one weight and one scale at a time.
 
+    `pull` is its values times the moment, and `goal` the target times the moment, both (groups,
+    channels, d): with them no step takes a product of matrices.
+    """
 
-def _descended(best: Rounded, target: Floats, moment: Floats, span: tuple[int, int]) -> Rounded:
-    """One pass over all weights, each set to its best integer while the others stay."""
-    scales = np.broadcast_to(best.scales.astype(np.float64), target.shape)
-    integers = best.integers.copy()
-    slope = (best.values - target) @ moment
-    diagonal = np.diagonal(moment, axis1=1, axis2=2)
-    for j in range(target.shape[-1]):
-        step = scales[:, :, j]
-        exact = integers[:, :, j] - slope[:, :, j] / (diagonal[:, None, j] * step)
-        number = np.clip(np.rint(exact), *span)
-        change = (number - integers[:, :, j]) * step
-        groups, channels = np.nonzero(change)
-        slope[groups, channels] += change[groups, channels, None] * moment[groups, j]
-        integers[:, :, j] = number
-    return Rounded(integers, best.scales)
+    integers: Floats
+    scales: Floats
+    pull: Floats
+    goal: Floats
+    target: Floats
+    moment: Floats
 
+    @classmethod
+    def of(cls, rounded: Rounded, target: Floats, moment: Floats) -> _Search:
+        scales = rounded.scales.astype(np.float64)
+        integers = rounded.integers.astype(np.float64)
+        return cls(integers, scales, rounded.values @ moment, target @ moment, target, moment)
 
-def _rescaled(best: Rounded, target: Floats, moment: Floats, least: Floats | None) -> Rounded:
-    """The same integers at the scale of least error: a parabola's lowest point."""
-    numbers = best.integers.astype(np.float64)
-    weighted = numbers @ moment
-    power = np.sum(weighted * numbers, axis=-1, keepdims=True)
-    fit = np.sum(weighted * target, axis=-1, keepdims=True)
-    sound = (power > 0) & (fit > 0)
-    scales = np.where(sound, fit / np.where(sound, power, 1.0), best.scales)
-    if least is not None:
-        scales = np.maximum(scales, least)
-    return Rounded(best.integers, scales.astype(np.float32))
+    @property
+    def rounded(self) -> Rounded:
+        return Rounded(self.integers.astype(np.int8), self.scales.astype(np.float32))
+
+    def descend(self, span: tuple[int, int]) -> None:
+        """One pass over all weights, each set to its best integer while the others stay."""
+        scales = np.broadcast_to(self.scales, self.integers.shape)
+        slope = self.pull - self.goal
+        diagonal = np.diagonal(self.moment, axis1=1, axis2=2)
+        for j in range(self.integers.shape[-1]):
+            step = scales[:, :, j]
+            exact = self.integers[:, :, j] - slope[:, :, j] / (diagonal[:, None, j] * step)
+            number = np.clip(np.rint(exact), *span)
+            change = (number - self.integers[:, :, j]) * step
+            groups, channels = np.nonzero(change)
+            if len(groups):
+                slope[groups, channels] += change[groups, channels, None] * self.moment[groups, j]
+                self.integers[:, :, j] = number
+        self.pull = slope + self.goal
+
+    def rescale(self, least: Floats | None) -> None:
+        """The same integers at the scale of least error, a parabola's lowest point."""
+        power = np.sum(self.integers * self.pull, axis=-1, keepdims=True) / self.scales
+        fit = np.sum(self.integers * self.goal, axis=-1, keepdims=True)
+        constant = np.sum(self.target * self.goal, axis=-1, keepdims=True)
+        sound = (power > 0) & (fit > 0)
+        scales = np.where(sound, fit / np.where(sound, power, 1.0), self.scales)
+        if least is not None:
+            scales = np.maximum(scales, least)
+        scales = scales.astype(np.float32).astype(np.float64)
+        before, after = (s**2 * power - 2 * s * fit + constant for s in (self.scales, scales))
+        scales = np.where(after < before * (1 - _GAIN), scales, self.scales)
+        self.pull *= scales / self.scales
+        self.scales = scales

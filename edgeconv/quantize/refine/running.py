@@ -39,13 +39,18 @@ class SampleRun:
         self._model = model
         self._threads = threads
         self._pieces = GraphSegments(model, last)
+        self._inputs = _by_tensor(model, inputs)
+        self._values: dict[int, Array] = {}
         self._at = 0
-        live = self._pieces.live(0)
-        values = _by_tensor(model, inputs)
-        self._values = {i: value for i, value in values.items() if i in live}
+        self._start()
 
     def advance(self, number: int) -> None:
-        """Run what comes before operator `number`. Raises `ToolFailed` where it does not run."""
+        """Run what comes before operator `number`. Raises `ToolFailed` where it does not run.
+
+        From the start for an earlier operator than the last.
+        """
+        if number < self._at:
+            self._start()
         piece = self._pieces.cut(self._at, number)
         if piece is not None:
             shapes = {i: self._values[i].shape[1:] for i in piece.inputs}
@@ -55,6 +60,11 @@ class SampleRun:
         live = self._pieces.live(number)
         self._values = {i: value for i, value in self._values.items() if i in live}
         self._at = number
+
+    def _start(self) -> None:
+        live = self._pieces.live(0)
+        self._values = {i: value for i, value in self._inputs.items() if i in live}
+        self._at = 0
 
     def quantity(self, index: int) -> Quantity | None:
         """The values of a tensor that is read from here on; None where no sample decides them."""
@@ -74,7 +84,7 @@ def quantity_of(tensor: TensorT, stored: Array) -> Quantity:
 
 def peak_bytes(model: ModelT, numbers: Sequence[int], sizes: Mapping[int, int]) -> int:
     """The most that one sample's tensors take before any of these operators, in bytes."""
-    pieces = GraphSegments(model, numbers[-1])
+    pieces = GraphSegments(model, max(numbers))
     return max(sum(sizes.get(i, 0) for i in pieces.live(number)) for number in numbers)
 
 
@@ -114,31 +124,36 @@ def _as_stored(tensor: TensorT, values: Array) -> Array:
 def _run(data: bytes, inputs: Sequence[Array], *, threads: int) -> list[Array]:
     """Every output over all samples, [samples, ...]."""
     count = len(inputs[0])
+    arrays: dict[int, Array] = {}
     # An interpreter for each thread: the threads inside one wait for each other by spinning,
     # which on a busy machine takes far longer than the work.
     bounds = np.linspace(0, count, min(threads, count) + 1).astype(int)
-    parts = [[values[a:b] for values in inputs] for a, b in itertools.pairwise(bounds)]
+    parts = [range(a, b) for a, b in itertools.pairwise(bounds)]
     with ThreadPoolExecutor(len(parts)) as pool:
-        results = list(pool.map(partial(_run_part, data), parts))
-    return [np.concatenate(each) for each in zip(*results, strict=True)]
+        list(pool.map(partial(_run_part, data, inputs, arrays), parts))
+    return [arrays[position] for position in range(len(arrays))]
 
 
-def _run_part(data: bytes, inputs: Sequence[Array]) -> list[Array]:
+def _run_part(
+    data: bytes, inputs: Sequence[Array], arrays: dict[int, Array], numbers: range
+) -> None:
+    """Run some of the samples, and put each output into its array, by position."""
     interpreter = open_interpreter(data)
     with runtime_errors():
         interpreter.allocate_tensors()
     inputs_at = [detail["index"] for detail in interpreter.get_input_details()]
     outputs_at = [detail["index"] for detail in interpreter.get_output_details()]
-    arrays: list[Array] = []
-    for number in range(len(inputs[0])):
+    for number in numbers:
         interpreter.reset_all_variables()
         for index, values in zip(inputs_at, inputs, strict=True):
             interpreter.set_tensor(index, values[number])
         with runtime_errors():
             interpreter.invoke()
-        outputs = [interpreter.get_tensor(index) for index in outputs_at]
-        if not arrays:
-            arrays = [np.empty((len(inputs[0]), *output.shape), output.dtype) for output in outputs]
-        for array, output in zip(arrays, outputs, strict=True):
+        for position, index in enumerate(outputs_at):
+            output = interpreter.get_tensor(index)
+            array = arrays.get(position)
+            if array is None:
+                # The first one of all threads stays.
+                empty: Array = np.empty((len(inputs[0]), *output.shape), output.dtype)
+                array = arrays.setdefault(position, empty)
             array[number] = output
-    return arrays

@@ -9,20 +9,19 @@ import numpy as np
 
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import Rounded
+from edgeconv.tflite.biases import BIAS_LIMITS
 from edgeconv.tflite.blocks import block_scales, is_in_blocks
-from edgeconv.tflite.edit import require_version
+from edgeconv.tflite.edit import require_version, store_values
 from edgeconv.tflite.uses import scales_of, shape_of, type_of
 
 if TYPE_CHECKING:
-    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, TensorT
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT
     from numpy.typing import NDArray
 
     from edgeconv.quantize.refine.layers import RefinableLayer
 
     Floats = NDArray[np.float64]
 
-# A bias leaves this much of an int32 to the sum that is added to it.
-LARGEST_BIAS = 2.0**30
 _BIAS_TYPES = {"int8": "int32", "int16": "int64", "float32": "float32"}
 # The version from which an operator takes 4-bit weights, by the type of its input; an older
 # runtime would read them as something else, and refuses the version.
@@ -76,10 +75,10 @@ def write_weights(model: ModelT, layer: RefinableLayer, weights: Rounded, bits: 
     tensor = model.subgraphs[0].tensors[layer.quantized.weights]
     integers = from_rows(weights.integers, layer.operator, shape_of(tensor))
     if weights.scales.shape[-1] > 1:
-        _store(model, tensor, pack_int4(integers))
+        store_values(model, tensor, pack_int4(integers))
         details: Any = tensor.quantization.details
         scales = weights.scales.reshape(-1)[:: details.blockSize]
-        _store(model, model.subgraphs[0].tensors[details.scales], scales.astype("<f2"))
+        store_values(model, model.subgraphs[0].tensors[details.scales], scales.astype("<f2"))
         return
     one_scale = len(scales_of(tensor)) == 1 and bits == 8
     scales = weights.scales.reshape(-1)[:1] if one_scale else weights.scales.reshape(-1)
@@ -89,7 +88,7 @@ def write_weights(model: ModelT, layer: RefinableLayer, weights: Rounded, bits: 
         zeroPoint=np.zeros(len(scales), np.int64),
         quantizedDimension=3 if layer.operator == "DEPTHWISE_CONV_2D" else 0,
     )
-    _store(model, tensor, pack_int4(integers) if bits == 4 else integers)
+    store_values(model, tensor, pack_int4(integers) if bits == 4 else integers)
     if bits == 4:
         _require_int4(model, layer)
 
@@ -109,22 +108,27 @@ def write_bias(
     """
     from ai_edge_litert.schema_py_generated import QuantizationParametersT
 
-    kind = _BIAS_TYPES[_input_type(model, layer)]
-    if layer.quantized.bias != -1:
-        kind = type_of(model.subgraphs[0].tensors[layer.quantized.bias])
+    kind = bias_type(model, layer)
     index = _own_bias(model, layer, len(bias), kind)
     tensor = model.subgraphs[0].tensors[index]
     if kind == "float32":
-        _store(model, tensor, bias.astype(np.float32))
+        store_values(model, tensor, bias.astype(np.float32))
     else:
         units = np.float32(largest_unit(model, layer)) * scales
         numbers = np.rint(bias / units.astype(np.float64))
-        most = 2.0**31 - 1 if kind == "int32" else 2.0**62
-        _store(model, tensor, np.clip(numbers, -most, most).astype(kind))
+        most = BIAS_LIMITS[kind]
+        store_values(model, tensor, np.clip(numbers, -most, most).astype(kind))
         tensor.quantization = QuantizationParametersT(
             scale=units, zeroPoint=np.zeros(len(units), np.int64), quantizedDimension=0
         )
     return layer._replace(quantized=layer.quantized._replace(bias=index))
+
+
+def bias_type(model: ModelT, layer: RefinableLayer) -> str:
+    """The type of the layer's bias: int32, int64 or float32; where it has none, of a new one."""
+    if layer.quantized.bias == -1:
+        return _BIAS_TYPES[_input_type(model, layer)]
+    return type_of(model.subgraphs[0].tensors[layer.quantized.bias])
 
 
 def read_bias(model: ModelT, layer: RefinableLayer, channels: int) -> Floats:
@@ -158,19 +162,6 @@ def _input_type(model: ModelT, layer: RefinableLayer) -> str:
 
 def _operator(model: ModelT, layer: RefinableLayer) -> OperatorT:
     return model.subgraphs[0].operators[layer.quantized.number]
-
-
-def _store(model: ModelT, tensor: TensorT, values: NDArray[Any]) -> None:
-    """Give the tensor these values, in its own buffer unless others use that too."""
-    from ai_edge_litert.schema_py_generated import BufferT
-
-    users = sum(t.buffer == tensor.buffer for graph in model.subgraphs for t in graph.tensors)
-    data = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
-    if users == 1 and tensor.buffer:
-        model.buffers[tensor.buffer] = BufferT(data=data)
-        return
-    model.buffers.append(BufferT(data=data))
-    tensor.buffer = len(model.buffers) - 1
 
 
 def _own_bias(model: ModelT, layer: RefinableLayer, channels: int, kind: str) -> int:

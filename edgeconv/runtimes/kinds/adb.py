@@ -28,7 +28,6 @@ from edgeconv.runtimes.benchmark_program import (
     input_flags,
     runnable,
 )
-from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Model, Timed
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.runner import batches
@@ -39,8 +38,8 @@ from edgeconv.types import Allowance, Environment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.runtimes.interface import Arrays, RuntimeChoice, RuntimeSettings
-    from edgeconv.types import Timing
+    from edgeconv.runtimes.interface import Arrays, RuntimeSettings
+    from edgeconv.types import RuntimeChoice, Timing
 
 _PARENT = "/data/local/tmp"
 _SAMPLES = 20
@@ -65,7 +64,6 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[A
     Raises `UsageError` without adb, the device or the program, and `ToolFailed` where the program
     does not run on the device.
     """
-    refuse_version(choice)
     binary = Path(settings.binary)
     if not settings.binary or not binary.is_file():
         raise UsageError(

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.choice import refuse_version, split_location
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import raw, signature_of
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings
-    from edgeconv.types import Signature, TensorSpec, Timing
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
+    from edgeconv.types import RuntimeChoice, Signature, TensorSpec, Timing
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
@@ -54,18 +53,16 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     gone: int | None = None
 
 
-_OPTIONS = frozenset(Fault.__struct_fields__)
+OPTIONS = frozenset(Fault.__struct_fields__)
+HAS_LOCATION = False
 
 
 @contextlib.contextmanager
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[Fake]:
     """The runtime. Raises `UsageError` for options that it does not have."""
-    refuse_version(choice)
-    location = f"?{choice.location}" if choice.location else ""
-    _, options = split_location(msgspec.structs.replace(choice, location=location), _OPTIONS)
-    fault = _fault(options)
+    fault = _fault(choice.options)
     settings.on_progress("the runtime is fake: nothing runs, times and outputs are invented")
-    yield Fake(fault, choice.location)
+    yield Fake(fault, str(choice))
 
 
 def _fault(options: Mapping[str, str]) -> Fault:
@@ -80,7 +77,7 @@ class Fake:
 
     sessions = 2
 
-    def __init__(self, fault: Fault, location: str) -> None:
+    def __init__(self, fault: Fault, host: str) -> None:
         self.environment = Environment(
             machine="fake",
             cpu="fake",
@@ -88,7 +85,7 @@ class Fake:
             system="fake",
             python="",
             tools={"fake": _VERSION},
-            host=f"fake:{location}" if location else "fake",
+            host=host,
         )
         self._fault = fault
         self._timed = 0

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.choice import target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
 
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.runtimes.conversation import Package
-    from edgeconv.runtimes.interface import RuntimeChoice, RuntimeSettings
+    from edgeconv.runtimes.interface import RuntimeSettings
+    from edgeconv.types import RuntimeChoice
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
+HAS_VERSIONS = True
 # Of all runtimes but `litert`.
 _PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "tflite_runtime"}
 
@@ -38,7 +40,7 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
     package = _PACKAGES.get(choice.name, "ai_edge_litert")
     _check(package, choice, settings)
     if choice.version:
-        target = parse_target_runtime(f"{choice.name}=={choice.version}")
+        target = target_runtime(choice.name, choice.version)
         yield LocalRuntime(isolated_target(target, settings.on_progress), settings)
         return
     try:

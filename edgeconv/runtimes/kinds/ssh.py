@@ -21,7 +21,6 @@ import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.sandbox import Access
-from edgeconv.runtimes.choice import refuse_version, split_location
 from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
@@ -36,11 +35,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings, Timed
-    from edgeconv.types import Timing
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
+    from edgeconv.types import RuntimeChoice, Timing
 
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
-_OPTIONS = ("config", "identity")
+# See edgeconv.runtimes.interface.
+OPTIONS = frozenset({"config", "identity"})
 _USUAL_PYTHON = "python3"
 # By default, a server lets some ten sessions through one connection.
 _MOST_SESSIONS = 8
@@ -61,9 +61,8 @@ _INSTALL = "run on that machine: PYTHON -m pip install numpy ai-edge-litert"
 
 def files_named(choice: RuntimeChoice) -> Iterator[str]:
     """The configuration of ssh, whose ProxyCommand and Match can run programs."""
-    _, options = split_location(choice, _OPTIONS)
-    if "config" in options:
-        yield options["config"]
+    if "config" in choice.options:
+        yield choice.options["config"]
 
 
 @contextlib.contextmanager
@@ -73,11 +72,10 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[S
     Raises `UsageError` for a bad address, and `ToolFailed` where the machine cannot be reached or
     lacks what a runtime needs.
     """
-    refuse_version(choice)
-    location, options = split_location(choice, _OPTIONS)
-    if not location:
+    if not choice.location:
         raise UsageError("the runtime ssh needs a machine", hint="as in ssh:user@host")
-    with Machine(parse_ssh_address(location), options, settings.scratch) as machine:
+    address = parse_ssh_address(choice.location)
+    with Machine(address, choice.options, settings.scratch) as machine:
         directory = _marked(machine.send(RUNNER, _SETTLE, f"copying to {machine.address}"))
         try:
             yield _open(machine, directory, settings)

@@ -15,7 +15,6 @@ import time
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.choice import refuse_version
 from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.serving import parse_served_model
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
     from edgeconv.runtimes.serving import ServedModel
-    from edgeconv.types import Timing
+    from edgeconv.types import RuntimeChoice, Timing
 
 # A socket takes no more than some weeks.
 _LONGEST_TIMEOUT_S = 1e6
@@ -45,7 +44,6 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[S
     Raises `UsageError` for a bad address, and `ToolFailed` where the server does not
     answer or has no such model.
     """
-    refuse_version(choice)
     if not choice.location:
         raise UsageError(
             "the runtime tfserving needs an address",

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Model, RuntimeChoice, RuntimeSettings, Timed
-    from edgeconv.types import Signature, Timing
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
+    from edgeconv.types import RuntimeChoice, Signature, Timing
 
+# See edgeconv.runtimes.interface.
+HAS_VERSIONS = True
 _BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
     "microsoft-edge",

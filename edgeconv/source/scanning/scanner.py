@@ -12,27 +12,21 @@ from edgeconv.source.scanning.findings import Findings
 from edgeconv.types import Scan, ScanFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from edgeconv.requests.looking import ScanRequest
     from edgeconv.types import SourceKind, SourceModel
 
 
-def scan(
-    path: str | Path, *, custom_objects: Iterable[str] = (), reads_layers: bool = False
-) -> Scan:
-    """What the model at `path` would access outside of itself when it is loaded and run.
+def scan(request: ScanRequest) -> Scan:
+    """What a model would access outside of itself when it is loaded and run.
 
-    `path` is a SavedModel directory (or that of its versions), a .keras, .h5, .hdf5 or .tflite
-    file. `custom_objects` are texts MODULE or MODULE:NAME, whose classes a Keras file may have.
-    `reads_layers`: tf_keras builds the layers of a SavedModel, to train them. Raises `InputRefused`
-    for what is not a model, or a damaged one.
+    Raises `InputRefused` for what is not a model, or a damaged one.
     """
-    location = find_model(path)
-    known = frozenset(custom_objects)
+    location = find_model(request.path)
+    known = frozenset(request.custom_objects)
     # Hashing in another thread leaves Python's lock to the scan.
     with ThreadPoolExecutor(1) as pool:
-        identifying = pool.submit(source.identify, path)
-        findings = _findings(location.path, location.kind, known, reads_layers=reads_layers)
+        identifying = pool.submit(source.identify, request.path)
+        findings = _findings(location.path, location.kind, known, reads_layers=request.reads_layers)
     return _scan(identifying.result(), findings)
 
 

@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from edgeconv.tf.qat.graph import LayerUse
     from edgeconv.types import Recipe
 
-# The range of a value that is always zero, for which the converter has no scale.
-_NO_RANGE = 1e-6
+# The range of what is always zero, for which the converter has no scale. With an activation's as
+# small as a kernel's, the biases of the next layer would not fit their integers.
+_NO_ACTIVATION, _NO_KERNEL = 1.0, 1e-6
+# A bias is stored in units of the input's scale times the kernel's: nearly zero weights next to it
+# would make the unit too small for 32 bits.
+_LEAST_TO_BIAS = 1e-4
 _IMAGE_RANK = 4
 # They become other layers, which take one tensor.
 _TAKE_ONE = frozenset({*BATCH_NORMALIZATIONS, "Rescaling"})
@@ -131,7 +135,7 @@ class _PlainCopy:
         copy.build(tensor.shape)
         copy.built = True
         limits = layer.quantizer_vars
-        _set_range(copy.quantizer_vars, limits["min_var"], limits["max_var"])
+        _set_range(copy.quantizer_vars, limits["min_var"], limits["max_var"], _NO_ACTIVATION)
         copy.supports_masking = True
         return copy
 
@@ -169,7 +173,8 @@ class _PlainCopy:
         wrapper.built = True
         ((_, _, variables),) = wrapper._weight_vars
         high = np.broadcast_to(largest, variables["max_var"].shape)
-        _set_range(variables, -high, high)
+        high = np.maximum(high, _least_range(core, high.shape))
+        _set_range(variables, -high, high, _NO_KERNEL)
         return wrapper
 
     def _depthwise(
@@ -216,8 +221,18 @@ def _dilated(layer: Any, inputs: Any) -> Any:
     return tf.nn.bias_add(output, layer.bias) if layer.use_bias else output
 
 
-def _set_range(variables: Any, low: Any, high: Any) -> None:
+def _least_range(core: Core, shape: tuple[int, ...]) -> Any:
+    """The least range of a kernel with which its bias fits, of this shape: (channels,) or ()."""
+    _, *biases = core.weights
+    if not biases:
+        return 0.0
+    least = _LEAST_TO_BIAS * np.abs(biases[0])
+    return least if shape else least.max()
+
+
+def _set_range(variables: Any, low: Any, high: Any, none: float) -> None:
+    """Set a range, and -`none` to `none` where there is none."""
     low, high = np.asarray(low), np.asarray(high)
     empty = high - low < np.finfo(np.float32).tiny
-    variables["min_var"].assign(np.where(empty, -_NO_RANGE, low))
-    variables["max_var"].assign(np.where(empty, _NO_RANGE, high))
+    variables["min_var"].assign(np.where(empty, -none, low))
+    variables["max_var"].assign(np.where(empty, none, high))

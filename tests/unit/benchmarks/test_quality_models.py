@@ -85,22 +85,80 @@ def test_a_model_that_was_trained_is_not_trained_again(models: Any, tmp_path: Pa
     kept.parent.mkdir(parents=True)
     kept.write_bytes(msgspec.json.encode(record))
     data = archive(tmp_path, 3)
-    subject = models.baseline("flowers_mobilenet", data, tmp_path / "kept")
-    assert subject.training == record
-    assert subject.model == kept.parent / "1"
-    with np.load(subject.calibration) as calibration, np.load(subject.test) as test:
+    model = models.baseline("flowers_mobilenet", data, tmp_path / "kept")
+    assert model.training == record
+    assert model.file == kept.parent / "1"
+    with np.load(model.calibration) as calibration, np.load(model.test) as test:
         assert calibration.files == ["image"]
         assert len(calibration["image"]) == 12
         assert sorted(test.files) == ["image", "labels"]
         assert len(test["labels"]) == 3
 
 
+def test_every_model_of_its_own_module_is_measured(models: Any, tmp_path: Path) -> None:
+    modules = {path.stem for path in models._TRAINED.glob("*.py")} - {"__init__"}
+    measured = models.trained_models(tmp_path)
+    assert modules <= set(measured)
+    assert len(measured) >= 14
+
+
 @pytest.mark.skipif(not GESTURES.exists(), reason="the hand gesture data are not here")
 def test_gestures_calibrate_with_500_training_rows_alone(models: Any, tmp_path: Path) -> None:
-    subject = models.point_history(GESTURES, tmp_path)
-    with np.load(subject.calibration) as calibration, np.load(subject.test) as test:
+    model = models.point_history(GESTURES, tmp_path)
+    with np.load(model.calibration) as calibration, np.load(model.test) as test:
         assert {name: x.shape for name, x in calibration.items()} == {"input_1": (500, 32)}
         assert test["input_1"].shape == (1324, 32)
         assert test["labels"].shape == (1324,)
-    assert subject.model.is_file()
-    assert subject.least == 0.966
+    assert model.file.is_file()
+    assert model.least == 0.966
+
+
+@pytest.fixture
+def detector(models: Any) -> Any:
+    from benchmarks.trained import mnist_detector
+
+    return mnist_detector
+
+
+def test_a_detection_is_right_where_digit_and_box_are(detector: Any) -> None:
+    box = np.array([10, 10, 20, 30], np.float32)
+    labels = np.append(box, 3)[np.newaxis].repeat(4, axis=0)
+    outputs = np.zeros((4, 14), np.float32)
+    outputs[:, :4] = box
+    outputs[:, 4 + 3] = 1.0
+    # Of 20 x 10 pixels, two thirds of the union and then a bit less than half are shared.
+    outputs[1, 1] -= 10
+    outputs[2, 1] -= 21
+    outputs[3, 4 + 5] = 2.0
+    assert detector.right(outputs, labels).tolist() == [1, 1, 0, 0]
+    assert detector.score({"detection": outputs}, labels).tolist() == [1, 1, 0, 0]
+
+
+def test_the_box_of_a_scene_is_tight_around_its_digit(detector: Any) -> None:
+    digits = np.zeros((12, 28, 28), np.uint8)
+    digits[:, 9:12, 5:25] = 255
+    images, targets = detector.scenes(digits, np.arange(12) % 10, 6, seed=3)
+    for image, (left, top, right, bottom, digit) in zip(images, targets, strict=True):
+        assert (right - left, bottom - top) == (20, 3)
+        assert (image[int(top) : int(bottom), int(left) : int(right)] == 1).all()
+        assert 0 <= digit < 10
+
+
+def test_a_window_has_positions_and_their_differences(models: Any) -> None:
+    from benchmarks.trained import gesture_windows
+
+    row = np.arange(32, dtype=np.float64)[np.newaxis] ** 2
+    (window,) = gesture_windows.windows_of(row)
+    assert window.shape == (16, 4)
+    assert window[3].tolist() == [36, 49, 36 - 16, 49 - 25]
+    assert window[0, 2:].tolist() == [0, 0]
+
+
+def test_words_are_numbered_by_how_common_they_are(models: Any) -> None:
+    from benchmarks.trained import polarity_cnn
+
+    ids = polarity_cnn.vocabulary([["b", "a", "b"], ["c", "a", "b"]])
+    assert ids == {"b": 2, "a": 3, "c": 4}
+    numbers = polarity_cnn.numbers_of(["a", "new", "b"] + ["c"] * 40, ids)
+    assert numbers.tolist() == [3, 1, 2] + [4] * 29
+    assert polarity_cnn.numbers_of(["a"], ids).tolist() == [3] + [0] * 31

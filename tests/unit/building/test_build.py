@@ -313,7 +313,7 @@ def test_an_error_elsewhere_names_the_file_as_it_was_typed(project, build, monke
 def test_a_recipe_that_failed_verification_is_the_error(project, build):
     graph = Graph()
     x, y = (graph.tensor(name, (1, 4), "float32") for name in "xy")
-    graph.operator("EXP", [x], [y])
+    graph.operator("SIN", [x], [y])
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     (project / "net.tflite").write_bytes(packed(model))
     code, printed, errors = build()

@@ -12,6 +12,7 @@ from embed_models import tree
 from edgeconv.building import stamp as stamps
 from edgeconv.building.inputs import inputs
 from edgeconv.building.stamp import read_fresh, stamp_file, write_stamp
+from edgeconv.data import parse_source
 from edgeconv.types import Embedded
 
 EMBEDDED = Embedded(target="c", name="n", symbol="s", key="k", model_sha256="m", files=())
@@ -224,7 +225,7 @@ def test_the_files_of_sources_are_found_with_those_in_their_options(tmp_path, mo
     for name in ("x.npy", "y.npy", "r-1.tfrecord", "r-2.tfrecord", "spec.toml"):
         (tmp_path / name).write_bytes(b"")
     sources = ["x.npy?labels=y.npy", "tfrecord:r-*.tfrecord?spec=spec.toml", "none.npz?a=b"]
-    found = inputs([], sources)
+    found = inputs([], [parse_source(source) for source in sources])
     names = [path.relative_to(tmp_path).as_posix() for path in found.files()]
     # The folder of a glob, because another file may come to match it.
     everything = [".", "none.npz", "r-1.tfrecord", "r-2.tfrecord", "spec.toml", "x.npy", "y.npy"]
@@ -234,11 +235,11 @@ def test_the_files_of_sources_are_found_with_those_in_their_options(tmp_path, mo
 
 @pytest.mark.parametrize("source", ["samples:calibration", "function:a.b:c", "sklearn:digits"])
 def test_what_reads_no_file_is_never_all_that_counts(source):
-    found = inputs([], [source])
+    found = inputs([], [parse_source(source)])
     assert found.files() == ()
     assert not found.are_all
 
 
 def test_a_source_that_is_not_understood_is_watched_all_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert inputs([], ["data.unknown?x=y"]).files() == (tmp_path / "data.unknown",)
+    assert inputs([], [parse_source("data.unknown?x=y")]).files() == (tmp_path / "data.unknown",)

@@ -91,9 +91,11 @@ def test_a_result_of_the_verb_shows_itself(hostile):
 
 def test_no_configuration_of_a_project_changes_it(hostile, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
-    Path("edgeconv.toml").write_text('[scan]\nformat = "json"\n')
-    assert run(["scan", str(hostile)]) == 1
-    assert capsys.readouterr().out.startswith(str(hostile))
+    for text in ('[scan]\nformat = "json"\n', "not TOML", '[model.a]\nsource = "hostile"\n'):
+        Path("edgeconv.toml").write_text(text)
+        assert run(["scan", str(hostile)]) == 1
+        assert capsys.readouterr().out.startswith(str(hostile))
+    assert run(["scan", str(hostile), "--config", "edgeconv.toml"]) == 2
 
 
 def test_a_graph_of_100_mb_of_constants_is_looked_at_without_tensorflow_and_little_memory(tmp_path):

@@ -110,7 +110,7 @@ def test_the_examples_are_understood(command: str) -> None:
         ("bench m --rounds x", "--rounds: 'x' is not a valid integer", "`edgeconv bench --help`"),
         ("bench m --rounds 0", "--rounds: 0 is not in the range", "`edgeconv bench --help`"),
         ("check --method t", "--method: 't' is not one of", "`edgeconv check --help`"),
-        ("scan", "missing argument 'PATHS...'", "`edgeconv scan --help`"),
+        ("scan", "missing argument PATH", "`edgeconv scan --help`"),
         ("cache prune --max-size x", "--max-size: 'x' is not a size", "`edgeconv cache prune"),
         ("tuen", "unknown command 'tuen'", "did you mean 'tune'?"),
     ],

@@ -15,7 +15,7 @@ from edgeconv.cli import COMMANDS, run
 from edgeconv.config.limits import LIMITS
 from edgeconv.config.schema import config_schema
 from edgeconv.config.tables import options_of, read_config
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.table import TABLES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -155,7 +155,7 @@ def test_the_published_schema_is_that_of_the_commands(capsys: pytest.CaptureFixt
 
 def test_every_option_is_in_it_with_its_help_and_default() -> None:
     definitions = schema()["definitions"]
-    for name in VERBS:
+    for name in TABLES:
         options = options_of(name)
         assert set(definitions[name]["properties"]) == set(options)
         for key, option in options.items():

@@ -25,7 +25,7 @@ from edgeconv.conversion.plan import REVISION, Plan, make_plan
 from edgeconv.conversion.prepare import Part, PreparedModel
 from edgeconv.conversion.samples import Split
 from edgeconv.conversion.signatures import resolve
-from edgeconv.data import Samples, write_samples
+from edgeconv.data import Samples, parse_source, write_samples
 from edgeconv.errors import (
     Cause,
     ConversionRefused,
@@ -42,6 +42,7 @@ from edgeconv.errors import (
 )
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest, by_signature, named_shapes
+from edgeconv.requests.texts import KEYED_SOURCE
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import Signature, TensorSpec
 
@@ -83,6 +84,7 @@ def prepared(tmp_path: Path):
             split=Split(
                 calibration=held_back if samples else None,
                 held_back=held_back,
+                held_back_count=2,
                 sha256="0" * 64,
                 record=None,
                 batch=1,
@@ -297,7 +299,7 @@ def test_the_shape_of_an_unknown_input_is_refused_with_the_likely_one(plan):
 def test_samples_for_an_unknown_signature_are_refused(plan, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.zeros((9, 4), np.float32))
     with pytest.raises(UsageError, match="unknown signature in --calibration 'serving_defalt'"):
-        resolve(plan(calibration={"serving_defalt": str(tmp_path / "x.npz")}))
+        resolve(plan(calibration={"serving_defalt": parse_source(str(tmp_path / "x.npz"))}))
 
 
 @pytest.mark.parametrize(
@@ -326,33 +328,38 @@ def test_what_the_code_makes_otherwise_is_made_again(plan, monkeypatch):
 # The command line
 
 
+def sources_of(texts, values):
+    sources = by_signature([KEYED_SOURCE.parse(text) for text in texts], values)
+    return {key: str(source) for key, source in sources.items()}
+
+
 def test_a_source_without_a_key_is_for_every_signature():
-    assert by_signature(("a.npz",), {("signature",): ()}) == {"": "a.npz"}
-    assert by_signature(("a.npz",), {("signature",): ("encode", "decode")}) == {"": "a.npz"}
+    assert sources_of(("a.npz",), {("signature",): ()}) == {"": "a.npz"}
+    assert sources_of(("a.npz",), {("signature",): ("encode", "decode")}) == {"": "a.npz"}
 
 
 def test_a_key_before_the_equals_sign_names_a_signature_that_is_asked_for():
     texts = ("encode=a.npz", "decode=npz:b.npz?x=images", "rest.npz")
-    assert by_signature(texts, {("signature",): ("encode", "decode")}) == {
+    assert sources_of(texts, {("signature",): ("encode", "decode")}) == {
         "encode": "a.npz",
         "decode": "npz:b.npz?x=images",
         "": "rest.npz",
     }
-    assert by_signature(texts[:1], {("signature",): ("all",)}) == {"encode": "a.npz"}
+    assert sources_of(texts[:1], {("signature",): ("all",)}) == {"encode": "a.npz"}
 
 
 @pytest.mark.parametrize(
     "path", ["x=1.npz", "runs/lr=0.1/a.npz", "npz:a.npz?x=images", "=a.npz", "a.npz?x=y"]
 )
 def test_an_equals_sign_in_a_path_is_part_of_it(path):
-    assert by_signature((path,), {("signature",): ("encode", "decode")}) == {"": path}
+    assert sources_of((path,), {("signature",): ("encode", "decode")}) == {"": path}
 
 
 def test_two_sources_for_one_signature_are_refused():
     with pytest.raises(UsageError, match="signature 'encode' two sources"):
-        by_signature(("encode=a.npz", "encode=b.npz"), {("signature",): ("encode",)})
+        sources_of(("encode=a.npz", "encode=b.npz"), {("signature",): ("encode",)})
     with pytest.raises(UsageError, match="every signature two sources"):
-        by_signature(("a.npz", "b.npz"), {("signature",): ("encode",)})
+        sources_of(("a.npz", "b.npz"), {("signature",): ("encode",)})
 
 
 def test_a_shape_is_read_with_its_input_and_open_places():

@@ -248,7 +248,7 @@ def test_answers_are_doubted_where_many_changed_or_few_were_seen(samples, same, 
     have = want.copy()
     have[same:] = [0.49, 0.51]
     have[:same] = [0.9, 0.1]
-    error = msgspec.structs.replace(error_of(want, have), snr_db=50.0)
+    error = msgspec.structs.replace(error_of(want, have), snr_db=50.0, snr_interval_db=None)
     said = verify_errors(recipe(), (error,))
     assert bool(said) == is_doubted
     assert all(f"for {same} of {samples} " in one for one in said)

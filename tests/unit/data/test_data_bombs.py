@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from example_records import example, write_records
 from processor_time import at_most
+from sources import identity, open_samples
 
 from edgeconv.data import memory
-from edgeconv.data.load import open_samples
 from edgeconv.errors import InputRefused
 from edgeconv.types import TensorSpec
 
@@ -316,8 +316,6 @@ def test_a_deflated_tensor_is_unpacked_no_further_than_it_is_declared(tmp_path: 
 
 
 def test_the_number_of_files_of_a_data_set_is_bounded(tmp_path: Path) -> None:
-    from edgeconv.data import identity
-
     for lengths in ("1," * 100_000 + "1", "1" + "0" * 400):
         info = f'{{"name": "n", "splits": [{{"name": "test", "shardLengths": [{lengths}]}}]}}'
         (tmp_path / "dataset_info.json").write_text(info, encoding="ascii")

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import SHARED
+from sources import identity, load_samples
 
-from edgeconv.data import identity
 from edgeconv.data.kinds import csv_file
-from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import Preprocessing, TensorSpec
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sources import identity, load_samples, open_samples
 
-from edgeconv.data import identity
 from edgeconv.data.kinds import function
-from edgeconv.data.load import load_samples, open_samples
 from edgeconv.errors import InputRefused, UsageError, WorkerTimedOut
 from edgeconv.types import Allowance, TensorSpec
 

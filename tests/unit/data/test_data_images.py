@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from places import SHARED
+from sources import identity, open_samples
 
-from edgeconv.data import decoding, identity, parse_preprocessing
+from edgeconv.data import decoding, parse_preprocessing
 from edgeconv.data.kinds import images
-from edgeconv.data.load import open_samples
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import located, parse_source
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
 
@@ -369,16 +369,16 @@ class TestDamage:
 
 class TestAsSource:
     def test_the_kind_is_told_by_what_the_directory_holds(self, pets: Path) -> None:
-        assert parse_location(str(pets)).kind == "images"
-        assert parse_location(f"{pets / 'cats'}?labels=none").kind == "images"
+        assert located(parse_source(str(pets))).kind == "images"
+        assert located(parse_source(f"{pets / 'cats'}?labels=none")).kind == "images"
         (pets / "cats/x.wav").touch()
         with pytest.raises(InputRefused, match="no kind of data was named"):
-            parse_location(str(pets))
+            located(parse_source(str(pets)))
 
     def test_a_directory_of_other_files_is_of_no_kind(self, tmp_path: Path) -> None:
         (tmp_path / "x.txt").touch()
         with pytest.raises(InputRefused, match="no kind of data was named"):
-            parse_location(str(tmp_path))
+            located(parse_source(str(tmp_path)))
 
     def test_only_the_samples_taken_are_decoded(self, pets: Path) -> None:
         (pets / "cats/z.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
@@ -452,7 +452,8 @@ class TestIdentity:
 
     def test_it_imports_neither_numpy_nor_pillow(self, pets: Path) -> None:
         code = (
-            "import sys; from edgeconv.data import identity; identity(sys.argv[1]); "
+            "import sys; from edgeconv.data import identity, parse_source; "
+            "identity(parse_source(sys.argv[1])); "
             "sys.exit(bool({'numpy', 'PIL'} & {*sys.modules}))"
         )
         done = subprocess.run([sys.executable, "-c", code, str(pets)], check=False)

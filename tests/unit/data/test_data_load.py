@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from sources import load_samples
 
 from edgeconv.data import checks, parse_preprocessing
-from edgeconv.data.load import load_samples
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Preprocessing, TensorSpec
 

@@ -6,47 +6,52 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from sources import identity
 
-from edgeconv.data import identity
-from edgeconv.data.location import Location, parse_location
+from edgeconv.data.location import located, parse_source
 from edgeconv.errors import InputRefused, UsageError
+from edgeconv.types import DataSource
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_the_kind_is_taken_from_the_ending() -> None:
-    assert parse_location("data/a.npz") == Location("npz", "data/a.npz", {})
-    assert parse_location("A.NPY").kind == "npy"
+    assert parse_source("data/a.npz") == DataSource(kind="npz", location="data/a.npz")
+    assert parse_source("A.NPY").kind == "npy"
 
 
 def test_a_named_kind_wins_over_the_ending() -> None:
-    assert parse_location("npz:samples.zip") == Location("npz", "samples.zip", {})
-    assert parse_location("sklearn:digits") == Location("sklearn", "digits", {})
+    assert parse_source("npz:samples.zip") == DataSource(
+        kind="npz", location="samples.zip", names_kind=True
+    )
+    assert parse_source("sklearn:digits") == DataSource(
+        kind="sklearn", location="digits", names_kind=True
+    )
 
 
 def test_options_follow_a_question_mark_in_the_order_given() -> None:
-    location = parse_location("mnist.npz?image=x_test&labels=y_test")
+    location = parse_source("mnist.npz?image=x_test&labels=y_test")
     assert list(location.options.items()) == [("image", "x_test"), ("labels", "y_test")]
 
 
 def test_an_option_value_may_hold_an_equals_sign_and_a_colon() -> None:
-    assert parse_location("a.npz?in:0=b=c").options == {"in:0": "b=c"}
+    assert parse_source("a.npz?in:0=b=c").options == {"in:0": "b=c"}
 
 
 def test_a_path_with_a_directory_may_hold_a_colon() -> None:
-    assert parse_location("./a:b.npz") == Location("npz", "./a:b.npz", {})
+    assert parse_source("./a:b.npz") == DataSource(kind="npz", location="./a:b.npz")
 
 
 def test_an_unknown_kind_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match="did you mean 'sklearn'") as error:
-        parse_location("sklern:digits")
+        parse_source("sklern:digits")
     assert error.value.exit_code == 2
 
 
 def test_an_unknown_ending_is_refused_and_the_kinds_are_named() -> None:
     with pytest.raises(UsageError, match=r"known: csv, function, .*npy, npz, parquet, sklearn"):
-        parse_location("samples.bin")
+        located(parse_source("samples.bin"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def test_an_unknown_ending_is_refused_and_the_kinds_are_named() -> None:
     ],
 )
 def test_the_endings_of_tables_and_records_are_known(path: str, kind: str) -> None:
-    assert parse_location(path) == Location(kind, path, {})
+    assert parse_source(path) == DataSource(kind=kind, location=path)
 
 
 def test_a_directory_is_told_by_what_it_holds(tmp_path: Path) -> None:
@@ -71,14 +76,16 @@ def test_a_directory_is_told_by_what_it_holds(tmp_path: Path) -> None:
         directory = tmp_path / kind
         directory.mkdir()
         (directory / name).touch()
-        assert parse_location(str(directory)).kind == kind
+        assert located(parse_source(str(directory))).kind == kind
 
 
 @pytest.mark.parametrize("text", ["my.data:load", "mydata:load", "a._b.c2:Loader.load"])
 def test_module_and_function_need_no_kind(text: str) -> None:
-    assert parse_location(text) == Location("function", text, {})
-    assert parse_location(f"function:{text}") == Location("function", text, {})
-    assert parse_location(f"{text}?image=x").options == {"image": "x"}
+    assert parse_source(text) == DataSource(kind="function", location=text)
+    assert parse_source(f"function:{text}") == DataSource(
+        kind="function", location=text, names_kind=True
+    )
+    assert parse_source(f"{text}?image=x").options == {"image": "x"}
 
 
 def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(
@@ -86,15 +93,15 @@ def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="did you mean 'images'"):
-        parse_location("image:load")
+        parse_source("image:load")
     (tmp_path / "image.py").touch()
-    assert parse_location("image:load").kind == "function"
+    assert parse_source("image:load").kind == "function"
 
 
 @pytest.mark.parametrize("text", ["no-module:load", "a.b:", "a.b:c-d", "1a.b:c"])
 def test_what_is_no_name_in_python_is_no_function(text: str) -> None:
     with pytest.raises(UsageError):
-        parse_location(text)
+        located(parse_source(text))
 
 
 def test_code_is_only_run_for_an_identity_where_that_is_allowed() -> None:
@@ -106,24 +113,24 @@ def test_code_is_only_run_for_an_identity_where_that_is_allowed() -> None:
 
 def test_a_directory_is_refused_as_input(tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match="is a directory"):
-        parse_location(str(tmp_path))
+        located(parse_source(str(tmp_path)))
 
 
 @pytest.mark.parametrize("source", ["", "npz:", "npz:?labels=y"])
 def test_a_source_without_a_place_is_a_usage_error(source: str) -> None:
     with pytest.raises(UsageError):
-        parse_location(source)
+        parse_source(source)
 
 
 @pytest.mark.parametrize("options", ["", "labels", "labels=", "=y", "labels=y&"])
 def test_a_malformed_option_is_a_usage_error(options: str) -> None:
     with pytest.raises(UsageError, match="is not an option"):
-        parse_location(f"a.npz?{options}")
+        parse_source(f"a.npz?{options}")
 
 
 def test_an_option_given_twice_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="'labels' twice"):
-        parse_location("a.npz?labels=a&labels=b")
+        parse_source("a.npz?labels=a&labels=b")
 
 
 def test_identity_follows_the_content_and_the_options_but_not_the_place(tmp_path: Path) -> None:
@@ -159,8 +166,8 @@ def test_identity_imports_neither_numpy_nor_scikit_learn(tmp_path: Path) -> None
     np.save(tmp_path / "a.npy", np.zeros((1, 1), np.float32))
     program = (
         "import sys\n"
-        "from edgeconv.data import identity\n"
-        "for source in sys.argv[1:]: identity(source)\n"
+        "from edgeconv.data import identity, parse_source\n"
+        "for source in sys.argv[1:]: identity(parse_source(source))\n"
         "heavy = ('numpy', 'sklearn', 'pyarrow', 'google.protobuf', 'PIL')\n"
         "print([name for name in heavy if name in sys.modules])\n"
     )

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
+from sources import identity, load_samples, opened_samples
 
-from edgeconv.data import identity, memory, opened_samples
+from edgeconv.data import memory
 from edgeconv.data.kinds import parquet
-from edgeconv.data.load import load_samples
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sources import load_samples
 
 from edgeconv.data import (
     Samples,
@@ -21,7 +22,6 @@ from edgeconv.data import (
     synthetic_samples,
     write_samples,
 )
-from edgeconv.data.load import load_samples
 from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.types import TensorSpec
 

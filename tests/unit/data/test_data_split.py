@@ -19,14 +19,16 @@ def indices(samples: Samples) -> list[int]:
     return [int(value) for value in samples.arrays["x"][:, 0]]
 
 
-def test_without_a_count_a_tenth_is_held_back_and_the_rest_calibrates() -> None:
+def test_without_a_count_a_seventh_is_held_back_and_the_rest_calibrates() -> None:
     calibration, held_back = split_calibration(numbered(30), None)
-    assert (calibration.count, held_back.count) == (27, 3)
+    assert (calibration.count, held_back.count) == (26, 4)
     assert sorted(indices(calibration) + indices(held_back)) == list(range(30))
 
 
-@pytest.mark.parametrize(("total", "held"), [(2, 1), (9, 1), (20, 2), (79, 7), (80, 8), (500, 8)])
-def test_without_a_count_one_to_eight_samples_are_held_back(total: int, held: int) -> None:
+@pytest.mark.parametrize(
+    ("total", "held"), [(2, 1), (9, 1), (20, 2), (79, 11), (447, 63), (500, 64), (5000, 64)]
+)
+def test_without_a_count_one_to_64_samples_are_held_back(total: int, held: int) -> None:
     calibration, held_back = split_calibration(numbered(total), None)
     assert (calibration.count, held_back.count) == (total - held, held)
 
@@ -39,10 +41,10 @@ def test_a_single_sample_serves_both() -> None:
 
 def test_a_count_is_the_number_that_calibrates() -> None:
     calibration, held_back = split_calibration(numbered(100), 20)
-    assert (calibration.count, held_back.count) == (20, 8)
+    assert (calibration.count, held_back.count) == (20, 64)
 
 
-def test_fewer_than_eight_are_held_back_where_fewer_are_left() -> None:
+def test_fewer_than_64_are_held_back_where_fewer_are_left() -> None:
     assert split_calibration(numbered(10), 7)[1].count == 3
 
 
@@ -50,7 +52,7 @@ def test_with_a_count_of_all_the_last_ones_serve_both() -> None:
     samples = numbered(20)
     calibration, held_back = split_calibration(samples, 20)
     assert indices(calibration) == list(range(20))
-    assert indices(held_back) == list(range(12, 20))
+    assert indices(held_back) == list(range(20))
     assert calibration.count + held_back.count > samples.count
 
 
@@ -74,9 +76,9 @@ def test_labels_stay_with_their_samples() -> None:
 
 def test_both_parts_are_whole_batches() -> None:
     calibration, held_back = split_calibration(numbered(30), None, batch=3)
-    assert (calibration.count, held_back.count) == (27, 3)
+    assert (calibration.count, held_back.count) == (24, 6)
     calibration, held_back = split_calibration(numbered(30), 18, batch=3)
-    assert (calibration.count, held_back.count) == (18, 9)
+    assert (calibration.count, held_back.count) == (18, 12)
 
 
 def test_a_single_batch_serves_both() -> None:
@@ -106,7 +108,7 @@ def test_parts_are_disjoint_ascending_and_repeatable(case: tuple[list[int], int]
     assert calibration == sorted(set(calibration))
     assert held_back == sorted(set(held_back))
     assert len(calibration) == count
-    assert len(held_back) == min(8, len(labels) - count)
+    assert len(held_back) == min(64, len(labels) - count)
     assert [calibration, held_back] == list(map(indices, split_calibration(samples, count)))
 
 

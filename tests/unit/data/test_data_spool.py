@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sources import open_samples
 
 from edgeconv.conversion.tensorflow import Reference
 from edgeconv.data import Samples, SamplesHash, parse_preprocessing, sha256_samples
 from edgeconv.data.handover import put_part, take_parts, waiting_parts, write_arrays
-from edgeconv.data.load import open_samples
 from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.tf.reference import ReferenceOutputs
 from edgeconv.types import TensorSpec
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)
@@ -35,7 +36,8 @@ def test_parts_are_taken_in_order_and_waited_for(tmp_path: Path) -> None:
 def test_what_a_child_answered_is_read_by_name_and_never_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     write_arrays([X, X[:, 0]], tmp_path / "0")
-    answers = Reference(directory=tmp_path, outputs={"serve": ("scores", "boxes")})
+    answer = ReferenceOutputs(outputs={"serve": ("scores", "boxes")})
+    answers = Reference(directory=tmp_path, answer=answer)
     np.testing.assert_array_equal(answers.arrays("serve")["scores"], X)
     np.testing.assert_array_equal(answers.arrays("serve")["boxes"], X[:, 0])
     (tmp_path / "0" / "1.npy").rename(tmp_path / "elsewhere.npy")

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from example_records import encoded, example, write_records
+from sources import identity, load_samples, open_samples
 
-from edgeconv.data import identity
 from edgeconv.data.kinds import tfds
-from edgeconv.data.load import load_samples, open_samples
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import located, parse_source
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
 
@@ -122,7 +121,7 @@ def test_it_is_found_by_name_version_and_directory(
     assert read("flowers", **where).class_names == new_names
     assert read("flowers:2.0.0", **where).class_names == old_names
     assert read(old, split="test").class_names == old_names
-    assert parse_location(f"{old}?split=test").kind == "tfds"
+    assert located(parse_source(f"{old}?split=test")).kind == "tfds"
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     assert read("flowers", split="test").class_names == new_names
     monkeypatch.delenv("TFDS_DATA_DIR")

@@ -15,10 +15,10 @@ from example_records import encoded, example, framed, write_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
+from sources import identity, load_samples, open_samples
 
-from edgeconv.data import examples, identity, memory, split_calibration
+from edgeconv.data import examples, memory, split_calibration
 from edgeconv.data.kinds import tfrecord
-from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.records import open_records
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import SHARED
 from scipy.io import wavfile
+from sources import identity, open_samples
 
-from edgeconv.data import identity, parse_preprocessing
+from edgeconv.data import parse_preprocessing
 from edgeconv.data.kinds import wavs
-from edgeconv.data.load import open_samples
-from edgeconv.data.location import parse_location
+from edgeconv.data.location import located, parse_source
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
 
@@ -272,8 +272,8 @@ class TestDamage:
 
 class TestAsSource:
     def test_the_kind_is_told_by_what_the_directory_holds(self, words: Path) -> None:
-        assert parse_location(str(words)).kind == "wavs"
-        assert parse_location(f"{words / 'no'}?labels=none").kind == "wavs"
+        assert located(parse_source(str(words))).kind == "wavs"
+        assert located(parse_source(f"{words / 'no'}?labels=none")).kind == "wavs"
 
     def test_clips_of_several_lengths_are_refused_until_they_are_made_equal(
         self, words: Path
@@ -315,7 +315,8 @@ class TestAsSource:
     def test_the_identity_follows_the_way_to_label_and_imports_no_numpy(self, words: Path) -> None:
         assert identity(str(words)) != identity(f"{words}?labels=none")
         code = (
-            "import sys; from edgeconv.data import identity; identity(sys.argv[1]); "
+            "import sys; from edgeconv.data import identity, parse_source; "
+            "identity(parse_source(sys.argv[1])); "
             "sys.exit(bool({'numpy', 'scipy'} & {*sys.modules}))"
         )
         done = subprocess.run([sys.executable, "-c", code, str(words)], check=False)

@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from example_records import encoded, example, write_records
 from scipy.io import wavfile
+from sources import open_samples, opened_samples
 
-from edgeconv.data import SamplesHash, opened_samples, parse_preprocessing, reading
+from edgeconv.data import SamplesHash, parse_preprocessing, reading
 from edgeconv.data.handover import mapped
-from edgeconv.data.load import open_samples
-from edgeconv.data.location import parse_location, readable_of
+from edgeconv.data.location import located, parse_source, readable_of
 from edgeconv.errors import (
     EdgeconvError,
     InputRefused,
@@ -434,6 +434,7 @@ def test_no_decoder_is_loaded_by_the_caller(place: Path) -> None:
             )
             spec = TensorSpec(name="x", shape=shape, dtype="float32")
             steps = data.parse_preprocessing(steps)
+            source = data.parse_source(source)
             with data.opened_samples(source, (spec,), preprocessing=steps) as opened:
                 opened.take(np.arange(opened.count))
         loaded = {name.partition(".")[0] for name in sys.modules}
@@ -455,7 +456,7 @@ def test_what_may_be_read_is_what_the_source_names_links_followed() -> None:
     target = Path("elsewhere.png")
     target.write_bytes(encoded(np.zeros((5, 5, 3), np.uint8)))
     Path("pictures", "class 0", "link.png").symlink_to(target.resolve())
-    readable = readable_of(parse_location("pictures?classes=names.txt"))
+    readable = readable_of(located(parse_source("pictures?classes=names.txt")))
     assert readable == (Path("pictures"), Path("names.txt"), target.resolve())
-    assert readable_of(parse_location("sklearn:iris")) == ()
-    assert readable_of(parse_location("a/b-*.tfrecord?spec=s.toml")) == (Path("a"), Path("s.toml"))
+    assert readable_of(parse_source("sklearn:iris")) == ()
+    assert readable_of(parse_source("a/b-*.tfrecord?spec=s.toml")) == (Path("a"), Path("s.toml"))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from sources import load_samples, open_samples
 
 from edgeconv.conversion.output_checks import verify_errors
 from edgeconv.data import (
@@ -21,7 +22,6 @@ from edgeconv.data import (
     synthetic_samples,
     write_samples,
 )
-from edgeconv.data.load import load_samples, open_samples
 from edgeconv.data.rows import RowsFile
 from edgeconv.data.samples import Samples
 from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain

@@ -82,7 +82,7 @@ def test_the_command_says_all_that_the_manifest_knows(tmp_path):
     source = tmp_path / "m" / "source.keras"
     assert re.sub(r" --min-snr-db \S+", "", command) == (
         f"edgeconv convert {source} --out {tmp_path / 'm' / 'remade'} --to int8 "
-        "--calibration 'cal data.npz' --preprocess scale=0.5 --io int8 --batch 1"
+        "--calibration 'cal data.npz' --preprocess scale=0.5 --io int8 --batch 1 --methods none"
     )
     chosen = with_float_ends(tmp_path / "n")
     known = find_published(chosen).artifact

@@ -10,6 +10,7 @@ import pytest
 import report_example as example
 from tiny_tflite import float_model, int8_model, packed
 
+from edgeconv.data import parse_source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
@@ -23,6 +24,7 @@ from edgeconv.types import (
     GateStatistics,
     Limits,
     Measuring,
+    MetricChoice,
     Report,
 )
 
@@ -265,15 +267,15 @@ def test_the_locked_metric_is_measured_too_where_the_test_data_are_the_same(work
     def on(name: str) -> BenchRequest:
         return BenchRequest(
             models=("m",),
-            data=str(tmp_path / name),
-            measuring=Measuring(metrics=("top5",)),
+            data=parse_source(str(tmp_path / name)),
+            measuring=Measuring(metrics=(MetricChoice("top5"),)),
         )
 
     state = checking().accepted(job(work, model, measuring=on("test.npz")))
     run = checking(locked={"digits": state}, has_lock=True)
     run.report(job(work, model, measuring=on("test.npz")))
-    assert work.asked[-1].measuring.metrics == ("top5", "top1")
+    assert work.asked[-1].measuring.metrics == (MetricChoice("top5"), MetricChoice("top1"))
     (tmp_path / "other.npz").write_bytes(b"others")
     run = checking(locked={"digits": state}, has_lock=True)
     run.report(job(work, model, measuring=on("other.npz")))
-    assert work.asked[-1].measuring.metrics == ("top5",)
+    assert work.asked[-1].measuring.metrics == (MetricChoice("top5"),)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.fft  # Of those that no process can import twice, as pytest in a test would.
 import pytest
+from forking import edgeconv_command
 from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
@@ -233,7 +234,7 @@ def test_a_lock_that_was_edited_fails_the_test(pytester, project):
 
 
 def test_what_was_accepted_is_compared_with_too(pytester, project):
-    command = [sys.executable, "-m", "edgeconv", "check", "--update", "--quiet"]
+    command = [*edgeconv_command(), "check", "--update", "--quiet"]
     subprocess.run(command, check=True, capture_output=True)
     test = 'edgeconv_artifact("tiny", "int8").assert_within(max_accuracy_drop=0, max_size_bytes=1)'
     done = run(pytester, test)

@@ -14,10 +14,9 @@ from edgeconv import bench, plugins
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
-from edgeconv.runtimes.choice import choice_text, parse_choice
-from edgeconv.runtimes.interface import RuntimeChoice
+from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.kinds.fake import Fake
-from edgeconv.types import Execution, Measuring, Timing
+from edgeconv.types import Execution, Measuring, RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from edgeconv.types import Measurement, Report
@@ -63,12 +62,12 @@ def accuracies(row: Measurement) -> dict[str, float]:
             "tfserving:http://host:8501/m",
             RuntimeChoice(name="tfserving", location="http://host:8501/m"),
         ),
-        ("ssh:a?x==b", RuntimeChoice(name="ssh", location="a?x==b")),
+        ("ssh:a?config==b", RuntimeChoice(name="ssh", location="a", options={"config": "=b"})),
     ],
 )
 def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoice) -> None:
     assert parse_choice(text) == choice
-    assert choice_text(choice) == text
+    assert str(choice) == text
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.baseline_comparison import (
     accuracy_warnings,
     compared,
+    range_warnings,
     training_data_warnings,
     with_baseline,
 )
@@ -26,7 +27,17 @@ from edgeconv.measure.model_files import find_baseline, find_model_files, record
 from edgeconv.measure.timing import make_latency
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.store import sha256_file
-from edgeconv.types import Artifact, Measurement, Measuring, RecipeName, Report, SourceModel, Timing
+from edgeconv.types import (
+    Artifact,
+    CalibrationRecord,
+    InputRange,
+    Measurement,
+    Measuring,
+    RecipeName,
+    Report,
+    SourceModel,
+    Timing,
+)
 
 QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))
 SIGNATURE = ("serving_default", ["x"], ["y"])
@@ -287,6 +298,36 @@ def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted() -> None:
     (doubt,) = training_data_warnings((artifact("int8"), trained), qat().source)
     assert doubt.startswith("qat was trained on sklearn:digits, the samples it is measured on")
     assert training_data_warnings((trained,), "other.npz") == ()
+
+
+@pytest.mark.parametrize(
+    ("high", "offset", "is_other"), [(1, 0, False), (2, 0.5, False), (255, 0, True), (1, 9, True)]
+)
+def test_an_evaluation_set_in_another_scale_than_the_calibration_set_is_named(
+    high: float, offset: float, is_other: bool
+) -> None:
+    image = InputRange(name="image", low=0, high=1, mean=0.4, deviation=0.3)
+    made = artifact("int8")
+    record = CalibrationRecord(
+        signature="s", source="train.npz", samples=9, sha256="", range="minmax", inputs=(image,)
+    )
+    calibrated = msgspec.structs.replace(made, calibration=(record,))
+    measured = InputRange(
+        name="image",
+        low=offset,
+        high=high + offset,
+        mean=0.4 * high + offset,
+        deviation=0.3 * high,
+    )
+    warnings = range_warnings((calibrated, calibrated), [measured])
+    assert len(warnings) == is_other
+    assert all("int8 was calibrated on samples in another scale" in each for each in warnings)
+    # Old manifests have no ranges, and other inputs are not compared.
+    old = msgspec.structs.replace(record, inputs=())
+    before = msgspec.structs.replace(made, calibration=(old,))
+    assert range_warnings((before,), [measured]) == ()
+    renamed = msgspec.structs.replace(measured, name="other")
+    assert range_warnings((calibrated,), [renamed]) == ()
 
 
 @pytest.mark.parametrize("name", ["accuracy", "sparse_categorical_accuracy"])

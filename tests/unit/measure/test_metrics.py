@@ -17,6 +17,7 @@ from edgeconv.measure.metrics.accuracy import accuracy_of
 from edgeconv.measure.metrics.detection import overlap
 from edgeconv.measure.metrics.scores import Scored
 from edgeconv.measure.metrics.scoring import metrics_of
+from edgeconv.requests.texts import parse_metric
 from edgeconv.statistics.paired import paired_mean_difference
 
 if TYPE_CHECKING:
@@ -223,12 +224,13 @@ def test_a_number_that_is_not_finite_names_the_metric_and_the_sample(bad: float)
 
 def test_an_unknown_metric_gets_a_suggestion_and_code_needs_leave() -> None:
     with pytest.raises(UsageError, match="did you mean 'top1'"):
-        metrics_of(["topp1"], allow_code=True)
-    assert list(metrics_of(["accuracy", "top1"], allow_code=False)) == ["top1"]
+        parse_metric("topp1")
+    names = [parse_metric(text) for text in ("accuracy", "top1")]
+    assert list(metrics_of(names, allow_code=False)) == ["top1"]
     with pytest.raises(UsageError, match="does not name a function"):
-        metrics_of(["module:"], allow_code=True)
+        parse_metric("module:")
     with pytest.raises(UsageError, match="was not allowed to run"):
-        metrics_of(["module:function"], allow_code=False)
+        metrics_of([parse_metric("module:function")], allow_code=False)
 
 
 @pytest.mark.parametrize("name", sorted(plugins.METRICS))

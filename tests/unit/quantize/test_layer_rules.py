@@ -14,8 +14,8 @@ from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.rules import parse_rule, ruled_layers, weight_bits
-from edgeconv.tflite import float_layers, summarize
+from edgeconv.quantize.rules import kept_layers, parse_rule, rule_notes, ruled_layers, weight_bits
+from edgeconv.tflite import FloatLayer, float_layers, summarize
 from edgeconv.tflite.contents import tensor_specs
 from edgeconv.tflite.flatbuffer import parse, serialize
 from edgeconv.types import LayerRule
@@ -85,7 +85,7 @@ def test_two_rules_that_contradict_each_other_are_both_named():
     asked = recipe("int8", "FULLY_CONNECTED=int4", "*dense_1*=float32")
     with pytest.raises(UsageError) as caught:
         ruled_layers(LAYERS, asked)
-    for part in (SECOND, "'FULLY_CONNECTED=int4'", "'*dense_1*=float32'"):
+    for part in ("dense_1[0]", "'FULLY_CONNECTED=int4'", "'*dense_1*=float32'"):
         assert part in caught.value.message
 
 
@@ -98,6 +98,70 @@ def test_a_pattern_that_no_layer_fits_is_refused_with_the_nearest():
     with pytest.raises(UsageError, match="no layer fits the pattern 'FULL_CONNECTED'") as caught:
         ruled_layers(LAYERS, recipe("int8", "FULL_CONNECTED=int4"))
     assert "FULLY_CONNECTED" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("dense", [FIRST]),
+        ("dense_1[0]", [SECOND]),
+        ("dense*", [FIRST, SECOND]),
+        ("?ense", [FIRST]),
+        (FIRST, [FIRST]),
+        ("net/dense/*", [FIRST]),
+        ("*MatMul", [SECOND]),
+    ],
+)
+def test_short_names_and_names_of_tensors_are_both_taken(pattern, expected):
+    assert list(ruled_layers(LAYERS, recipe("int8", f"{pattern}=float32"))) == expected
+
+
+def named(*names: str):
+    """Layers whose tensors have these names."""
+    graph = Graph()
+    last = first = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    constant = graph.tensor("c", (1, 4), "float32", data=np.ones((1, 4), np.float32))
+    for name in names:
+        target = graph.tensor(name, (1, 4), "float32", dynamic=True)
+        graph.operator("ADD", [last, constant], [target])
+        last = target
+    return float_layers(packed(graph.model([first], [last], signature=("main", ["x"], ["y"]))))
+
+
+def test_the_name_of_one_layer_is_no_pattern_for_others():
+    layers = named("net/a[0]", "net/a0")
+    assert list(ruled_layers(layers, recipe("int8", "a[0]=float32"))) == ["net/a[0]"]
+
+
+def test_a_name_that_two_nested_models_have_is_refused_with_both():
+    layers = named("m/left/conv", "m/right/conv", "m/head")
+    with pytest.raises(UsageError, match="no layer fits the pattern 'conv'") as caught:
+        ruled_layers(layers, recipe("int8", "conv=float32"))
+    assert caught.value.hint == "it may be 'left/conv', 'right/conv'; '*/conv' means all of them"
+    assert len(ruled_layers(layers, recipe("int8", "*/conv=float32"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [
+        ("heads", "did you mean 'head'?"),
+        ("CONV", "did you mean 'left/conv', 'right/conv'?"),
+        ("zzz", "the layers are left/conv, right/conv, head; `edgeconv debug` lists them"),
+    ],
+)
+def test_a_pattern_that_no_layer_fits_is_refused_with_similar_names(pattern, hint):
+    layers = named("m/left/conv", "m/right/conv", "m/head")
+    with pytest.raises(UsageError) as caught:
+        ruled_layers(layers, recipe("int8", f"{pattern}=float32"))
+    assert caught.value.hint == hint
+
+
+def test_a_pattern_that_fits_a_layer_by_its_tensor_alone_is_noted():
+    layers = named("net_1/dense_1/x", "net_1/dense_1_2/x", "net_1/dense_2_1/x")
+    assert [layer.short_name for layer in layers] == ["dense/x", "dense_1/x", "dense_2/x"]
+    (note,) = rule_notes(layers, recipe("int8", "*dense_1*=float32"))
+    assert note == ("--layer '*dense_1*=float32' fits dense/x too, by the names of their tensors")
+    assert rule_notes(layers, recipe("int8", "dense_1/*=float32")) == ()
 
 
 def test_four_bits_for_layers_without_such_weights_are_refused():
@@ -116,6 +180,70 @@ def test_the_bits_of_weights_follow_the_recipe_and_its_rules():
     eight = recipe("int8", "*dense_1*=int4")
     assert weight_bits(LAYERS, eight, ruled_layers(LAYERS, eight)) == {SECOND: 4}
     assert weight_bits(LAYERS, recipe("int8"), {}) == {}
+
+
+def layer(name: str, weights: int, operator: str = "CONV_2D") -> FloatLayer:
+    return FloatLayer(
+        name, operator, (name,), weights, can_have_four_bits=weights > 0, compressible=weights
+    )
+
+
+def file_bytes(layers: list[FloatLayer], overhead: int = 0) -> int:
+    """The size of a float file with these layers."""
+    return 4 * sum(each.compressible for each in layers) + overhead
+
+
+def test_a_4_bit_recipe_keeps_the_first_the_last_and_depthwise_layers_at_8_bits():
+    layers = [
+        layer("first", 400),
+        layer("depthwise", 500, "DEPTHWISE_CONV_2D"),
+        layer("light", 300),
+        layer("heavy", 100_000),
+        layer("last", 600),
+        layer("relu", 0, "RELU"),
+    ]
+    # 2 % of 50,900 bytes leave room for 2,036 weights: for all but one of these.
+    assert kept_layers(layers, recipe("int8x4"), file_bytes(layers)) == (
+        *("first", "depthwise", "light", "last"),
+    )
+    heavier = [layers[0], layers[1]._replace(weights=900, compressible=900), *layers[2:]]
+    assert kept_layers(heavier, recipe("int8x4"), file_bytes(heavier)) == (
+        *("first", "depthwise", "last"),
+    )
+
+
+@pytest.mark.parametrize("name", ["int8", "dynamic", "weight-only-int8", "int16x8"])
+def test_a_recipe_of_8_bits_has_no_layers_to_keep(name):
+    layers = [layer("first", 4), layer("second", 4000)]
+    assert kept_layers(layers, recipe(name), file_bytes(layers)) == ()
+    assert kept_layers([], recipe("int8x4"), 1000) == ()
+
+
+def test_what_would_make_the_file_more_than_2_percent_larger_gets_4_bits():
+    layers = [layer("first", 1000), layer("second", 2000), layer("last", 1000)]
+    assert kept_layers(layers, recipe("int8x4"), file_bytes(layers)) == ()
+    # In a large file the same layers weigh less; the heaviest has 4 bits all the same.
+    assert kept_layers(layers, recipe("int8x4"), file_bytes(layers, 100_000)) == ("first", "last")
+
+
+def test_layers_that_are_kept_get_4_bits_by_a_rule_and_the_others_stay_kept():
+    layers = [layer("first", 10), layer("second", 4000), layer("last", 10)]
+    asked = recipe("int8x4", "first=int4")
+    kept = kept_layers(layers, asked, file_bytes(layers))
+    assert kept == ("first", "last")
+    bits = weight_bits(layers, asked, ruled_layers(layers, asked), kept)
+    assert bits == {"first": 4, "second": 4}
+
+
+def test_the_file_has_4_bits_but_for_what_is_kept():
+    graph = CalibratedGraph(two_dense(), feeds(), threads=1)
+    done = make_file(graph, recipe("int8x4"), MethodSettings("minmax", ()))
+    assert (done.four_bit, done.eight_bit) == (("dense",), ("dense_1[0]",))
+    assert types_of_weights(done.model) == {"a": "int4", "b": "int8"}
+    undone = make_file(graph, recipe("int8x4", "*=int4"), MethodSettings("minmax", ()))
+    assert undone.eight_bit == ()
+    assert types_of_weights(undone.model) == {"a": "int4", "b": "int4"}
+    assert len(undone.model) < len(done.model) <= 1.02 * len(undone.model)
 
 
 def types_of_weights(model: bytes) -> dict[str, str]:

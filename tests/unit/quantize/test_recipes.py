@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from edgeconv.errors import UsageError
 from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, recipe_names
-from edgeconv.types import RECIPE_NAMES, LayerRule, Recipe
+from edgeconv.types import FOUR_BIT, RECIPE_NAMES, LayerRule, Recipe
 
 
 @given(asked=st.lists(st.sampled_from(RECIPE_NAMES), min_size=1), shuffle=st.randoms())
@@ -65,7 +65,9 @@ def test_options_of_full_integer_recipes_are_not_given_to_the_others():
             assert recipe.calibration_range == "ema"
             assert recipe.allow_float == ("EXP", "LOG")
         else:
-            assert recipe == Recipe(name=recipe.name, min_snr_db=MIN_SNR_DB[recipe.name])
+            methods = ("auto",) if recipe.name in ("dynamic", "weight-only-int8") else ()
+            least = MIN_SNR_DB[recipe.name]
+            assert recipe == Recipe(name=recipe.name, min_snr_db=least, methods=methods)
 
 
 def test_input_and_output_types_reach_the_full_integer_recipe_only():
@@ -118,15 +120,27 @@ def test_methods_are_for_the_recipes_that_quantise():
     assert int8.calibrates
 
 
-def test_weights_of_four_bits_have_the_methods_that_do_good_unless_told_otherwise():
-    made = make_recipes(["weight-only-int4", "weight-only-int8"])
-    assert {recipe.name: recipe.methods for recipe in made} == {
-        "weight-only-int8": (),
-        "weight-only-int4": ("auto",),
+def test_every_recipe_that_quantizes_has_the_methods_that_help_unless_it_is_to_have_none():
+    recipes = make_recipes([*RECIPE_NAMES, *FOUR_BIT])
+    assert {recipe.name for recipe in recipes if recipe.methods == ("auto",)} == {
+        *("dynamic", "weight-only-int8", "int8", "int16x8"),
+        *("weight-only-int4", "int8x4"),
     }
+    assert {recipe.methods for recipe in recipes} == {(), ("auto",)}
     (plain,) = make_recipes(["weight-only-int4"], methods=["none"])
     assert plain.methods == ()
     assert not plain.calibrates
+
+
+def test_auto_uses_samples_but_does_not_need_them():
+    auto, named, integer = (
+        *make_recipes(["dynamic"]),
+        *make_recipes(["dynamic"], methods=["rounding"]),
+        *make_recipes(["int8"], methods=["none"]),
+    )
+    assert (auto.calibrates, auto.needs_samples) == (True, False)
+    assert (named.calibrates, named.needs_samples) == (True, True)
+    assert (integer.calibrates, integer.needs_samples) == (True, True)
 
 
 @pytest.mark.parametrize(

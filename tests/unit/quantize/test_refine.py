@@ -16,7 +16,7 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.refine.layers import match_layers
+from edgeconv.quantize.refine.matching import match_layers
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.refine.weights import pack_int4, read_bias, unpack_int4
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
@@ -245,13 +245,12 @@ def test_a_layer_that_is_not_there_is_refused():
         refine("int8", bits={"wide": 3})
 
 
-def test_models_that_do_not_belong_together_are_refused():
-    *convolutions, dense = parts()
-    smaller = dense._replace(kernel=dense.kernel[:4], bias=dense.bias[:4])
-    other = float_network([*convolutions, smaller])
+@pytest.mark.parametrize("kind", KINDS)
+def test_models_that_do_not_belong_together_are_refused(kind):
+    other = float_network(parts(seed=8))
     with pytest.raises(InputRefused, match="other layers"):
         refine_layers(
-            quantised_network("int8"), other, feeds(), methods=BOTH, weight_bits={}, threads=1
+            quantised_network(kind), other, feeds(), methods=BOTH, weight_bits={}, threads=1
         )
 
 

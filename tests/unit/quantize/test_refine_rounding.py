@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edgeconv.quantize.refine import rounding
 from edgeconv.quantize.refine.rounding import (
     Rounded,
     absmax_scales,
@@ -105,6 +106,29 @@ def test_scales_of_blocks_are_kept_and_used():
     assert (quadratic_error(found.values, weights, moment) < before).all()
     whole = round_nearest(weights, absmax_scales(weights, 4), 4)
     assert before.sum() < quadratic_error(whole.values, weights, moment).sum()
+
+
+def test_only_the_likeliest_clipping_factors_are_swept(monkeypatch):
+    """Sweeps take most of the time; with all eleven factors the error is hardly smaller."""
+    swept, calls = rounding._Sweep.swept, []
+
+    def counted(self, target, scales):
+        calls.append(scales)
+        return swept(self, target, scales)
+
+    weights, moment = problem(3, 2, 8, 40, rows=200)
+    start = round_nearest(weights, absmax_scales(weights, 4), 4)
+
+    def error():
+        values = round_weights(weights, moment, start, 4).values
+        return float(quadratic_error(values, weights, moment).sum())
+
+    monkeypatch.setattr(rounding._Sweep, "swept", counted)
+    few = error()
+    assert len(calls) <= 3
+    monkeypatch.setattr(rounding, "_SWEPT", 11)
+    assert few <= 1.05 * error()
+    assert len(calls) >= 11
 
 
 def test_blocks_may_be_clipped_too():

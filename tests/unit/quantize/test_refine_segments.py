@@ -64,6 +64,20 @@ def test_weights_behind_a_dequantize_go_with_the_operator_that_reads_them():
     assert len(piece.data({piece.inputs[0]: (1, 9, 7, 3)})) < len(quantised_network("weight-only"))
 
 
+def test_a_piece_has_only_the_tensors_and_buffers_that_it_needs():
+    """To pack those of the whole graph for each piece took most of the time of a large model."""
+    model = parse(float_network(), where="it")
+    before = [len(model.subgraphs[0].tensors), len(model.buffers)]
+    pieces = GraphSegments(model, 2)
+    piece = pieces.cut(0, 1)
+    assert piece is not None
+    operator = model.subgraphs[0].operators[0]
+    read = {*operator.inputs, *operator.outputs} - {-1}
+    assert len(piece.model.subgraphs[0].tensors) == len(read)
+    assert len(piece.model.buffers) <= len(read) + 1
+    assert [len(model.subgraphs[0].tensors), len(model.buffers)] == before
+
+
 def test_batches_other_than_the_files_run():
     data = float_network()
     model = parse(data, where="it")

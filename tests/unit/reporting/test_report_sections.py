@@ -223,7 +223,8 @@ def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
     for corner in (*plot.data["allowed"], *plot.data["limits"]):
         assert left <= corner["cost"] <= corner["to_cost"] <= right
         assert bottom <= corner["worth"] <= corner["to_worth"] <= top
-    assert bool(plot.data["allowed"]) == (not math.isnan(most_cost + least_value))
+    is_known = not (math.isnan(most_cost) or math.isnan(least_value))
+    assert bool(plot.data["allowed"]) == is_known
 
 
 # Metrics that are no shares

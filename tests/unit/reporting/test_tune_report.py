@@ -78,6 +78,16 @@ def test_the_rows_are_by_cost_and_the_failed_one_is_last_with_its_reason():
     assert reason.strip() == "no"
 
 
+def test_a_trial_that_verification_refused_has_its_loss_and_the_reason():
+    refused = trial("int8x4", 50_000, 0.25, error="SNR 5.0 dB\nfar", refused=True)
+    text = text_of(tuning(trials=(*tuning().trials, refused)))
+    assert "5 trials, 3 of them converted and 1 refused" in text
+    rows = text.splitlines()
+    row = next(number for number, line in enumerate(rows) if "+0.2500" in line)
+    assert rows[row].rstrip().endswith("refused")
+    assert rows[row + 1].strip() == "SNR 5.0 dB"
+
+
 def test_what_is_recommended_and_how_often_was_looked_is_said():
     text = text_of(tuning())
     assert "Recommended is int8: 100 kB, 25.0 % of float32; confirmation 2 of at most 3." in text

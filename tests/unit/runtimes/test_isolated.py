@@ -12,7 +12,7 @@ from tiny_tflite import run
 
 from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.runtimes import isolated
-from edgeconv.runtimes.choice import parse_target_runtime, runtime_text
+from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, RuntimePython
@@ -40,7 +40,7 @@ needs_wheels = pytest.mark.skipif(
 def test_a_name_is_read_and_written_back(text, name, version):
     runtime = parse_target_runtime(text)
     assert runtime == TargetRuntime(name=name, version=version)
-    assert parse_target_runtime(runtime_text(runtime)) == runtime
+    assert parse_target_runtime(str(runtime)) == runtime
 
 
 def test_a_misspelt_name_is_refused_with_the_right_one():

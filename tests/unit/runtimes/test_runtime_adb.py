@@ -13,10 +13,10 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.benchmark_log import parse_log
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.adb import open_runtime
 from edgeconv.store import sha256_file
-from edgeconv.types import Timing
+from edgeconv.types import RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from pathlib import Path

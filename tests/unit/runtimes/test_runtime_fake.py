@@ -7,9 +7,10 @@ import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.interface import Model, RuntimeChoice, RuntimeSettings
+from edgeconv.runtimes.choice import parse_choice
+from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.fake import open_runtime
-from edgeconv.types import Timing
+from edgeconv.types import RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +27,8 @@ def model(tmp_path: Path) -> Model:
 
 
 def opened(tmp_path: Path, place: str = "", version: str = ""):
-    choice = RuntimeChoice(name="fake", location=place, version=version)
-    return open_runtime(choice, RuntimeSettings(scratch=tmp_path))
+    text = f"fake=={version}" if version else f"fake:{place}" if place else "fake"
+    return open_runtime(parse_choice(text), RuntimeSettings(scratch=tmp_path))
 
 
 def outputs(tmp_path: Path, model: Model, samples=SAMPLES) -> dict[str, np.ndarray]:

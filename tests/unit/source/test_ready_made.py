@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 import pytest
+from forking import edgeconv_command
 from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv import bench, convert, embed
@@ -166,7 +167,7 @@ def check(project: Path, limit_bytes: int, more: str = "") -> subprocess.Complet
     text = CONFIG.replace('to = "float32"', 'to = "float32,int8,dynamic"') % (limit_bytes, more)
     (project / "edgeconv.toml").write_text(text, encoding="utf-8")
     return subprocess.run(
-        [sys.executable, "-m", "edgeconv", "check", "-q", "--json", "--no-cache"],
+        [*edgeconv_command(), "check", "-q", "--json", "--no-cache"],
         cwd=project,
         capture_output=True,
         text=True,

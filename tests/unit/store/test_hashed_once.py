@@ -6,11 +6,13 @@ import hashlib
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from edgeconv import source
-from edgeconv.store import hashes
+from edgeconv.store import hash_notes, hashes
+from edgeconv.store.hash_notes import LEAST_BYTES
 from edgeconv.store.hashes import CLOCK_STEP_NS, sha256_once
 
 
@@ -113,3 +115,83 @@ def test_a_model_is_read_once_and_each_file_that_changed_once_more(
     (model / "variables" / "variables.index").write_bytes(b"other")
     assert source.identify(model).sha256 != first.sha256
     assert [path.name for path in read] == ["variables.index"]
+
+
+# From process to process
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is worth a note, and has been as it is for long enough."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(hash_notes, "LEAST_AGE_S", 0.0)
+    path = tmp_path / "large.npz"
+    path.write_bytes(bytes(LEAST_BYTES))
+    settle()
+    return path
+
+
+def next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashes, "_hashes", {})
+
+
+def test_the_next_process_knows_the_hash_of_a_large_file(
+    large: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = sha256_once(large)
+    next_process(monkeypatch)
+    assert sha256_once(large) == first == sha256(bytes(LEAST_BYTES))
+    assert read == [large]
+
+
+def test_the_next_process_reads_a_file_whose_content_changed_though_its_time_was_put_back(
+    large: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = large.stat()
+    sha256_once(large)
+    large.write_bytes(b"x" * LEAST_BYTES)
+    os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
+    next_process(monkeypatch)
+    assert sha256_once(large) == sha256(b"x" * LEAST_BYTES)
+    assert read == [large, large]
+
+
+def test_a_torn_note_and_one_that_cannot_be_written_cost_time_only(
+    large: Path, read: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sha256_once(large)
+    (note,) = (large.parent / "state" / "edgeconv" / "hashes").iterdir()
+    note.write_bytes(note.read_bytes()[:40])
+    next_process(monkeypatch)
+    assert sha256_once(large) == sha256(bytes(LEAST_BYTES))
+    (large.parent / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_STATE_HOME", str(large.parent / "file"))
+    next_process(monkeypatch)
+    assert sha256_once(large) == sha256(bytes(LEAST_BYTES))
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize("why", ["young", "small", "read-only"])
+def test_of_some_files_no_note_is_kept(
+    why: str, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why == "young":
+        monkeypatch.setattr(hash_notes, "LEAST_AGE_S", 60.0)
+    elif why == "small":
+        large.write_bytes(bytes(LEAST_BYTES - 1))
+    else:
+        image = SimpleNamespace(f_flag=os.ST_RDONLY)
+        monkeypatch.setattr(hash_notes.os, "statvfs", lambda _: image)
+    settle()
+    sha256_once(large)
+    assert not (large.parent / "state").exists()
+
+
+def test_the_oldest_notes_go(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hash_notes, "_MOST_NOTES", 2)
+    for number in range(4):
+        path = large.with_name(f"{number}.npz")
+        path.write_bytes(bytes(LEAST_BYTES))
+        settle()
+        sha256_once(path)
+    assert len(list((large.parent / "state" / "edgeconv" / "hashes").iterdir())) == 2

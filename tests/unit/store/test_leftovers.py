@@ -96,7 +96,20 @@ def test_clear_removes_all_of_it_and_nothing_of_anybody_else(filled: Path) -> No
     assert "runtimes: 2, 200 B" in done.output
     left = sorted(str(path.relative_to(filled)) for path in filled.rglob("*") if path.is_file())
     assert left == ["photos/holiday.jpg", "runtimes/mine"]
-    assert CliRunner().invoke(command, ["clear"]).output == "nothing was stored\n"
+    again = CliRunner().invoke(command, ["clear"]).output
+    assert again.splitlines()[0] == "nothing was stored"
+
+
+def test_clear_says_what_it_keeps_of_the_users_state_and_why(
+    filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "state/edgeconv/converted").mkdir(parents=True)
+    (tmp_path / "state/edgeconv/cache-key").write_bytes(b"secret")
+    kept = f"kept: {tmp_path}/state/edgeconv, the key of the cache and notes of what was converted"
+    assert CliRunner().invoke(command, ["clear"]).output.splitlines()[-1] == kept
+    assert (tmp_path / "state/edgeconv/cache-key").read_bytes() == b"secret"
+    assert "kept" not in CliRunner().invoke(command, ["clear", "logs"]).output
 
 
 def test_parts_are_cleared_by_name(filled: Path) -> None:

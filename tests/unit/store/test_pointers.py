@@ -9,13 +9,12 @@ import pytest
 from click.testing import CliRunner
 from embed_models import float_tiny
 from foreign_files import POINTER, write
+from sources import identity, open_samples
 from tiny_saved_model import write_plain
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import cli
 from edgeconv.config.lock import read as read_lock
-from edgeconv.data import identity
-from edgeconv.data.load import open_samples
 from edgeconv.embedding.published import find_published
 from edgeconv.errors import EdgeconvError, InputRefused
 from edgeconv.source import load

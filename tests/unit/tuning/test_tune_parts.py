@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sources import open_samples
 
 from edgeconv.config.reach import NOTHING_GRANTED
 from edgeconv.config.tables import Table, read_config
 from edgeconv.data import parse_preprocessing
-from edgeconv.data.load import LocalDataSet, open_samples
+from edgeconv.data.load import LocalDataSet
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
@@ -150,18 +151,58 @@ def test_impossible_options_are_refused(fields, message: str):
 
 
 def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency_only():
-    size = uniform_recipes(request(), 500)
-    assert [r.name for r in size][:3] == ["weight-only-int4", "int8x4", "int8"]
-    assert "float32" not in [r.name for r in size]
-    assert size[1].methods == ("auto",)
-    assert size[1].calibration_range == "auto"
-    latency = uniform_recipes(request(objective="latency"), 500)
+    size = uniform_recipes(request(), 500, equalizes=True)
+    names = dict.fromkeys(recipe.name for recipe in size)
+    assert list(names)[:3] == ["weight-only-int4", "int8x4", "int8"]
+    assert "float32" not in names
+    latency = uniform_recipes(request(objective="latency"), 500, equalizes=True)
     assert "float32" in [r.name for r in latency]
 
 
-def test_with_few_calibration_samples_nothing_is_chosen_by_them():
-    (recipe,) = uniform_recipes(request(recipes=("int8",)), 55)
-    assert (recipe.methods, recipe.calibration_range) == ((), "minmax")
+LAYERWISE = ("rounding", "bias-correction")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("float16", [("minmax", ())]),
+        ("weight-only-int8", [("minmax", ()), ("minmax", LAYERWISE)]),
+        ("int16x8", [("minmax", ()), ("minmax", LAYERWISE)]),
+        ("weight-only-int4", [("minmax", LAYERWISE), ("minmax", ("equalization", *LAYERWISE))]),
+        (
+            "int8",
+            [
+                ("minmax", ()),
+                ("minmax", LAYERWISE),
+                ("minmax", ("equalization", *LAYERWISE)),
+                ("mse", LAYERWISE),
+            ],
+        ),
+    ],
+)
+def test_a_uniform_recipe_names_its_methods_and_comes_with_more_of_them_each_time(name, settings):
+    recipes = uniform_recipes(request(recipes=(name,)), 500, equalizes=True)
+    assert [(r.calibration_range, r.methods) for r in recipes] == settings
+
+
+@pytest.mark.parametrize(
+    ("calibration", "methods"),
+    [
+        (15, [(), ("equalization",)]),
+        (31, [(), ("bias-correction",), ("equalization", "bias-correction")]),
+    ],
+)
+def test_a_method_that_needs_more_calibration_samples_than_there_are_is_not_tried(
+    calibration, methods
+):
+    recipes = uniform_recipes(request(recipes=("int8",)), calibration, equalizes=True)
+    assert [recipe.methods for recipe in recipes] == methods
+    assert {recipe.calibration_range for recipe in recipes} == {"minmax"}
+
+
+def test_equalization_is_tried_only_for_a_model_that_has_layers_for_it():
+    recipes = uniform_recipes(request(), 500, equalizes=False)
+    assert not any("equalization" in recipe.methods for recipe in recipes)
 
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
@@ -181,7 +222,7 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     table = Table(read_config(file), "convert", NOTHING_GRANTED)
     read = table.request(ConvertRequest, {"model": "model.tflite"})
     assert read.recipes == (recipe,)
-    assert read.calibration == {"": str(file.parent / "c.npz")}
+    assert str(read.calibration[""]) == str(file.parent / "c.npz")
     assert (read.preprocess.by_input, read.batch) == (parse_preprocessing("scale=1/255"), 1)
 
 

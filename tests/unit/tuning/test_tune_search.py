@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,16 +14,27 @@ from hypothesis import strategies as st
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tuning.chances import LIKELY, LIKELY_OF_MANY, SURE, chance_within
 from edgeconv.tuning.confirming import MOST, closest, next_to_confirm
-from edgeconv.tuning.search import Space, cheapest, in_order, is_candidate, pareto, search
+from edgeconv.tuning.search import (
+    Space,
+    cheapest,
+    in_order,
+    is_candidate,
+    pareto,
+    search,
+)
 from edgeconv.types import (
     Confirmation,
     LayerRule,
     Loss,
     PostTraining,
+    PostTrainingMethod,
     Recipe,
     Sensitivity,
     TuningTrial,
 )
+
+if TYPE_CHECKING:
+    from edgeconv.tuning.search import Measure
 
 BUDGET = 0.005
 SAMPLES = 100_000
@@ -147,20 +159,103 @@ def test_where_only_int8_is_asked_for_layers_get_wider_activations():
     assert len(best.recipe.layers) <= 5
 
 
-def test_a_mix_has_the_methods_that_the_uniform_recipe_turned_out_to_have():
+def with_methods(space: Space, *methods: PostTrainingMethod) -> Space:
+    """Each uniform recipe as it is, and then with these methods."""
+    uniform = tuple(
+        msgspec.structs.replace(recipe, methods=chosen)
+        for recipe in space.uniform
+        for chosen in ((), methods)
+    )
+    return space._replace(uniform=uniform)
+
+
+def test_a_recipe_gets_methods_only_where_it_fails_without():
+    model = Model([1000] * 4, [0.05] * 4)
+    tried = list(search(with_methods(model.space(["int8x4", "int8"]), "rounding"), model.measure))
+    uniform = [(trial.recipe.name, trial.recipe.methods) for trial in tried if trial.is_uniform]
+    assert uniform == [("int8x4", ()), ("int8x4", ("rounding",)), ("int8", ())]
+
+
+def test_a_mix_starts_from_the_methods_that_lose_least():
     model = Model([4000] * 4, [0.05, 0.0, 0.0, 0.0])
-    plain = model.measure
 
     def measure(recipe: Recipe) -> TuningTrial:
-        done = PostTraining(calibration_range="mse", methods=("rounding",))
-        trial = plain(recipe)
-        return trial if recipe.layers else msgspec.structs.replace(trial, post_training=done)
+        trial = model.measure(recipe)
+        if recipe.layers or recipe.methods != ("rounding",):
+            return trial
+        return with_drop(trial, 0.03)
+
+    space = with_methods(model.space(["int8x4", "int8"]), "rounding")
+    mixes = [trial for trial in search(space, measure) if trial.recipe.layers]
+    assert {trial.recipe.methods for trial in mixes} == {("rounding",)}
+
+
+def with_drop(trial: TuningTrial, drop: float) -> TuningTrial:
+    assert trial.loss is not None
+    loss = msgspec.structs.replace(trial.loss, drop=drop)
+    return msgspec.structs.replace(trial, loss=loss, chance=chance_within(loss, BUDGET, SAMPLES))
+
+
+def refusing(model: Model, bad: str) -> Measure:
+    """Measures a model of which verification refuses uniform files of the recipe `bad`."""
+
+    def measure(recipe: Recipe) -> TuningTrial:
+        trial = model.measure(recipe)
+        if recipe.name != bad or recipe.layers:
+            return trial
+        return msgspec.structs.replace(trial, error="SNR 5 dB", refused=True, chance=0.0)
+
+    return measure
+
+
+def test_a_mix_starts_from_a_recipe_that_verification_refused_too():
+    """One light layer in 8 bits, and the refused file is the best of all."""
+    model = Model([48, 4000, 4000, 500], [0.3, 0.0, 0.0, 0.0])
+    trials = list(search(model.space(["int8x4", "int8"]), refusing(model, "int8x4")))
+    best = cheapest(trials, "size")
+    assert best is not None
+    assert [(rule.pattern, rule.precision) for rule in best.recipe.layers] == [("layer0", "int8")]
+    assert best.size_bytes == 48 + 8500 // 2
+
+
+def test_what_verification_refused_is_never_the_answer():
+    model = Model([1000, 1000], [0.0, 0.0])
+    trials = list(search(model.space(["int8x4", "int8"]), refusing(model, "int8x4")))
+    refused = next(trial for trial in trials if trial.refused)
+    assert refused.loss is not None
+    assert refused.loss.drop <= BUDGET
+    assert not is_candidate(refused)
+    assert refused.name not in {trial.name for trial in pareto(trials, "size")}
+    best = cheapest(trials, "size")
+    assert best is not None
+    assert best.name != refused.name
+    assert next_to_confirm([refused], [], "size", BUDGET) is None
+    assert closest([refused], []) == ""
+
+
+def test_layers_that_the_recipe_kept_at_8_bits_are_not_raised_again():
+    model = Model([4000] * 4, [0.05, 0.05, 0.0, 0.0])
+
+    def measure(recipe: Recipe) -> TuningTrial:
+        kept = PostTraining(calibration_range="minmax", methods=(), eight_bit=("layer1",))
+        return msgspec.structs.replace(model.measure(recipe), post_training=kept)
 
     mixes = [t for t in search(model.space(["int8x4", "int8"]), measure) if t.recipe.layers]
     assert mixes
-    assert {(t.recipe.calibration_range, t.recipe.methods) for t in mixes} == {
-        ("mse", ("rounding",))
-    }
+    assert not any(rule.pattern == "layer1" for mix in mixes for rule in mix.recipe.layers)
+
+
+def test_int16x8_gets_methods_where_int8_and_plain_int16x8_fail():
+    model = Model([1000, 1000], [0.0, 0.0])
+
+    def measure(recipe: Recipe) -> TuningTrial:
+        good = recipe.name == "float16" or (recipe.name == "int16x8" and recipe.methods)
+        return with_drop(model.measure(recipe), 0.0 if good else 0.1)
+
+    space = with_methods(model.space(["int8", "int16x8", "float16"]), "rounding")
+    best = cheapest(search(space, measure), "size")
+    assert best is not None
+    assert (best.recipe.name, best.recipe.methods) == ("int16x8", ("rounding",))
 
 
 def test_for_latency_the_bad_layers_of_int8_go_back_to_float():
@@ -287,6 +382,27 @@ def test_a_mix_that_would_fail_with_the_one_that_failed_is_passed_over():
     second = next_to_confirm(trials, [failed], "size", BUDGET)
     assert second is not None
     assert second.name == "9 raised"
+
+
+def test_the_recipe_that_failed_is_not_confirmed_again_with_methods_that_gain_nothing():
+    def uniform(name: str, *methods: PostTrainingMethod, size: int, drop: float) -> TuningTrial:
+        recipe = Recipe(name=name, methods=methods)
+        return msgspec.structs.replace(
+            trial(f"{name}{methods}", size, 0.9, drop=drop), recipe=recipe
+        )
+
+    trials = [
+        uniform("int8", size=100, drop=0.004),
+        uniform("int8", "rounding", size=100, drop=0.004),
+        uniform("dynamic", size=120, drop=0.004),
+    ]
+    failed = [confirmed("int8()", is_met=False, drop=0.01)]
+    second = next_to_confirm(trials, failed, "size", BUDGET)
+    assert second is not None
+    assert second.recipe.name == "dynamic"
+    better = uniform("int8", "bias-correction", size=100, drop=-0.002)
+    second = next_to_confirm([*trials, better], failed, "size", BUDGET)
+    assert second is better
 
 
 def test_a_mix_among_many_needs_more_than_a_uniform_recipe():

@@ -289,7 +289,7 @@ def test_the_exit_codes_are_0_verified_1_does_not_match_3_nothing_to_verify(
     Path("empty").mkdir()
     assert run(["verify", "app", "empty"]) == 3
     assert run(["verify"]) == 2
-    with pytest.raises(UsageError, match="unknown link"):
+    with pytest.raises(UsageError, match="'all' is not one of"):
         edgeconv.verify("app", require=["all"])  # type: ignore[list-item]
 
 

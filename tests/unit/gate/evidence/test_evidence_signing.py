@@ -17,8 +17,8 @@ from evidence_project import MODEL, make_project
 
 import edgeconv
 from edgeconv.cli import run
-from edgeconv.cli.verify import PASSPHRASE
-from edgeconv.gate.evidence import Trust
+from edgeconv.gate.evidence import PASSPHRASE
+from edgeconv.types import Trust
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,45 @@
+"""MobileNetV2 at 0.35 of its width, for color images of 32x32 pixels in 10 classes.
+
+M. Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018), as
+tf_keras.applications has it, trained from nothing. A module for `edgeconv train`; its data are
+those of `cifar_mobilenet`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from edgeconv.models import Data
+
+INPUT_NAME = "image"
+SHAPE = (32, 32, 3)
+CLASSES = 10
+WIDTH = 0.35
+LOSS = "sparse_categorical_crossentropy"
+METRIC = "accuracy"
+EPOCHS = 15
+GLOBAL_BATCH = 64
+LEARNING_RATE = 4e-3
+
+
+def build() -> Any:
+    """A new tf_keras.Model: float32 (batch, 32, 32, 3) in [0, 1] to probabilities (batch, 10)."""
+    from tf_keras import applications, layers
+
+    image = layers.Input(SHAPE, name=INPUT_NAME)
+    # It passes images on as they are outside training.
+    x = layers.RandomFlip("horizontal", seed=0)(image)
+    model = applications.MobileNetV2(input_tensor=x, alpha=WIDTH, weights=None, classes=CLASSES)
+    for layer in model.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            # The running averages follow a short training only with less inertia.
+            layer.momentum = 0.9
+    return model
+
+
+def data(location: str | None = None) -> Data:
+    """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order."""
+    from edgeconv.models import cifar_mobilenet
+
+    return cifar_mobilenet.data(location)

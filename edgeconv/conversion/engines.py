@@ -1,0 +1,104 @@
+"""The other engine, for a file of ai-edge-quantizer that is not close to the float32 model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.conversion.verify import convert_with_tflite
+from edgeconv.errors import EdgeconvError, ToolFailed
+from edgeconv.tf.tflite_converter import refuse_recipe
+from edgeconv.tflite import steps_by_output
+from edgeconv.types import LadderStep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.conversion.candidate import VerifiedCandidate
+    from edgeconv.conversion.session import Outputs, Session
+    from edgeconv.statistics.sample_errors import SampleErrors
+
+# TFLiteConverter calibrates with kernels of about this many multiplications a second.
+_PRODUCTS_PER_S = 2 * 10**9
+_MOST_CALIBRATION_S = 20.0
+# A smaller gain may come from the order of sums.
+_MARGIN_DB = 0.1
+
+
+def may_gain(first: VerifiedCandidate, session: Session) -> bool:
+    """Whether TFLiteConverter makes the recipe, and all that "auto" tried left the file far off."""
+    candidate = first.candidate
+    recipe, record = candidate.recipe, candidate.post_training
+    if recipe.engine != "auto" or candidate.engine != "litert" or recipe.methods != ("auto",):
+        return False
+    if record is None or record.closeness != "far":
+        return False
+    # TensorFlow has not been started for a .tflite.
+    if session.prepared.saved_model is None:
+        return False
+    try:
+        refuse_recipe(recipe, is_tflite=False)
+    except ToolFailed:
+        return False
+    return True
+
+
+def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandidate:
+    """The closer one of a file and what TFLiteConverter makes of its recipe.
+
+    Closer is what has a smaller error on the held-back samples, beyond their noise. A step of the
+    ladder or a note says what was compared.
+    """
+    samples = sum(
+        record.samples for part in session.prepared.parts if (record := part.split.record)
+    )
+    seconds = session.products * samples / _PRODUCTS_PER_S
+    if seconds > _MOST_CALIBRATION_S:
+        return _with_note(
+            first, f"TFLiteConverter was not tried: it would calibrate for about {seconds:.0f} s"
+        )
+    other = convert_with_tflite(session, first.candidate.recipe)
+    if isinstance(other, EdgeconvError):
+        return _with_note(first, f"TFLiteConverter was tried too: {other.headline}")
+    before, after = (_errors(session, verified) for verified in (first, other))
+    gain_db = after.snr_db - before.snr_db
+    count = f"on {after.samples} held-back samples"
+    if not after.is_closer(before, margin_db=_MARGIN_DB):
+        return _with_note(
+            first,
+            f"TFLiteConverter's file is not closer to the float32 model: {gain_db:+.1f} dB {count}",
+        )
+    step = LadderStep(
+        attempt=f"{session.prepared.rung.text}, quantized with ai-edge-quantizer",
+        failed=f"TFLiteConverter's file is {gain_db:.1f} dB closer to the float32 model {count}",
+    )
+    return other.with_ladder((*first.candidate.ladder, step))
+
+
+def _with_note(verified: VerifiedCandidate, note: str) -> VerifiedCandidate:
+    notes = (*verified.candidate.notes, note)
+    candidate = msgspec.structs.replace(verified.candidate, notes=notes)
+    return msgspec.structs.replace(verified, candidate=candidate)
+
+
+def _errors(session: Session, verified: VerifiedCandidate) -> SampleErrors:
+    from edgeconv.statistics.sample_errors import sample_errors
+
+    candidate = verified.candidate
+    answers = session.answers(candidate.file, session.where, candidate.recipe)
+    expected = session.some_outputs(session.expected.outputs, candidate.recipe)
+    steps = steps_by_output(candidate.file.read_bytes(), answers.outputs)
+    return sample_errors(_by_output(expected), _by_output(answers.outputs), steps)
+
+
+def _by_output(outputs: Outputs) -> Mapping[tuple[str, str], NDArray[np.generic]]:
+    return {
+        (key, name): values
+        for key, of_key in outputs.items()
+        for name, values in of_key.items()
+        if values.dtype.kind not in "SO"
+    }

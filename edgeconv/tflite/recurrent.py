@@ -1,0 +1,113 @@
+"""Smaller weights of fused recurrent layers, which ai-edge-quantizer leaves in float32."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Literal
+
+from edgeconv.tflite.edit import code_of, empty_buffer, require_version, store_values
+from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
+from edgeconv.tflite.uses import type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
+
+_LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+# Its inputs that are weights: of the inputs, of the state, of the cell, and of the projection.
+_WEIGHTS = (*range(1, 12), 16)
+# The version from which it takes int8 weights and a float input.
+_INT8_VERSION = 2
+
+
+def with_small_lstms(
+    data: bytes, kind: Literal["int8", "float16"], kept: Collection[str] = ()
+) -> bytes:
+    """The same model with the weights of fused LSTM layers as int8 or float16.
+
+    int8 weights have one symmetric scale each, and the runtime multiplies them with inputs that it
+    quantizes; float16 ones are unpacked before they are used. Layers whose output is among `kept`
+    stay, and so do those that share a weight. `data` itself comes back without such layers. Raises
+    `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    changed = False
+    for graph in model.subgraphs:
+        for operator in list(graph.operators):
+            if operator_name(model, operator) != _LSTM:
+                continue
+            slots = _weights(model, graph, operator)
+            if not slots or text(graph.tensors[operator.outputs[0]].name) in kept:
+                continue
+            changed = True
+            if kind == "int8":
+                _quantize(model, graph, operator, slots)
+            else:
+                _halve(model, graph, operator, slots)
+    return serialize(model) if changed else data
+
+
+def _weights(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[int]:
+    """The numbers of the inputs that are weights; none unless all are float32 and its own."""
+    read = [index for each in graph.operators for index in each.inputs]
+    slots = [slot for slot in _WEIGHTS if _is_given(operator, slot)]
+    for slot in slots:
+        tensor = graph.tensors[operator.inputs[slot]]
+        is_stored = type_of(tensor) == "float32" and is_constant(model, tensor)
+        if not is_stored or tensor.sparsity is not None or read.count(operator.inputs[slot]) > 1:
+            return []
+    return slots
+
+
+def _is_given(operator: OperatorT, slot: int) -> bool:
+    return slot < len(operator.inputs) and operator.inputs[slot] != -1
+
+
+def _quantize(model: ModelT, graph: SubGraphT, operator: OperatorT, slots: list[int]) -> None:
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
+
+    for slot in slots:
+        tensor = graph.tensors[operator.inputs[slot]]
+        values = np.frombuffer(bytes(model.buffers[tensor.buffer].data), "<f4")
+        scale = np.float32(np.max(np.abs(values), initial=0.0) / 127) or np.float32(1.0)
+        store_values(model, tensor, np.rint(values / scale).clip(-127, 127).astype(np.int8))
+        tensor.type = TensorType.INT8
+        tensor.quantization = QuantizationParametersT(
+            scale=np.array([scale], np.float32), zeroPoint=np.zeros(1, np.int64)
+        )
+    require_version(model, operator, _INT8_VERSION)
+
+
+def _halve(model: ModelT, graph: SubGraphT, operator: OperatorT, slots: list[int]) -> None:
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import (
+        BuiltinOperator,
+        BuiltinOptions,
+        DequantizeOptionsT,
+        OperatorT,
+        TensorType,
+    )
+
+    inputs = list(operator.inputs)
+    for slot in slots:
+        half = graph.tensors[inputs[slot]]
+        values = np.frombuffer(bytes(model.buffers[half.buffer].data), "<f4")
+        unpacked = copy.copy(half)
+        unpacked.buffer = empty_buffer(model)
+        graph.tensors.append(unpacked)
+        half.name, half.type = f"{text(half.name)}_float16", TensorType.FLOAT16
+        store_values(model, half, values.astype("<f2"))
+        graph.operators = [
+            OperatorT(
+                opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),
+                inputs=[inputs[slot]],
+                outputs=[len(graph.tensors) - 1],
+                builtinOptionsType=BuiltinOptions.DequantizeOptions,
+                builtinOptions=DequantizeOptionsT(),
+            ),
+            *graph.operators,
+        ]
+        inputs[slot] = len(graph.tensors) - 1
+    operator.inputs = inputs

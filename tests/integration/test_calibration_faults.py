@@ -1,0 +1,136 @@
+"""Calibration sets with the mistakes that people make, and what is said of each."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from calibration_faults import NAMED, RIGHT
+from forking import output_of, run
+from places import SHARED, SUPPORT
+
+import edgeconv
+from edgeconv.types import Conversion, Execution
+
+PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
+pytestmark = pytest.mark.skipif(not PHOTOS.exists(), reason="the shared CIFAR-10 photos are absent")
+
+# What statistics by channel hardly show: these are much the same for each color, side and value.
+NOT_SEEN = {
+    "blue for red",
+    "turned",
+    "negative",
+    "one class",
+    "three samples",
+    "noise of their scale",
+    "values shuffled",
+}
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the models of calibration_zoo.py, and table.json with its verdicts."""
+    root = tmp_path_factory.mktemp("calibration")
+    said = output_of(SUPPORT / "calibration_zoo.py", PHOTOS, root)
+    (root / "table.json").write_text(said.strip().splitlines()[-1])
+    return root
+
+
+@pytest.fixture(scope="module")
+def table(zoo: Path) -> dict[str, dict[str, str]]:
+    verdicts: dict[str, dict[str, str]] = json.loads((zoo / "table.json").read_text())
+    return verdicts
+
+
+@pytest.mark.parametrize("model", ["photos", "sensors", "plain_photos"])
+def test_no_right_set_is_suspected(table: dict[str, dict[str, str]], model: str) -> None:
+    right = {name: verdict for name, verdict in table[model].items() if name.startswith(RIGHT)}
+    assert len(right) == 6
+    assert set(right.values()) == {"-"}, right
+
+
+@pytest.mark.parametrize("model", ["photos", "sensors"])
+def test_faults_are_found_by_normalization_layers(
+    table: dict[str, dict[str, str]], model: str
+) -> None:
+    faults = {name: v for name, v in table[model].items() if not name.startswith(RIGHT)}
+    assert {n: faults[n] for n in NAMED if n in faults and faults[n] != "wrong"} == {}
+    missed = {name for name, verdict in faults.items() if verdict == "-"}
+    assert missed <= NOT_SEEN, faults
+    assert len(faults) >= 15
+
+
+def test_the_coarse_faults_are_found_without_such_layers(
+    table: dict[str, dict[str, str]],
+) -> None:
+    """Where no layer keeps statistics, the answers and the samples tell less."""
+    faults = {n: v for n, v in table["plain_photos"].items() if not n.startswith(RIGHT)}
+    assert "-" not in [faults[name] for name in NAMED if name in faults]
+    assert sum(verdict != "-" for verdict in faults.values()) >= 7, faults
+
+
+@pytest.fixture(scope="module")
+def stored(zoo: Path) -> tuple[Path, Path]:
+    """Samples of the photos as they should be, and as they are stored."""
+    with np.load(zoo / "photos.npz") as archive:
+        image = archive["image"][:80]
+    np.savez(zoo / "right.npz", image=image)
+    np.savez(zoo / "unscaled.npz", image=np.rint(image * 255).astype(np.float32))
+    return zoo / "right.npz", zoo / "unscaled.npz"
+
+
+def converted(zoo: Path, out: str, **options: Any) -> Conversion:
+    return edgeconv.convert(
+        zoo / "photos", zoo / out, execution=Execution(use_cache=False), **options
+    )
+
+
+def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(
+    zoo: Path, stored: tuple[Path, Path]
+) -> None:
+    """The file says what is wrong, what fits, and its exit code is that of refused input."""
+    command = ["convert", zoo / "photos", "--to", "float16,int8", "--calibration", stored[1]]
+    ended = run([sys.executable, "-m", "edgeconv", *command, "-o", zoo / "wrong", "--no-cache"])
+    assert ended.returncode == 3, ended.stderr
+    assert "int8: the calibration samples of" in ended.stderr
+    assert "they fit with --preprocess 'scale=1/255'" in ended.stderr
+    assert "--allow-suspect-calibration" in ended.stderr
+    assert "'image': 0 to 255, mean " in ended.stderr
+    assert {path.name for path in (zoo / "wrong").glob("*.tflite")} == {"photos.float16.tflite"}
+
+
+def test_what_is_allowed_is_published_with_its_warnings(
+    zoo: Path, stored: tuple[Path, Path]
+) -> None:
+    made = converted(
+        zoo,
+        "allowed",
+        to="int8",
+        calibration=str(stored[1]),
+        allow_suspect_calibration=True,
+    )
+    (artifact,) = made.artifacts
+    (record,) = artifact.calibration
+    assert record.distance is not None
+    assert record.distance > 10
+    assert any(suspicion.is_certain for suspicion in record.suspicions)
+    assert any(w.startswith("calibration samples: ") for w in artifact.verification.warnings)
+
+
+def test_a_right_set_is_recorded_with_its_range_and_not_suspected(
+    zoo: Path, stored: tuple[Path, Path]
+) -> None:
+    made = converted(zoo, "right", to="int8", calibration=str(stored[0]))
+    (artifact,) = made.artifacts
+    (record,) = artifact.calibration
+    assert record.suspicions == ()
+    assert record.distance is not None
+    assert record.distance < 0.9
+    (image,) = record.inputs
+    assert (image.name, image.low >= 0, image.high <= 1) == ("image", True, True)
+    assert f"calibrated on {record.samples} samples: 'image': 0 to 1, mean" in str(made)
+    assert not any("calibration samples" in w for w in artifact.verification.warnings)

@@ -1,0 +1,69 @@
+"""Post-training methods on the files of TFLiteConverter, for models that only it quantizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from forking import output_of
+from places import SUPPORT
+
+from edgeconv import convert
+from edgeconv.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgeconv.types import Artifact
+
+METHODS = ["bias-correction", "rounding"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("converter")
+    output_of(SUPPORT / "converter_models.py", root)
+    return root
+
+
+def int8(models: Path, out: Path, methods: list[str]) -> Artifact:
+    source = str(models / "image.npz")
+    conversion = convert(models / "leaky.keras", out, ["int8"], calibration=source, methods=methods)
+    assert conversion.failures == ()
+    return conversion.artifacts[0]
+
+
+def test_auto_makes_what_only_the_converter_makes(models: Path, tmp_path: Path) -> None:
+    artifact = int8(models, tmp_path, ["auto"])
+    assert artifact.engine == "tflite"
+    assert artifact.float_operators == ()
+
+
+def test_methods_bring_a_file_of_the_converter_closer_to_float(
+    models: Path, tmp_path: Path
+) -> None:
+    plain = int8(models, tmp_path / "plain", ["none"])
+    refined = int8(models, tmp_path / "refined", METHODS)
+    assert refined.engine == plain.engine == "tflite"
+    assert refined.post_training is not None
+    assert set(refined.post_training.methods) == set(METHODS)
+    assert any("TFLiteConverter cannot take" in note for note in refined.notes)
+    gain_db = refined.verification.outputs[0].snr_db - plain.verification.outputs[0].snr_db
+    assert gain_db > 1.0
+
+
+def test_a_fused_lstm_of_a_tflite_becomes_integer(models: Path, tmp_path: Path) -> None:
+    source = str(models / "steps.npz")
+    conversion = convert(models / "lstm.tflite", tmp_path, ["int8"], calibration=source)
+    assert conversion.failures == ()
+    artifact = conversion.artifacts[0]
+    assert artifact.engine == "tflite"
+    assert artifact.float_operators == ()
+    assert artifact.quantized_weight_share > 0.9
+    names = {operator.name for operator in artifact.operators}
+    assert "UNIDIRECTIONAL_SEQUENCE_LSTM" in names
+    assert artifact.verification.outputs[0].snr_db > 20
+
+
+def test_other_recipes_of_a_tflite_are_not_for_the_converter(models: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="makes only int8 and int16x8"):
+        convert(models / "lstm.tflite", tmp_path, ["dynamic"], engine="tflite")

@@ -1,0 +1,46 @@
+"""The functions of `edgeconv.data` with a text for the SOURCE, as a test writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv import data
+from edgeconv.data import load
+from edgeconv.data.location import parse_source
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from edgeconv.data.samples import Samples
+    from edgeconv.data.source import DataSet, LocalDataSet
+    from edgeconv.types import TensorSpec
+
+
+def identity(text: str, **options: Any) -> str:
+    """The hash of what a SOURCE holds."""
+    return data.identity(parse_source(text), **options)
+
+
+def runs_code(text: str) -> bool:
+    """Whether reading a SOURCE runs code."""
+    return data.runs_code(parse_source(text))
+
+
+def opened_samples(
+    text: str, inputs: tuple[TensorSpec, ...], **options: Any
+) -> AbstractContextManager[DataSet]:
+    """The samples of a SOURCE, read in a child."""
+    return data.opened_samples(parse_source(text), inputs, **options)
+
+
+def open_samples(text: str, inputs: tuple[TensorSpec, ...], **options: Any) -> LocalDataSet:
+    """The samples of a SOURCE, read here."""
+    return load.open_samples(parse_source(text), inputs, **options)
+
+
+def load_samples(text: str, inputs: tuple[TensorSpec, ...], **options: Any) -> Samples:
+    """All samples of a SOURCE, each input (n, *sample_shape)."""
+    opened = open_samples(text, inputs, **options)
+    return opened.take(np.arange(opened.count))

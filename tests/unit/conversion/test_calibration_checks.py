@@ -1,0 +1,130 @@
+"""From what is known of calibration samples to whether they can be right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeconv.conversion.calibration_checks import CalibrationCheck, verify_samples
+from edgeconv.tf.reference import StatisticsCheck
+from edgeconv.tf.statistics_probe import Layer, LayerDistance, distances
+from edgeconv.types import CalibrationRecord, InputRange
+
+RANDOM = np.random.default_rng(2)
+DIFFERENT = {"scores": np.eye(4, dtype=np.float32)[np.arange(64) % 4] * 0.6 + 0.1}
+SAME = {"scores": DIFFERENT["scores"][[0] * 64]}
+SATURATED = {"scores": np.eye(4, dtype=np.float32)[np.arange(64) % 4]}
+
+
+def record(high: float = 1.0, *, is_whole: bool = False) -> CalibrationRecord:
+    image = InputRange(
+        name="image", low=0, high=high, mean=high / 2, deviation=high / 4, is_whole=is_whole
+    )
+    return CalibrationRecord(
+        signature="s", source="x.npz", samples=64, sha256="", range="minmax", inputs=(image,)
+    )
+
+
+def check(
+    shift: float = 0.0, factor: float = 1.0, *, samples: int = 64, better: str = "", **more: Any
+) -> CalibrationCheck:
+    layer = LayerDistance(name="norm", shift=shift, factor=factor)
+    statistics = StatisticsCheck(
+        samples=samples, layers=1, farthest=layer, better=better, better_distance=0.1
+    )
+    outputs = more.get("outputs", DIFFERENT)
+    return verify_samples(more.get("record", record()), outputs, None, statistics)
+
+
+def test_samples_like_those_of_the_training_are_not_suspicious() -> None:
+    assert check(0.4, 1.3).suspicions == ()
+    assert check(0.4, 1.3).distance == pytest.approx(0.56, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_wrong"),
+    [
+        ({"shift": 1.2}, False),
+        ({"shift": 2.0}, True),
+        ({"factor": 2.0}, False),
+        ({"factor": 4.0}, True),
+        # What makes them fit is what was done wrongly; a little better may be chance.
+        ({"shift": 1.2, "better": "scale=1/255"}, True),
+        ({"shift": 0.6, "better": "channels=bgr"}, False),
+        # The answers say it too.
+        ({"shift": 1.2, "outputs": SAME}, True),
+        ({"shift": 0.1, "outputs": SAME}, False),
+        ({"outputs": SATURATED}, False),
+        ({"outputs": SATURATED, "record": record(255, is_whole=True)}, True),
+        ({"outputs": SATURATED, "record": record(255.5)}, False),
+    ],
+)
+def test_a_set_is_doubtful_or_wrong_by_how_much_speaks_against_it(
+    facts: dict[str, Any], is_wrong: bool
+) -> None:
+    found = check(**facts)
+    assert found.suspicions != ()
+    assert found.is_wrong is is_wrong
+
+
+def test_few_samples_may_be_farther_away_by_chance() -> None:
+    assert check(1.5, samples=5).suspicions == ()
+    assert check(1.5, samples=20).suspicions != ()
+    assert not check(2.5, samples=5).is_wrong
+
+
+def layer(mean: Any, variance: Any, *, is_moving: bool = True) -> Layer:
+    return Layer(np.asarray(mean), np.asarray(variance), 1e-3, is_moving, (None, None))
+
+
+def moments(own: Layer, mean: Any, variance: Any) -> tuple[Any, Any]:
+    """What inputs of a mean and a variance give in units of a layer's statistics."""
+    deviation = np.sqrt(own.variance + own.epsilon)
+    first = (mean - own.mean) / deviation
+    return first, variance / deviation**2 + first**2
+
+
+MEAN, VARIANCE = RANDOM.normal(0, 3, 32), RANDOM.uniform(0.02, 4, 32)
+
+
+@pytest.mark.parametrize(
+    ("scale", "offset", "expected"), [(1, 0, 0), (3, 0, 1.6), (255, 0, 200), (1, 2, 2)]
+)
+def test_a_distance_grows_with_scale_and_offset(
+    scale: float, offset: float, expected: float
+) -> None:
+    own = layer(MEAN, VARIANCE)
+    inputs = (MEAN * scale + offset * np.sqrt(VARIANCE), VARIANCE * scale**2)
+    (found,) = distances({"a/norm/Rsqrt": own}, {"a/norm/Rsqrt": moments(own, *inputs)})
+    assert found.name == "a/norm"
+    assert found.distance >= expected * 0.9
+    assert expected or found.distance < 0.01
+
+
+def test_a_short_training_leaves_something_of_the_first_statistics_and_is_no_fault() -> None:
+    """Of momentum 0.99, 140 steps leave a quarter of a mean of 0 and a variance of 1."""
+    own = layer(0.75 * MEAN, 0.75 * VARIANCE + 0.25)
+    seen = {"norm/x": moments(own, MEAN, VARIANCE)}
+    (found,) = distances({"norm/x": own}, seen)
+    assert found.distance < 0.1
+    (computed,) = distances({"norm/x": own._replace(is_moving=False)}, seen)
+    assert computed.distance > 0.3
+    wrong = {"norm/x": moments(own, MEAN / 255, VARIANCE / 255**2)}
+    assert distances({"norm/x": own}, wrong)[0].distance > 1.8
+
+
+def test_channels_that_are_dead_in_training_and_now_are_no_fault() -> None:
+    own = layer([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0])
+    inputs = (np.float64([0, 0, 0, 1]), np.float64([0, 0, 0, 1]))
+    (found,) = distances({"norm/x": own}, {"norm/x": moments(own, *inputs)})
+    assert found.distance < 0.01
+
+
+def test_what_overflows_is_far_away_and_a_number() -> None:
+    own = layer(MEAN, VARIANCE)
+    overflown = (np.full(32, np.inf), np.full(32, np.inf))
+    with np.errstate(invalid="ignore"):
+        (found,) = distances({"norm/x": own}, {"norm/x": overflown})
+    assert 1e6 < found.distance < np.inf

@@ -1,0 +1,146 @@
+"""Which engine's file is taken, by real files on real samples; TFLiteConverter's is prepared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from refine_models import float_network, parts, quantised_network, samples
+
+from edgeconv.conversion import engines
+from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
+from edgeconv.conversion.session import Answers
+from edgeconv.errors import EdgeconvError, ToolFailed
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
+from edgeconv.tflite import summarize
+from edgeconv.types import PostTraining, Recipe, Verification
+
+KEY = "serving_default"
+IMAGES = samples(64, seed=3)
+RECIPE = Recipe(name="int8", methods=("auto",))
+
+
+def outputs(data: bytes) -> dict[str, dict[str, np.ndarray]]:
+    model = InProcessModel(open_interpreter(data, threads=1), KEY)
+    return {KEY: {"y": np.concatenate([model.run({"x": image[None]})["y"] for image in IMAGES])}}
+
+
+class Graph:
+    """A session of the small network: files are run in this process."""
+
+    def __init__(self, products: int = 10**6) -> None:
+        self.products = products
+        self.where = None
+        self.expected = Answers(outputs(float_network()), "here")
+        record = SimpleNamespace(samples=200)
+        self.prepared = SimpleNamespace(
+            saved_model="model",
+            parts=[SimpleNamespace(split=SimpleNamespace(record=record))],
+            rung=SimpleNamespace(text="as it is"),
+        )
+
+    def answers(self, file: Path, _where: object, _recipe: Recipe) -> Answers:
+        return Answers(outputs(file.read_bytes()), "here")
+
+    def some_outputs(self, every: Any, _recipe: Recipe) -> Any:
+        return every
+
+
+def verified(
+    file: Path, data: bytes, *, engine: Any = "litert", closeness: Any = "far", recipe: Any = RECIPE
+) -> VerifiedCandidate:
+    file.write_bytes(data)
+    record = PostTraining(calibration_range="minmax", methods=(), closeness=closeness)
+    summary = summarize(data, where="it")
+    return VerifiedCandidate(
+        candidate=Candidate(recipe=recipe, file=file, engine=engine, post_training=record),
+        summary=summary,
+        signatures=summary.signatures,
+        verification=Verification(
+            reference="", samples=64, synthetic=False, runtime="", outputs=(), warnings=()
+        ),
+    )
+
+
+def coarse() -> bytes:
+    """The network in int8, with a tenth of noise on each kernel."""
+    rng = np.random.default_rng(1)
+    noisy = [
+        part._replace(kernel=(part.kernel * rng.normal(1, 0.1, part.kernel.shape)).astype("f4"))
+        for part in parts()
+    ]
+    return quantised_network("int8", noisy)
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def compared(first: bytes, other: bytes | EdgeconvError, session: Any = None) -> Any:
+        if isinstance(other, bytes):
+            other = verified(tmp_path / "other.tflite", other, engine="tflite")
+        monkeypatch.setattr(engines, "convert_with_tflite", lambda *_: other)
+        return engines.closer_engine(session or Graph(), verified(tmp_path / "first.tflite", first))
+
+    return compared
+
+
+def test_the_closer_file_is_taken_and_the_ladder_says_by_how_much(compare: Any) -> None:
+    taken = compare(coarse(), quantised_network("int8"))
+    assert taken.candidate.engine == "tflite"
+    (step,) = taken.candidate.ladder
+    assert step.attempt == "as it is, quantized with ai-edge-quantizer"
+    assert step.failed.endswith("dB closer to the float32 model on 64 held-back samples")
+
+
+@pytest.mark.parametrize("other", [coarse(), quantised_network("int8")], ids=["worse", "equal"])
+def test_a_file_that_is_not_closer_is_not_taken_and_a_note_says_so(
+    compare: Any, other: bytes
+) -> None:
+    kept = compare(quantised_network("int8"), other)
+    assert kept.candidate.engine == "litert"
+    assert kept.candidate.ladder == ()
+    (note,) = kept.candidate.notes
+    assert note.startswith("TFLiteConverter's file is not closer to the float32 model: ")
+
+
+def test_a_failure_of_the_other_engine_costs_nothing(compare: Any) -> None:
+    kept = compare(coarse(), ToolFailed("it crashed"))
+    assert kept.candidate.engine == "litert"
+    assert kept.candidate.notes == ("TFLiteConverter was tried too: it crashed",)
+
+
+def test_what_would_take_minutes_is_not_tried(compare: Any) -> None:
+    kept = compare(coarse(), quantised_network("int8"), Graph(products=10**9))
+    assert kept.candidate.engine == "litert"
+    assert kept.candidate.notes == (
+        "TFLiteConverter was not tried: it would calibrate for about 100 s",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "may"),
+    [
+        ({}, True),
+        ({"closeness": "close"}, False),
+        ({"closeness": "borderline"}, False),
+        ({"engine": "tflite"}, False),
+        ({"recipe": Recipe(name="int8")}, False),
+        ({"recipe": Recipe(name="int8", methods=("auto",), engine="litert")}, False),
+        ({"recipe": Recipe(name="int8x4", methods=("auto",))}, False),
+        ({"recipe": Recipe(name="int16x8", methods=("auto",))}, True),
+    ],
+)
+def test_only_what_is_far_off_and_the_other_engine_has_is_compared(
+    tmp_path: Path, changes: dict[str, Any], may: bool
+) -> None:
+    first = verified(tmp_path / "first.tflite", quantised_network("int8"), **changes)
+    assert engines.may_gain(first, Graph()) is may
+
+
+def test_tensorflow_is_not_started_for_a_tflite_that_has_a_file(tmp_path: Path) -> None:
+    session = Graph()
+    session.prepared.saved_model = None
+    first = verified(tmp_path / "first.tflite", quantised_network("int8"))
+    assert not engines.may_gain(first, session)

@@ -1,0 +1,116 @@
+"""How long the children of a conversion stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from two_dense import two_dense
+
+from edgeconv.conversion import quantize as stage
+from edgeconv.conversion import session as sessions
+from edgeconv.conversion.candidate import Candidate
+from edgeconv.conversion.run import Run
+from edgeconv.conversion.session import Session
+from edgeconv.data import Samples, read_samples, write_samples
+from edgeconv.errors import ToolFailed
+from edgeconv.quantize.recipes import make_recipes
+from edgeconv.store import Cache
+from edgeconv.tflite import multiplications
+from edgeconv.types import Execution, Recipe
+
+
+def session_in(scratch: Path) -> Session:
+    """A session whose graph nobody opens."""
+    graph = scratch / "float32.tflite"
+    graph.write_bytes(b"")
+    run = Run(cast("Any", None), Cache(None, print), Execution(), scratch, print)
+    return Session(run, cast("Any", SimpleNamespace(float_model=graph, calibration=())))
+
+
+def test_a_child_of_a_session_that_was_closed_ends_with_the_run(tmp_path: Path) -> None:
+    session = session_in(tmp_path)
+    with session.run:
+        with session:
+            first = session.child()
+        assert not first.is_at_work
+        second = session.child()
+        assert second.is_at_work
+        assert session.child() is second
+    assert not second.is_at_work
+
+
+@pytest.mark.parametrize(
+    ("affordable", "batch", "rows"),
+    [
+        (64, 1, None),
+        (0, 1, [0, 9, 18, 27, 36, 45, 54, 63]),
+        (16, 4, [*range(4), *range(20, 24), *range(40, 44), *range(60, 64)]),
+    ],
+)
+def test_slow_kernels_verify_on_as_many_samples_as_their_multiplications_allow(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    affordable: int,
+    batch: int,
+    rows: list[int] | None,
+) -> None:
+    session = session_in(tmp_path)
+    session.prepared.float_model.write_bytes(two_dense())
+    each = multiplications(two_dense())
+    assert each > 0
+    monkeypatch.setattr(sessions, "_MOST_PRODUCTS", affordable * each)
+    held_back = tmp_path / "held-back"
+    write_samples(Samples({"x": np.arange(64.0)[:, None]}, None, ""), held_back)
+    split = SimpleNamespace(held_back=held_back, held_back_count=64, batch=batch)
+    part: Any = SimpleNamespace(signature=SimpleNamespace(key="k"), split=split)
+    cast("Any", session.prepared).parts = (part,)
+    int8, wide = make_recipes(["int8", "int16x8"])
+    assert session._samples_of(part, int8) == held_back
+    chosen = read_samples(session._samples_of(part, wide)).arrays["x"][:, 0]
+    outputs = {"k": {"y": np.arange(64)}}
+    assert session.some_outputs(outputs, int8)["k"]["y"].tolist() == list(range(64))
+    assert session.some_outputs(outputs, wide)["k"]["y"].tolist() == chosen.tolist()
+    if rows is None:
+        assert len(chosen) == 64
+    else:
+        assert chosen.tolist() == rows
+
+
+def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_rest_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    int8, wide = make_recipes(["int8", "int16x8"])
+    (named,) = make_recipes(["dynamic"], methods=["rounding"])
+    started: list[tuple[str, tuple[str, ...]]] = []
+
+    def start(_: Any, recipe: Recipe, *__: Any, **___: Any) -> Any:
+        started.append((recipe.name, recipe.methods))
+        # The first child ends at int8; the one after it makes everything but named methods.
+        is_finished = len(started) > 3 and recipe.methods != ("rounding",)
+        return stage._PendingFile(
+            recipe, tmp_path, cast("Any", SimpleNamespace(is_finished=is_finished))
+        )
+
+    def candidate(_: Any, pending: Any) -> Candidate:
+        if not pending.call.is_finished:
+            raise ToolFailed("ai-edge-quantizer crashed\nwith its log")
+        return Candidate(recipe=pending.recipe, file=tmp_path, engine="litert", notes=("one",))
+
+    monkeypatch.setattr(stage, "_start", start)
+    monkeypatch.setattr(stage, "_candidate", candidate)
+    session: Any = SimpleNamespace(run=SimpleNamespace(on_progress=print))
+    outcomes = stage.start_quantizing(session, [int8, wide, named])()
+    assert started[3:] == [("int8", ()), ("int16x8", ("auto",)), ("dynamic", ("rounding",))]
+    crashed = outcomes[int8]
+    assert isinstance(crashed, Candidate)
+    assert crashed.recipe == int8
+    assert crashed.notes == (
+        "one",
+        "no post-training methods were tried: ai-edge-quantizer crashed",
+    )
+    assert isinstance(outcomes[wide], Candidate)
+    assert isinstance(outcomes[named], ToolFailed)

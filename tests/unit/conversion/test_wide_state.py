@@ -1,0 +1,87 @@
+"""A state of a large range: what int8 cannot keep, with the recipe that can, by name."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_tflite import Graph, packed
+
+from edgeconv.cli import run
+from edgeconv.tflite import inner_ranges
+
+FAILED = 4
+
+
+def with_state(size: float) -> bytes:
+    """tanh of what is added to a state: (size x + a x) - size x, a different for each element."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    factor = graph.tensor("factor", (1, 4), "float32", data=np.full((1, 4), size, np.float32))
+    each = graph.tensor("each", (1, 4), "float32", data=np.float32([[1.0, 0.31, -0.73, 0.57]]))
+    names = ("state", "addend", "next_state", "change", "y")
+    state, addend, after, change, y = (
+        graph.tensor(name, (1, 4), "float32", dynamic=True) for name in names
+    )
+    graph.operator("MUL", [x, factor], [state])
+    graph.operator("MUL", [x, each], [addend])
+    graph.operator("ADD", [state, addend], [after])
+    graph.operator("SUB", [after, state], [change])
+    graph.operator("TANH", [change], [y])
+    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+@pytest.fixture
+def convert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    samples = np.random.default_rng(4).uniform(-1.14, 1.14, size=(90, 4)).astype(np.float32)
+    np.savez("samples.npz", x=samples)
+
+    def converted(size: float, *arguments: str) -> tuple[int, str]:
+        Path("model.tflite").write_bytes(with_state(size))
+        words = ["convert", "-q", "model.tflite", "-o", "out", "--calibration", "samples.npz"]
+        code = run([*words, "--engine", "litert", *arguments])
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
+
+    return converted
+
+
+def test_a_refused_int8_names_the_recipe_and_the_state_that_needs_it(convert: Any) -> None:
+    code, printed = convert(100, "--to", "int8", "--min-snr-db", "20")
+    assert code == FAILED, printed
+    assert "next: choose int16x8: inside, '" in printed
+    assert "state' spans -11" in printed
+    assert "which 8 bits keep in steps of 0.89" in printed
+
+
+def test_the_recipe_that_is_proposed_keeps_the_state(convert: Any) -> None:
+    code, printed = convert(100, "--to", "int16x8")
+    assert code == 0, printed
+    assert "choose int16x8" not in printed
+
+
+def test_an_accepted_int8_that_changes_answers_is_warned_of(convert: Any) -> None:
+    code, printed = convert(100, "--to", "int8")
+    assert code == 0, printed
+    assert "int16x8 may keep what int8 does not: inside, '" in printed
+
+
+def test_a_state_of_an_ordinary_range_is_not_mentioned(convert: Any) -> None:
+    code, printed = convert(1, "--to", "int8")
+    assert code == 0, printed
+    assert "int16x8" not in printed
+
+
+def test_inputs_of_the_outputs_are_not_inside(convert: Any) -> None:
+    assert convert(1, "--to", "int8")[0] == 0
+    names = {inner.name for inner in inner_ranges(Path("out/model.int8.tflite").read_bytes())}
+    assert {"state", "next_state", "change"} <= names
+    assert not any(name.startswith("y") for name in names)

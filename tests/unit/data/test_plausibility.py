@@ -1,0 +1,99 @@
+"""What calibration samples say of themselves: their ranges, and how many differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeconv.data import Samples
+from edgeconv.data.plausibility import (
+    evenly,
+    input_ranges,
+    other_preprocessings,
+    set_suspicions,
+)
+
+RANDOM = np.random.default_rng(4)
+IMAGES = RANDOM.uniform(0, 1, (40, 5, 5, 3)).astype(np.float32)
+
+
+def samples(**arrays: Any) -> Samples:
+    return Samples(arrays, None, "samples.npz")
+
+
+def reasons(**arrays: Any) -> dict[str, bool]:
+    held = samples(**arrays)
+    return {each.reason: each.is_certain for each in set_suspicions(held)}
+
+
+def test_the_range_and_scale_of_each_input_of_numbers_are_those_of_all_its_values() -> None:
+    far = (RANDOM.normal(5e4, 2, (3000, 500))).astype(np.float32)
+    tokens = RANDOM.integers(0, 99, (3000, 4), np.int32)
+    one, two = input_ranges(samples(far=far, tokens=tokens, user=np.full(3000, b"me")))
+    assert (one.low, one.high) == (far.min(), far.max())
+    assert one.mean == pytest.approx(far.mean(dtype=np.float64), rel=1e-9)
+    assert one.deviation == pytest.approx(far.std(dtype=np.float64), rel=1e-6)
+    assert (one.is_whole, two.is_whole, two.name) == (False, True, "tokens")
+    assert "'tokens': 0 to 98, mean 4" in two.text
+    assert two.text.endswith("whole numbers")
+
+
+def test_samples_that_differ_are_not_suspicious() -> None:
+    assert reasons(image=IMAGES) == {}
+    # A mask of whole numbers often has only ones.
+    assert reasons(image=IMAGES, mask=np.ones((40, 3), np.int32)) == {}
+
+
+@pytest.mark.parametrize(
+    ("image", "reason", "is_certain"),
+    [
+        (np.zeros_like(IMAGES), "all 40 samples are equal", True),
+        (np.repeat(IMAGES[:1], 40, axis=0), "all 40 samples are equal", True),
+        (np.zeros_like(IMAGES[:4]), "all 4 samples are equal", False),
+        (IMAGES[np.arange(40) % 3], "only 3 of 40 samples differ", False),
+        (IMAGES[:5], "there are only 5 samples", False),
+    ],
+)
+def test_equal_constant_and_few_samples_are_named(
+    image: Any, reason: str, is_certain: bool
+) -> None:
+    assert reasons(image=image) == {reason: is_certain}
+
+
+def test_an_input_that_is_the_same_in_all_samples_is_named() -> None:
+    assert reasons(image=IMAGES, gain=np.full((40, 2), 0.5, np.float32)) == {
+        "'gain' is the same in every sample": False
+    }
+
+
+def test_samples_are_equal_only_if_all_their_inputs_are() -> None:
+    image = np.repeat(IMAGES[:1], 40, axis=0)
+    assert reasons(image=image, tokens=np.arange(40, dtype=np.int32)[:, None]) == {
+        "'image' is the same in every sample": False
+    }
+
+
+def test_steps_undo_what_they_say() -> None:
+    undone = dict(other_preprocessings({"image": IMAGES * 255, "tokens": np.arange(40)}))
+    np.testing.assert_allclose(undone["scale=1/255"]["image"], IMAGES, rtol=1e-5)
+    np.testing.assert_array_equal(undone["scale=1/255"]["tokens"], np.arange(40))
+    np.testing.assert_array_equal(undone["channels=bgr"]["image"], IMAGES[..., ::-1] * 255)
+    assert all(each["image"].dtype == np.float32 for each in undone.values())
+
+
+def test_inputs_of_one_shape_are_exchanged_and_others_are_not() -> None:
+    left, right = np.float32([[1, 2]]), np.float32([[3, 4]])
+    tried = dict(other_preprocessings({"left": left, "right": right, "scale": np.float32([[5]])}))
+    exchanged = tried["'left' and 'right' exchanged"]
+    np.testing.assert_array_equal(exchanged["left"], right)
+    assert sum("exchanged" in steps for steps in tried) == 1
+
+
+@pytest.mark.parametrize(("count", "most"), [(64, 64), (500, 64), (9, 1), (1, 1)])
+def test_indices_are_spread_over_all_samples(count: int, most: int) -> None:
+    indices = evenly(count, most)
+    assert len(set(indices.tolist())) == most
+    assert (indices[0], indices[-1] < count) == (0, True)
+    assert most == 1 or indices[-1] == count - 1

@@ -1,0 +1,219 @@
+"""A text is parsed once, where it comes in; what follows gets the value."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from sources import opened_samples
+
+import edgeconv
+from edgeconv import data
+from edgeconv.config.tables import Table, read_config
+from edgeconv.data.location import located, parse_source
+from edgeconv.errors import UsageError
+from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.request import called, parsed, request_of
+from edgeconv.runtimes.choice import parse_choice
+from edgeconv.types import DataSource, Measuring, MetricChoice, RuntimeChoice, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(edgeconv.__file__).parent
+# Where texts come in: options and tables; the SOURCEs of `init`; manifests of published files.
+EDGES = {
+    "parse_source": {
+        "cli/init.py",
+        "embedding/depfile.py",
+        "embedding/remake.py",
+        "requests/texts.py",
+    },
+    "parse_preprocessing": {"requests/texts.py"},
+    "parse_rule": {"requests/texts.py"},
+    "parse_choice": {"requests/texts.py"},
+    "parse_metric": {"requests/texts.py"},
+    # The runtime of a manifest is a text too.
+    "parse_target_runtime": {"embedding/remake.py", "requests/texts.py"},
+}
+X = (TensorSpec(name="x", shape=(-1, 2), dtype="float32"),)
+
+
+def users(name: str) -> Iterator[str]:
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if name in (getattr(node, "id", ""), getattr(node, "attr", "")):
+                yield str(file.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_texts_are_parsed_where_they_come_in_and_nowhere_else(name: str) -> None:
+    assert set(users(name)) == EDGES[name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.npz",
+        "npz:a.zip?x=images&labels=y",
+        "./a:b.npz",
+        "package.module:function",
+        "function:m:f?a=b=c",
+        "directory?classes=c.txt",
+        "tfds:mnist/3.0.1?split=test[:10%]",
+        "t-*.tfrecord.gz?spec=s.toml",
+    ],
+)
+def test_a_source_has_the_text_that_was_typed(text: str) -> None:
+    source = parse_source(text)
+    assert str(source) == text
+    assert parse_source(str(source)) == source
+
+
+def test_a_directory_that_is_not_there_yet_is_a_source_and_its_kind_is_found_later(
+    tmp_path: Path,
+) -> None:
+    source = parse_source(f"{tmp_path}/photos?classes=c.txt")
+    assert source.kind == ""
+    with pytest.raises(UsageError, match="cannot tell what kind"):
+        located(source)
+    (tmp_path / "photos/cats").mkdir(parents=True)
+    (tmp_path / "photos/cats/1.png").touch()
+    assert located(source).kind == "images"
+    assert str(located(source)) == str(source)
+
+
+def test_a_call_in_python_hands_the_very_value_on(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 2), np.float32))
+    source = parse_source(str(tmp_path / "x.npy"))
+    request = called(ConvertRequest, ("m",), {"to": "int8", "calibration": {"": source}})
+    assert request.calibration[""] is source
+    assert request.sources[""] is source
+    assert request.inputs().sources == (source,)
+    with data.opened_samples(request.calibration[""], X) as opened:
+        assert (opened.count, opened.text) == (3, str(tmp_path / "x.npy"))
+
+
+def test_python_the_command_line_and_a_configuration_give_the_same_source(tmp_path: Path) -> None:
+    text = "images:photos?classes=c.txt"
+    value = DataSource(
+        kind="images", location="photos", options={"classes": "c.txt"}, names_kind=True
+    )
+    typed: dict[str, Any] = {"model": "m", "to": "int8", "training": text}
+    assert request_of(ConvertRequest, typed).training == value
+    assert called(ConvertRequest, (), typed).training == value
+    assert called(ConvertRequest, (), typed | {"training": value}).training is value
+    assert called(ConvertRequest, (), typed | {"calibration": {"k": text}}).sources == {"k": value}
+    config = tmp_path / "edgeconv.toml"
+    config.write_text(f'[convert]\nto = "int8"\ntraining = "{text}"\n', encoding="utf-8")
+    table = Table(read_config(config), "convert", None)
+    request = table.request(ConvertRequest, {"model": "m"})
+    assert request.training is not None
+    assert request.training.location == str(tmp_path / "photos")
+    assert request.training.options == {"classes": str(tmp_path / "c.txt")}
+
+
+def test_a_wrong_source_in_a_configuration_has_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "edgeconv.toml"
+    config.write_text('[convert]\nto = "int8"\ncalibration = "sklern:digits"\n', encoding="utf-8")
+    table = Table(read_config(config), "convert", None)
+    with pytest.raises(UsageError, match="did you mean 'sklearn'") as error:
+        table.request(ConvertRequest, {"model": "m"})
+    assert error.value.location == f"{config}:3"
+
+
+def test_an_empty_source_is_refused_and_never_random_samples() -> None:
+    with pytest.raises(UsageError, match="does not name data"):
+        called(ConvertRequest, ("m",), {"to": "int8", "training": ""})
+
+
+def test_a_source_is_parsed_once_for_a_whole_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(tmp_path / "x.npy", np.zeros((3, 2), np.float32))
+    texts: list[str] = []
+
+    def counting(text: str) -> DataSource:
+        texts.append(text)
+        return parse_source(text)
+
+    monkeypatch.setattr("sources.parse_source", counting)
+    monkeypatch.setattr("edgeconv.data.location.parse_source", counting)
+    with opened_samples(str(tmp_path / "x.npy"), X) as opened:
+        opened.take(np.arange(2))
+    assert texts == [str(tmp_path / "x.npy")]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("litert", RuntimeChoice(name="litert")),
+        ("tflite-runtime==2.14.0", RuntimeChoice(name="tflite-runtime", version="2.14.0")),
+        ("web:/usr/bin/chromium", RuntimeChoice(name="web", location="/usr/bin/chromium")),
+        (
+            "ssh:me@board:22?config=c&identity=k",
+            RuntimeChoice(
+                name="ssh", location="me@board:22", options={"config": "c", "identity": "k"}
+            ),
+        ),
+        ("fake:slow=3&gone=2", RuntimeChoice(name="fake", options={"slow": "3", "gone": "2"})),
+        (
+            "tfserving:http://h:8501/v1/models/m?x=1",
+            RuntimeChoice(name="tfserving", location="http://h:8501/v1/models/m?x=1"),
+        ),
+    ],
+)
+def test_a_runtime_is_a_value_with_its_options(text: str, value: RuntimeChoice) -> None:
+    assert parse_choice(text) == value
+    assert str(value) == text
+    request = request_of(BenchRequest, {"models": ("m",), "runtime": (text,)})
+    assert request.measuring.runtimes == (value,)
+    assert request.words() == ("m", "--runtime", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sssh:host", "did you mean 'ssh'"),
+        ("ssh:host?port=3", "option of the runtime ssh"),
+        ("ssh:host?config", "has no value"),
+        ("adb==3", "has no versions"),
+        ("litert==", "has nothing after =="),
+    ],
+)
+def test_a_wrong_runtime_is_refused_before_anything_runs(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        request_of(BenchRequest, {"models": ("m",), "runtime": (text,)})
+
+
+def test_a_metric_is_a_name_or_a_function_of_a_module() -> None:
+    request = request_of(BenchRequest, {"models": ("m",), "metric": ("accuracy", "mine:score")})
+    assert request.measuring.metrics == (MetricChoice("top1"), MetricChoice("score", "mine"))
+    assert request.words() == ("m", "--metric", "top1", "--metric", "mine:score")
+    assert request.settings() == {"metric": ("top1", "mine:score")}
+    for text, message in (("top7", "unknown metric"), ("mine:", "does not name a function")):
+        with pytest.raises(UsageError, match=message):
+            request_of(BenchRequest, {"models": ("m",), "metric": (text,)})
+
+
+def test_texts_in_what_python_gives_mean_what_they_mean_on_a_command_line() -> None:
+    measuring: Any = Measuring(
+        metrics=("mae",),  # type: ignore[arg-type]
+        runtimes=("tflite-runtime==2.14.0", RuntimeChoice(name="litert")),  # type: ignore[arg-type]
+    )
+    own = BenchRequest(models=("m",), data="a.npz", measuring=measuring)  # type: ignore[arg-type]
+    for request in (
+        called(BenchRequest, (["m"],), {"data": "a.npz", "measuring": measuring}),
+        parsed(own),
+    ):
+        assert request.data == parse_source("a.npz")
+        assert request.measuring.metrics == (MetricChoice("mae"),)
+        assert [str(each) for each in request.measuring.runtimes] == [
+            "tflite-runtime==2.14.0",
+            "litert",
+        ]
+    assert parsed(request) is request

@@ -1,0 +1,72 @@
+"""`scan` and `verify` as verbs: their requests, and what no configuration may change."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+from tiny_tflite import float_model, packed
+
+import edgeconv
+from edgeconv.cli import command_named
+from edgeconv.config.tables import OptionNames
+from edgeconv.errors import UsageError
+from edgeconv.requests.looking import ScanRequest
+from edgeconv.requests.option import leaves_of
+from edgeconv.requests.request import called
+from edgeconv.requests.verify import VerifyRequest
+from edgeconv.types import Trust
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    file = tmp_path / "net.tflite"
+    file.write_bytes(packed(float_model()))
+    return file
+
+
+def test_a_scan_takes_a_path_or_a_request(model: Path) -> None:
+    scan = edgeconv.scan(model)
+    assert scan == edgeconv.scan(path=str(model)) == edgeconv.scan(ScanRequest(path=str(model)))
+    assert (scan.findings, scan.kind) == ((), "tflite")
+
+
+def test_verify_takes_paths_one_after_another_or_a_list() -> None:
+    for fields in (("a", Path("b")), (["a", "b"],)):
+        request = called(VerifyRequest, fields, {"require": ["report"], "source": "m"})
+        assert request.paths == ("a", "b")
+        assert (request.require, request.source) == (("report",), "m")
+    assert called(VerifyRequest, (), {"paths": "a"}).paths == ("a",)
+
+
+def test_every_option_of_theirs_is_a_field_and_none_is_in_a_configuration() -> None:
+    for name, kind in (("scan", ScanRequest), ("verify", VerifyRequest)):
+        options = {param.name for param in command_named(name).params}
+        assert {"_".join(leaf.path) for leaf in leaves_of(kind)} <= options
+        assert name not in OptionNames()
+        signature = inspect.signature(getattr(edgeconv, name))
+        assert set(kind.__struct_fields__) < set(signature.parameters)
+
+
+def test_the_words_of_a_request_are_those_of_its_command() -> None:
+    request = VerifyRequest(paths=("a",), require=("lock",), trust=Trust(key="k.pub"))
+    assert request.words() == ("a", "--require", "lock", "--key", "k.pub")
+    assert {str(path) for path in request.inputs().paths} == {"a", "k.pub"}
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (VerifyRequest(), "give the files"),
+        (VerifyRequest(paths=("a",), trust=Trust(key="k", identity="me", issuer="x")), "one of"),
+        (VerifyRequest(paths=("a",), sign="k", trust=Trust(key="p")), "--sign writes"),
+        (VerifyRequest(paths=("a",), trust=Trust(identity="me")), "go together"),
+        (VerifyRequest(paths=("a", "b"), trust=Trust(key="k", signature="s")), "of one PATH"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_in_python_too(
+    request_: VerifyRequest, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        edgeconv.verify(request_)
