@@ -62,11 +62,15 @@ class ClusterMember(Generic[Answer]):
 
 @dataclass(frozen=True)
 class Member(Generic[Answer]):
-    """A running process of a training. One that `serves` runs until it is ended."""
+    """A running process of a training. One that `serves` runs until it is ended.
+
+    Once the chief has answered, everything is kept.
+    """
 
     name: str
     task: Task[Answer]
     serves: bool = False
+    is_chief: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +125,9 @@ def run_together(
     """The results of all members that do not serve, by name, in the order of `members`.
 
     Those that serve are ended then; where all serve, they are awaited. As soon as one fails, the
-    others are ended, and its error is raised with its name. Of several that fail within a moment,
-    it is the error of the one that did not only miss the others. No child is left in any case.
+    others are ended, and its error is raised with its name, unless the chief answers. Of several
+    that fail within a moment, it is the error of the one that did not only miss the others. No
+    child is left in any case.
     """
     with ExitStack() as stack:
         for member in members:
@@ -132,7 +137,7 @@ def run_together(
         running = _RunningMembers(members, on_progress, peers)
         poll_until(running.is_over, running.pass_on)
         running.pass_on()
-        if running.failures:
+        if running.failures and not running.has_chief_answered():
             cause = min(running.failures, key=_likely_a_consequence)
             raise _named(cause) from cause.error
         names = [member.name for member in members]
@@ -168,7 +173,7 @@ class _RunningMembers(Generic[Answer]):
         self.answers: dict[str, Answer] = {}
         # In the order in which they were seen.
         self.failures: list[_Failed] = []
-        self._left = list(members)
+        self._members, self._left = members, list(members)
         self._logs = {
             member.name: NewLines(member.task.child.log, most=_LOG_LINES_AT_ONCE)
             for member in members
@@ -186,6 +191,10 @@ class _RunningMembers(Generic[Answer]):
         if self.failures:
             return not self._left or time.monotonic() > self._moment_ends_s
         return all(member.serves and not self._waits_for_servers for member in self._left)
+
+    def has_chief_answered(self) -> bool:
+        """Whether the chief is one of the members, and has ended well."""
+        return any(member.is_chief and member.name in self.answers for member in self._members)
 
     def pass_on(self) -> None:
         """Pass on what members report and print, until one fails."""
@@ -274,7 +283,8 @@ def _start(start: ClusterMember[Answer], settings: ProcessSettings) -> Member[An
         allowance=settings.allowance,
         environment={**settings.environment, **own},
     )
-    return Member(name, task, serves=bool(cluster and cluster.serves))
+    serves, is_chief = (cluster.serves, cluster.is_chief) if cluster else (False, True)
+    return Member(name, task, serves=serves, is_chief=is_chief)
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:

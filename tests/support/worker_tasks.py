@@ -205,6 +205,20 @@ def abort_with_words(job: Job) -> Sum:
     os.abort()
 
 
+def meet_and_add(job: Job) -> Sum:
+    _meet(job)
+    return add_one(job)
+
+
+def fail_when_alone(job: Job) -> Sum:
+    """As `fail_after`, when the parent has seen the end of the one that was met in `directory`."""
+    _meet(job)
+    (other,) = {path.name for path in Path(job.directory).glob("here-*")} - {f"here-{os.getpid()}"}
+    while Path("/proc", other.removeprefix("here-")).exists():
+        time.sleep(0.01)
+    return fail_after(Job(text=job.text))
+
+
 def _meet(job: Job) -> None:
     if job.directory:
         (Path(job.directory) / f"here-{os.getpid()}").touch()

@@ -97,7 +97,7 @@ def train_qat(job: QatJob) -> QatResult:
         training = _QatTraining(job, strategy, opened)
         trained = training.run()
         result = training.result(trained, started_s) if job.is_chief else QatResult()
-        training.context("qat").wait_for_all()
+        training.context("qat").leave()
     return result
 
 

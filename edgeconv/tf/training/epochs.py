@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.errors import ClusterLost, InputRefused, ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.tf.keras_io import keras_of
 from edgeconv.tf.lazy import tf
@@ -27,6 +28,7 @@ from edgeconv.tf.training.loops import (
     MetricSums,
 )
 from edgeconv.tf.training.spec import refuse_schedule
+from edgeconv.tf.training.strategies import raising_lost_members
 from edgeconv.types import Epoch, LoopName
 
 if TYPE_CHECKING:
@@ -59,12 +61,23 @@ class TrainingContext:
     tensorboard: str | None
 
     def wait_for_all(self) -> None:
-        """Return once every member of the cluster has called this.
-
-        A member that ends before the others is taken for lost, and they fail.
-        """
+        """Return once every member of the cluster has called this."""
         if not self.coordinates:
             self.sum_over_members(0)
+
+    def leave(self) -> None:
+        """Return once every member of the cluster has called this, and none misses another.
+
+        The others have to come to it whenever one does, and may end then. Where a member is lost on
+        the way, the chief does not mind, who has kept everything; the others raise `ClusterLost`.
+        """
+        no_matter = (ClusterLost,) if self.is_chief else ()
+        with contextlib.suppress(*no_matter), raising_lost_members():
+            self.wait_for_all()
+        # A member that ends takes with it what it has not sent yet, and the others fail in what
+        # they wait in. They wait here, where nothing is left to fail.
+        with contextlib.suppress(ClusterLost), raising_lost_members():
+            self.wait_for_all()
 
     def sum_over_members(self, number: int) -> int:
         """The sum of what every replica brings; each waits for all."""
@@ -78,7 +91,10 @@ class TrainingContext:
     def refuse_unshared(self, number: int, expected: int) -> None:
         """Raise `InputRefused` unless `number` is `expected` on every replica."""
         replicas = self.strategy.num_replicas_in_sync
-        if self.sum_over_members(number) != expected * replicas:
+        differs = self.sum_over_members(number) != expected * replicas
+        # Of three members, one can have expected the sum.
+        if self.sum_over_members(int(differs)):
+            self.leave()
             raise InputRefused(
                 f"the members of the cluster do not see the same checkpoints in {self.checkpoints}",
                 hint="give a --checkpoint-dir on a file system that all of them share",
@@ -258,6 +274,7 @@ class _EpochRunner:
         finite = (tf.reduce_all(tf.math.is_finite(v)) for v in self.model.trainable_variables)
         if math.isfinite(loss) and all(map(bool, finite)):
             return
+        self._context.leave()
         what = "a weight is not a number" if math.isfinite(loss) else f"the loss is {loss}"
         raise ToolFailed(
             f"training diverged: {what} at step {step} of epoch "

@@ -120,7 +120,7 @@ def train_member(job: TrainJob) -> MemberResult:
                 started_s=started_s,
             )
             result = MemberResult(record=_finish(job, plain, spec, data, record))
-        context.wait_for_all()
+        context.leave()
     return result
 
 

@@ -287,6 +287,27 @@ def test_of_two_that_fail_within_a_moment_the_likely_cause_is_told(
     assert caught.value.message.startswith(cause)
 
 
+@pytest.mark.parametrize("how", ["a fault", "SIGKILL", LOST])
+def test_what_befalls_another_when_the_chief_has_answered_is_no_failure(how, run, tmp_path):
+    """All that there is to keep is kept."""
+    together = {"directory": str(tmp_path)}
+    parts = parts_of(
+        (worker_tasks.meet_and_add, {"number": 7, **together}),
+        (worker_tasks.fail_when_alone, {"text": how, **together}),
+    )
+    assert {name: answer.total for name, answer in run(parts).items()} == {"worker 0": 8}
+
+
+def test_where_another_than_the_chief_has_answered_a_failure_is_one(run, tmp_path):
+    together = {"directory": str(tmp_path)}
+    parts = parts_of(
+        (worker_tasks.fail_when_alone, {"text": "a fault", **together}),
+        (worker_tasks.meet_and_add, {"number": 7, **together}),
+    )
+    with pytest.raises(ToolFailed, match=r"^worker 0: a fault"):
+        run(parts)
+
+
 def test_a_member_that_aborts_for_want_of_another_is_not_the_cause(run, tmp_path):
     together = {"directory": str(tmp_path)}
     parts = parts_of(
@@ -308,9 +329,9 @@ def test_after_a_failure_it_is_a_moment_until_all_is_over(run):
 
 
 def test_a_member_that_hangs_is_stopped_when_its_time_is_up_and_named(run):
-    parts = parts_of((worker_tasks.add_one, {}), (worker_tasks.sleep, {"number": 600}))
+    parts = parts_of((worker_tasks.sleep, {"number": 600}), (worker_tasks.add_one, {}))
 
-    with pytest.raises(WorkerTimedOut, match=r"^worker 1 did not end within 2 s"):
+    with pytest.raises(WorkerTimedOut, match=r"^worker 0 did not end within 2 s"):
         run(parts, allowance=Allowance(timeout_s=2))
 
 

@@ -1,0 +1,126 @@
+"""Members of a cluster leave it together: the end of one is no error of another."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+import pytest
+from slow_links import slow_link
+from training_modules import written
+
+from edgeconv.errors import ClusterLost, EdgeconvError, InputRefused, ToolFailed, WorkerCrashed
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.tasks import start_task
+from edgeconv.tf.export import versions
+from edgeconv.tf.training.member import TrainJob, train_member
+from edgeconv.training.cluster import host_and_port
+from edgeconv.training.ports import local_cluster
+from edgeconv.types import Allowance, Distribution, Training
+
+DELAY_S = 0.1
+
+
+@contextmanager
+def two_members(slow):
+    """A cluster as its two members see it; what this one of them answers comes late or never."""
+    views = list(local_cluster(2))
+    with slow_link(host_and_port(views[slow].address)[1], DELAY_S) as port:
+        addresses = list(views[slow].addresses["worker"])
+        addresses[slow] = f"127.0.0.1:{port}"
+        other = views[1 - slow]
+        views[1 - slow] = msgspec.structs.replace(other, addresses={"worker": tuple(addresses)})
+        yield views
+
+
+def outcomes(directory, views, *, checkpoints=("kept", "kept"), on_line=None, **options):
+    """What each member returned or raised; no one supervises both, as on two machines."""
+    module = written(directory, "small")
+    short = {"epochs": 1, "steps_per_epoch": 2, "loop": "custom", **options}
+    training = Training(module=module, distribution=Distribution(strategy="multiworker"), **short)
+    with ExitStack() as stack:
+        tasks = [
+            stack.enter_context(
+                start_task(
+                    train_member,
+                    TrainJob(
+                        training=training,
+                        directory=str(directory / "out"),
+                        checkpoints=str(directory / own),
+                        work=str(directory),
+                        workers=2,
+                        is_chief=view.is_chief,
+                    ),
+                    label=view.member_name,
+                    scratch=directory,
+                    access=Access(profile="code", writes=(directory,)),
+                    allowance=Allowance(timeout_s=240),
+                    environment={"TF_CONFIG": view.tf_config()},
+                )
+            )
+            for view, own in zip(views, checkpoints, strict=True)
+        ]
+
+        def relayed(line):
+            print(line)
+            if on_line is not None:
+                on_line(line, tasks)
+
+        return [_outcome(task, relayed) for task in tasks]
+
+
+def _outcome(task, on_line):
+    try:
+        return task.result(on_line)
+    except EdgeconvError as error:
+        print(error)
+        return error
+
+
+@pytest.mark.parametrize(("loop", "slow"), [("custom", 0), ("custom", 1), ("fit", 1)])
+def test_no_member_misses_one_that_has_ended_its_training(loop, slow, tmp_path):
+    with two_members(slow) as views:
+        chief, worker = outcomes(tmp_path, views, loop=loop)
+    assert chief.record is not None
+    assert worker.record is None
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        (
+            {"checkpoints": ("one", "other"), "validation_fraction": 0.2},
+            InputRefused,
+            "do not see the same checkpoints",
+        ),
+        ({"learning_rate": 1e38}, ToolFailed, "training diverged"),
+    ],
+)
+def test_each_member_says_why_all_end(options, error, said, slow, tmp_path):
+    with two_members(slow) as views:
+        ended = outcomes(tmp_path, views, **options)
+    assert [type(one) for one in ended] == [error, error]
+    assert all(said in one.message for one in ended)
+
+
+def test_where_a_member_is_lost_while_the_chief_exports_the_training_has_ended_well(tmp_path):
+    def kill_the_worker(line, tasks):
+        if line.endswith("saving"):
+            tasks[1].child.kill()
+
+    chief, worker = outcomes(tmp_path, local_cluster(2), on_line=kill_the_worker)
+    assert isinstance(worker, WorkerCrashed)
+    assert chief.record is not None
+    assert versions(tmp_path / "out" / "small") == [1]
+
+
+def test_where_the_chief_is_lost_while_it_exports_the_others_say_so(tmp_path):
+    def kill_the_chief(line, tasks):
+        if line.endswith("saving"):
+            tasks[0].child.kill()
+
+    chief, worker = outcomes(tmp_path, local_cluster(2), on_line=kill_the_chief)
+    assert isinstance(chief, WorkerCrashed)
+    assert type(worker) is ClusterLost
+    assert versions(tmp_path / "out" / "small") == []
