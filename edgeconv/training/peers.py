@@ -41,7 +41,6 @@ class Peers:
     def __init__(self, addresses: Mapping[str, str], timeout_s: float, *, scratch: Path) -> None:
         self._missing = {address: name for name, address in addresses.items()}
         self._timeout_s = timeout_s
-        self._until_s = time.monotonic() + timeout_s
         self._task = start_task(
             find,
             Look(addresses=tuple(addresses.values())),
@@ -50,6 +49,7 @@ class Peers:
             access=Access(profile="cluster"),
             allowance=Allowance(timeout_s=timeout_s + 60),
         )
+        self._until_s = time.monotonic() + timeout_s
 
     def look(self) -> None:
         """Note who has answered since, without waiting.

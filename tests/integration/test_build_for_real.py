@@ -118,9 +118,13 @@ def test_after_a_kill_at_any_moment_the_next_build_repairs(tmp_path, expected, k
             shutil.rmtree(cache, ignore_errors=True)
         process = start(project, cache)
         # The first third of a second is Python's.
-        time.sleep(random.uniform(0.1, longest_s))
+        time.sleep(random.uniform(min(0.1, longest_s), longest_s))
         process.kill()
-        killed += process.wait() == -signal.SIGKILL
+        was_killed = process.wait() == -signal.SIGKILL
+        killed += was_killed
+        if not was_killed:
+            # The machine does not do as much else as it did.
+            longest_s /= 2
         process.communicate()
         build(project, cache)
         assert published(project) == expected[seed], number
@@ -239,7 +243,7 @@ class Watch:
 
     def until(self, said: str) -> None:
         """Wait until something new has been said."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while said not in (text := self._log.read_text()[self._seen :]):
             assert self.process.poll() is None, text
             assert time.monotonic() < deadline, text
@@ -260,7 +264,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Path, Watch]]:
     finally:
         if watch.process.poll() is None:
             watch.process.terminate()
-        watch.process.wait(60)
+        watch.process.wait(240)
 
 
 def settled() -> None:
@@ -294,21 +298,21 @@ def test_a_watch_builds_again_after_each_change_and_survives_errors(watched, exp
     watch.until(built)
 
     watch.process.send_signal(signal.SIGINT)
-    assert watch.process.wait(30) == 130
+    assert watch.process.wait(240) == 130
 
 
 @pytest.mark.usefixtures("started_children")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_watch_that_ends_in_the_middle_leaves_no_process(watched, number):
     project, watch = watched
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     # The build, and what it has started to convert.
     while len(children := psutil.Process(watch.process.pid).children(recursive=True)) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     watch.process.send_signal(number)
-    assert watch.process.wait(30) == 130
-    _, alive = psutil.wait_procs(children, timeout=10)
+    assert watch.process.wait(240) == 130
+    _, alive = psutil.wait_procs(children, timeout=240)
     assert alive == []
     assert not list(project.glob("app/**/.edgeconv-embedding.json"))
 
@@ -322,7 +326,7 @@ def test_the_build_of_the_watch_reads_what_the_files_have(watched, expected):
         calibrate(project / "cal.npz", seed)
         time.sleep(0.3)
     calibrate(project / "cal.npz", 2)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while published(project) != expected[2]:
         assert time.monotonic() < deadline
         time.sleep(0.2)

@@ -135,7 +135,7 @@ def browse(packages: Path, tmp_path: Path) -> Iterator[Any]:
                 return server.said
             finally:
                 browser.terminate()
-                browser.wait(30)
+                browser.wait(120)
                 server.shutdown()
                 thread.join()
                 server.server_close()

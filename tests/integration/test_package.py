@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from places import ROOT
 
 GENERATED = ("edgeconv.egg-info/", "PKG-INFO", "setup.cfg")
@@ -32,14 +35,57 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def installed(packages: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`edgeconv` of an environment that has the wheel and what the lock has, and nothing else."""
+    """`edgeconv` of an environment that has the wheel and what the lock has, and nothing else.
+
+    What the lock has is linked from the environment of the tests, which pip has installed.
+    """
     environment = tmp_path_factory.mktemp("installed")
-    _run(sys.executable, "-m", "venv", str(environment))
-    pip = (str(environment / "bin" / "pip"), "install", "--quiet")
-    _run(*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock"))
-    _run(*pip, "--no-deps", str(packages[1]))
-    _run(str(environment / "bin" / "pip"), "check")
+    _run(sys.executable, "-m", "venv", "--without-pip", str(environment))
+    (site,) = environment.glob("lib/python*/site-packages")
+    for pin in _pins("requirements.lock"):
+        requirement = Requirement(pin)
+        if requirement.marker is None or requirement.marker.evaluate():
+            distribution = importlib.metadata.distribution(requirement.name)
+            assert distribution.version in requirement.specifier, pin
+            _link(distribution, site)
+    pip = (sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"))
+    _run(*pip, "install", "--quiet", "--no-deps", str(packages[1]))
+    _run(*pip, "check")
     return environment / "bin" / "edgeconv"
+
+
+def _pins(lock: str) -> dict[str, set[str]]:
+    """The hashes of each requirement in a lock."""
+    pins: dict[str, set[str]] = {}
+    for line in (ROOT / lock).read_text(encoding="utf-8").splitlines():
+        words = line.removesuffix("\\").strip()
+        if words.startswith("--hash="):
+            pins[[*pins][-1]].add(words)
+        elif not words.startswith("#"):
+            pins[words] = set()
+    return pins
+
+
+def _link(distribution: importlib.metadata.Distribution, site: Path) -> None:
+    """Put the files of a package, without its programs, into another environment as they are."""
+    for file in distribution.files or ():
+        if ".." not in file.parts:
+            (site / file).parent.mkdir(parents=True, exist_ok=True)
+            found = Path(str(distribution.locate_file(file)))
+            try:
+                (site / file).hardlink_to(found)
+            except OSError:
+                shutil.copy2(found, site / file)
+
+
+def test_what_the_lock_installs_is_what_that_of_the_tests_does() -> None:
+    def unmarked(lock: str) -> dict[str, set[str]]:
+        return {pin.partition(" ;")[0]: hashes for pin, hashes in _pins(lock).items()}
+
+    own, tests = unmarked("requirements.lock"), unmarked("requirements-dev.lock")
+    assert own
+    assert all(own.values())
+    assert own.items() <= tests.items()
 
 
 def test_the_packages_pass_the_checks_of_the_index(packages: tuple[Path, Path]) -> None:

@@ -71,7 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "grpc": f"grpc://127.0.0.1:{said['grpc']}/two",
     }
     yield Server(process, directory, places)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
 
 
 def opened(place: str, tmp_path: Path, timeout_s: float = 30.0):

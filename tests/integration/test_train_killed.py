@@ -11,13 +11,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import msgspec
 import psutil
 import pytest
+from forking import edgeconv_command, forks_of
 from training_modules import assert_same_weights, written
 
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed
@@ -43,7 +43,7 @@ class Command:
         environment = {**os.environ, "TMPDIR": str(self.directory), **variables}
         environment.setdefault("TF_CONFIG", "")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "edgeconv", "train", *map(str, arguments)],
+            [*edgeconv_command(), "train", *map(str, arguments)],
             cwd=directory,
             env=environment,
             stdout=self._log,
@@ -68,17 +68,22 @@ class Command:
         with contextlib.suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
                 self.started[child.pid] = child
+            for pid in forks_of(self.process.pid).keys() - self.started.keys():
+                self.started[pid] = psutil.Process(pid)
 
-    def member(self, index=None):
-        """The process that trains: alone, or as the member of this index."""
+    def member(self, **task):
+        """The process that trains: alone, or as the member whose task has these keys."""
         self.look()
-        for child in self.started.values():
+        forks = forks_of(self.process.pid)
+        for pid, child in self.started.items():
             with contextlib.suppress(psutil.Error):
-                trains = any("train_member" in part for part in child.cmdline())
-                config = json.loads(child.environ().get("TF_CONFIG", "{}") if trains else "{}")
-                if trains and config.get("task", {}).get("index") == index:
+                forked = forks.get(pid)
+                words = forked["words"] if forked else child.cmdline()
+                variables = forked["environment"] if forked else child.environ()
+                own = json.loads(variables.get("TF_CONFIG") or "{}").get("task", {})
+                if any("_member" in word for word in words) and own.items() >= task.items():
                     return child
-        raise AssertionError(f"no member {index} runs:\n{self.printed}")
+        raise AssertionError(f"no member {task} runs:\n{self.printed}")
 
     def wait_until(self, is_so):
         deadline = time.monotonic() + DEADLINE_S
@@ -95,7 +100,7 @@ class Command:
             self.look()
             assert time.monotonic() < deadline, self.printed
             time.sleep(0.02)
-        gone, alive = psutil.wait_procs(list(self.started.values()), timeout=5)
+        gone, alive = psutil.wait_procs(list(self.started.values()), timeout=DEADLINE_S)
         assert not alive, self.printed
         assert len(gone) == len(self.started)
         return self.process.returncode
@@ -130,12 +135,12 @@ def checkpoint(directory):
     return 0
 
 
-def killed(directory, module, *options, member=None, checkpoints=3):
+def killed(directory, module, *options, checkpoints=3, **task):
     """Run the long training, and kill a member once so many new checkpoints are there."""
     before = checkpoint(directory)
     with Command(directory, module, "-o", directory / "out", *LONG, *options) as command:
         command.wait_until(lambda: checkpoint(directory) >= before + checkpoints)
-        command.member(member).kill()
+        command.member(**task).kill()
         assert command.wait() == 4, command.printed
         assert not versions(directory / "out" / "small")
         return command.printed
@@ -162,10 +167,10 @@ def assert_nothing_repeated_or_lost(record, undisturbed, runs):
 def test_a_worker_and_then_the_chief_killed_nothing_is_repeated_or_lost(
     small, undisturbed, tmp_path
 ):
-    said = killed(tmp_path, small, *TWO_WORKERS, member=1)
+    said = killed(tmp_path, small, *TWO_WORKERS, index=1)
     assert "error: worker 1 was ended by SIGKILL" in said
     assert "Traceback" not in said.partition("error: ")[2]
-    said = killed(tmp_path, small, *TWO_WORKERS, member=0)
+    said = killed(tmp_path, small, *TWO_WORKERS, index=0)
     assert "error: worker 0 was ended by SIGKILL" in said
     assert re.search(r"worker [01] \| resumed at step \d+ of 120", said)
     record = finished(tmp_path, small, *TWO_WORKERS)
@@ -200,13 +205,13 @@ def test_a_training_of_one_process_goes_on_where_it_was_killed(
 @pytest.mark.slow
 def test_keras_fit_with_two_workers_goes_on_too(small, undisturbed, tmp_path):
     options = (*TWO_WORKERS[:-1], "fit")
-    killed(tmp_path, small, *options, member=1)
+    killed(tmp_path, small, *options, index=1)
     assert_nothing_repeated_or_lost(finished(tmp_path, small, *options), undisturbed, runs=2)
 
 
 @pytest.mark.slow
 def test_a_cluster_is_gone_on_with_by_one_process(small, undisturbed, tmp_path):
-    killed(tmp_path, small, *TWO_WORKERS, member=0)
+    killed(tmp_path, small, *TWO_WORKERS, index=0)
     record = finished(tmp_path, small, "--strategy", "none", "--loop", "fit")
     assert_nothing_repeated_or_lost(record, undisturbed, runs=2)
 
@@ -217,12 +222,7 @@ def test_under_parameter_servers_a_killed_member_ends_all_and_it_goes_on(role, s
     options = ("--strategy", "parameter-server", "--workers", "2", "--loop", "custom")
     with Command(tmp_path, small, "-o", tmp_path / "out", *LONG, *options) as command:
         command.wait_until(lambda: checkpoint(tmp_path) >= 3)
-        for child in command.started.values():
-            with contextlib.suppress(psutil.Error):
-                config = json.loads(child.environ().get("TF_CONFIG") or "{}")
-                if config.get("task", {}) == {"type": role, "index": 0}:
-                    child.kill()
-                    break
+        command.member(type=role, index=0).kill()
         assert command.wait() == 4
         name = "chief" if role == "chief" else "worker 0"
         assert f"error: {name} was ended by SIGKILL" in command.printed
@@ -280,6 +280,7 @@ def test_killed_while_it_exports_it_leaves_no_version_and_exports_again(
         pytest.param(signal.SIGINT, 2, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.usefixtures("started_children")
 def test_an_interrupted_command_leaves_no_process(number, checkpoints, small, tmp_path):
     with Command(tmp_path, small, "-o", tmp_path / "out", *LONG, *TWO_WORKERS) as command:
         command.wait_until(lambda: len(command.started) >= 2)
@@ -351,7 +352,7 @@ def test_a_member_of_a_hand_made_cluster_that_is_killed_ends_the_other_and_both_
         Command(tmp_path, small, *options, TF_CONFIG=first) as chief,
     ):
         chief.wait_until(lambda: checkpoint(tmp_path) >= 3)
-        worker.member(1).kill()
+        worker.member(index=1).kill()
         assert worker.wait() == 4
         assert chief.wait() == 4, chief.printed
         assert "another member of the cluster is lost" in chief.printed

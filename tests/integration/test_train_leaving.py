@@ -18,19 +18,14 @@ from edgeconv.training.cluster import host_and_port
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import Allowance, Distribution, Training
 
-DELAY_S = 0.1
-
 
 @contextmanager
-def two_members(slow):
-    """A cluster as its two members see it; what this one of them answers comes late or never."""
-    views = list(local_cluster(2))
-    with slow_link(host_and_port(views[slow].address)[1], DELAY_S) as port:
-        addresses = list(views[slow].addresses["worker"])
-        addresses[slow] = f"127.0.0.1:{port}"
-        other = views[1 - slow]
-        views[1 - slow] = msgspec.structs.replace(other, addresses={"worker": tuple(addresses)})
-        yield views
+def two_members(delay_s=0.1):
+    """A cluster as its two members see it; what worker 1 answers comes late, or never."""
+    chief, worker = local_cluster(2)
+    with slow_link(host_and_port(worker.address)[1], delay_s) as port:
+        addresses = {"worker": (chief.address, f"127.0.0.1:{port}")}
+        yield msgspec.structs.replace(chief, addresses=addresses), worker
 
 
 def outcomes(directory, views, *, checkpoints=("kept", "kept"), on_line=None, **options):
@@ -77,31 +72,28 @@ def _outcome(task, on_line):
         return error
 
 
-@pytest.mark.parametrize(("loop", "slow"), [("custom", 0), ("custom", 1), ("fit", 1)])
-def test_no_member_misses_one_that_has_ended_its_training(loop, slow, tmp_path):
-    with two_members(slow) as views:
+@pytest.mark.parametrize("loop", ["custom", pytest.param("fit", marks=pytest.mark.slow)])
+def test_no_member_misses_one_that_has_ended_its_training(loop, tmp_path):
+    with two_members() as views:
         chief, worker = outcomes(tmp_path, views, loop=loop)
     assert chief.record is not None
     assert worker.record is None
 
 
-@pytest.mark.parametrize("slow", [0, 1])
-@pytest.mark.parametrize(
-    ("options", "error", "said"),
-    [
-        (
-            {"checkpoints": ("one", "other"), "validation_fraction": 0.2},
-            InputRefused,
-            "do not see the same checkpoints",
-        ),
-        ({"learning_rate": 1e38}, ToolFailed, "training diverged"),
-    ],
-)
-def test_each_member_says_why_all_end(options, error, said, slow, tmp_path):
-    with two_members(slow) as views:
-        ended = outcomes(tmp_path, views, **options)
-    assert [type(one) for one in ended] == [error, error]
-    assert all(said in one.message for one in ended)
+def test_each_member_says_what_all_refuse(tmp_path):
+    with two_members() as views:
+        apart = {"checkpoints": ("one", "other"), "validation_fraction": 0.2}
+        ended = outcomes(tmp_path, views, **apart)
+    assert [type(one) for one in ended] == [InputRefused, InputRefused]
+    assert all("do not see the same checkpoints" in one.message for one in ended)
+
+
+@pytest.mark.slow
+def test_each_member_says_that_the_training_diverged(tmp_path):
+    with two_members(delay_s=0.5) as views:
+        ended = outcomes(tmp_path, views, learning_rate=1e38)
+    assert [type(one) for one in ended] == [ToolFailed, ToolFailed]
+    assert all("training diverged" in one.message for one in ended)
 
 
 def test_where_a_member_is_lost_while_the_chief_exports_the_training_has_ended_well(tmp_path):
@@ -115,6 +107,7 @@ def test_where_a_member_is_lost_while_the_chief_exports_the_training_has_ended_w
     assert versions(tmp_path / "out" / "small") == [1]
 
 
+@pytest.mark.slow
 def test_where_the_chief_is_lost_while_it_exports_the_others_say_so(tmp_path):
     def kill_the_chief(line, tasks):
         if line.endswith("saving"):

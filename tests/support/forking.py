@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 PLACE = "EDGECONV_TESTS_FORKS"
 _START_ALL = "EDGECONV_TESTS_START"
 _RUN = "run.json"
+_FORK = ".fork"
 _ENTER = "/processes/sandbox/enter.py"
 # What children of a kind import, those of "tensorflow" after the others.
 _IMPORTS = {
@@ -215,6 +216,7 @@ class Forked:
         theirs, ours = os.pipe()
         answers, gives = os.pipe() if stdout == subprocess.PIPE else (-1, os.dup(stdout.fileno()))
         request = {"words": words, "cwd": str(cwd), "environment": env, "kept": kept}
+        request["parent"] = os.getpid()
         content = json.dumps(request).encode()
         socket.send_fds(self._connection, [content], [theirs, gives, stderr.fileno(), *kept])
         os.close(theirs)
@@ -258,6 +260,17 @@ class Forked:
 
 
 _forks: dict[int, Forked] = {}
+
+
+def forks_of(parent: int) -> dict[int, dict[str, Any]]:
+    """What the forks of a process are, by their numbers: "words", "environment" and so on."""
+    found = {}
+    for path in Path(os.environ.get(PLACE, os.devnull)).glob(f"*{_FORK}"):
+        with contextlib.suppress(FileNotFoundError):
+            request = json.loads(path.read_text(encoding="utf-8"))
+            if request["parent"] == parent:
+                found[int(path.stem)] = request
+    return found
 
 
 def _kind(words: list[str]) -> str:
@@ -337,7 +350,7 @@ def serve(place: Path, kind: str) -> None:
                     child.kill()
                 return
             if key.fileobj is listening:
-                child = _Child(listening.accept()[0])
+                child = _Child(listening.accept()[0], place)
                 children.add(child)
                 selector.register(child.process, selectors.EVENT_READ, child)
                 selector.register(child.connection, selectors.EVENT_READ, child)
@@ -365,7 +378,7 @@ def _ours() -> Iterator[str]:
 class _Child:
     """A fork, and the connection of whoever asked for it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, place: Path) -> None:
         self.connection = connection
         self.has_ended = False
         content, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, _MOST_FILES)
@@ -380,6 +393,10 @@ class _Child:
         os.read(is_ready, 1)
         os.close(is_ready)
         self.process = os.pidfd_open(self.pid)
+        self._is = place / f"{self.pid}{_FORK}"
+        new = self._is.with_suffix(".new")
+        new.write_bytes(content)
+        new.rename(self._is)
         connection.send(str(self.pid).encode())
 
     def tell_end(self) -> None:
@@ -395,6 +412,7 @@ class _Child:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
+        self._is.unlink(missing_ok=True)
         os.close(self.process)
         self.connection.close()
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 SERVER = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 
 
 class Server(NamedTuple):

@@ -74,6 +74,8 @@ def test_a_fork_is_confined(tmp_path: Path) -> None:
 def test_a_fork_is_held_to_its_time_and_is_gone(tmp_path: Path) -> None:
     running = child(tmp_path, "sleep", True, allowance=Allowance(timeout_s=0.5))
     process = psutil.Process(running._process.pid)
+    (asked,) = (fork for pid, fork in forking.forks_of(os.getpid()).items() if pid == process.pid)
+    assert str(FACTS) in asked["words"]
     with pytest.raises(WorkerTimedOut):
         running.wait()
     assert not process.is_running()
@@ -83,7 +85,7 @@ def test_a_fork_ends_with_whoever_asked_for_it(tmp_path: Path) -> None:
     running = child(tmp_path, "sleep", True)
     process = psutil.Process(running._process.pid)
     running._process._connection.shutdown(socket.SHUT_RDWR)
-    process.wait(timeout=10)
+    process.wait(timeout=60)
     assert not process.is_running()
     running.kill()
     assert running.ending_signal == signal.SIGKILL

@@ -543,7 +543,7 @@ def test_runs_on_stored_samples_are_at_work_before_they_are_waited_for(place):
     write_samples(Samples({"x": X[2:]}, None, "made here"), samples)
     with start_run(file, samples, scratch=place, signature=None) as running:
         log = running._talk._child.log
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         # The interpreter says in its log that it was loaded; nobody has asked for an answer.
         while not log.read_bytes() and time.monotonic() < deadline:
             time.sleep(0.01)

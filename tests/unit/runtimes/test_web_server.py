@@ -27,7 +27,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServ
 
 
 def answer(server: PageServer, path: str, method: str = "GET") -> tuple[int, bytes, str | None]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.request(method, path, body=b"{}\n" if method == "POST" else None)
     response = connection.getresponse()
     isolated = response.getheader("Cross-Origin-Embedder-Policy")
