@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,13 +26,18 @@ class Import(NamedTuple):
     is_run: bool
 
 
-class Source(NamedTuple):
+@dataclass(frozen=True)
+class Source:
     """A file of the package, under its name in the package."""
 
     name: str
     module: str
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Parsed when it is asked for: each process of a run of the tests imports this."""
+        return ast.parse(self.text)
 
 
 def sources() -> list[Source]:
@@ -45,7 +52,7 @@ def sources() -> list[Source]:
             parts = ["edgeconv", *Path(name).with_suffix("").parts]
             text = path.read_text(encoding="utf-8")
             module = ".".join(parts).removesuffix(".__init__")
-            found.append(Source(name, module, text, ast.parse(text)))
+            found.append(Source(name, module, text))
     return found
 
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
+from json_schemas import jsonschema
 from msgspec import convert
 from places import SCHEMAS
 from tiny_saved_model import block, write_plain, write_saved_model

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from json_schemas import jsonschema
 from places import ROOT
 
 from edgeconv.cli import COMMANDS, run

@@ -15,6 +15,7 @@ import report_example as example
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from json_schemas import jsonschema
 from loaded_modules import RUN, loaded_by
 from places import ROOT
 
@@ -156,7 +157,6 @@ def test_the_published_schema_is_that_of_the_nouns() -> None:
 
 
 def test_a_report_validates_and_a_changed_one_does_not() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
     schema = msgspec.json.decode(report_schema())
     jsonschema.Draft202012Validator.check_schema(schema)
     document = msgspec.json.decode(msgspec.json.encode(example.report()))

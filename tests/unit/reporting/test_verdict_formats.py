@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-import jsonschema
 import msgspec
 import pytest
 import verdict_example as example
 import xmlschema
 from golden_files import assert_golden
+from json_schemas import jsonschema
 from markdown_it import MarkdownIt
 from places import SCHEMAS
 from prometheus_client.openmetrics.parser import text_string_to_metric_families

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from json_schemas import assert_valid
 from places import ROOT
 
 import edgeconv
@@ -21,17 +22,17 @@ FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.name)
 def test_a_workflow_is_one_by_its_schema(file: Path) -> None:
-    _check_schema("github-workflows", file)
+    assert_valid("github-workflows", file)
 
 
 def test_each_issue_form_is_one_by_its_schema() -> None:
     for file in FORMS:
         schema = "github-issue-config" if file.name == "config.yml" else "github-issue-forms"
-        _check_schema(schema, file)
+        assert_valid(schema, file)
 
 
 def test_the_updates_of_locks_are_configured() -> None:
-    _check_schema("renovate", ROOT / ".github" / "renovate.json")
+    assert_valid("renovate", ROOT / ".github" / "renovate.json")
     # Renovate makes a lock again with the command that it finds in its head.
     for lock in ROOT.glob("requirements*.lock"):
         assert "\n#    uv pip compile pyproject.toml " in lock.read_text(encoding="utf-8")
@@ -101,10 +102,6 @@ def _release_notes():  # type: ignore[no-untyped-def]
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _check_schema(name: str, file: Path) -> None:
-    _run(sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{name}", str(file))
 
 
 def _run(*command: str) -> str:

@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jsonschema
 import msgspec
 import pytest
 from evidence_project import MODEL, RECORD, REPORT, evidence_files, make_project
+from json_schemas import jsonschema
 from places import ROOT
 from processor_time import at_most
 
