@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from forking import close_place, forked_children, open_place
 from hypothesis import HealthCheck, settings
-from places import ROOT
+from places import ROOT, TESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,6 +157,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         close_place()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What is fast is in tests/unit: -m fast imports nothing else, which takes as long."""
+    is_elsewhere = collection_path.parent == TESTS and collection_path.name != "unit"
+    is_fast_only = config.getoption("markexpr") == "fast"
+    return (is_fast_only and (is_elsewhere or collection_path.stem in LONG)) or None
 
 
 @pytest.hookimpl(tryfirst=True)
