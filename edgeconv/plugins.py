@@ -40,6 +40,7 @@ RUNTIMES = {
     "litert": "edgeconv.runtimes.kinds.python",
     "ssh": "edgeconv.runtimes.kinds.ssh",
     "tensorflow": "edgeconv.runtimes.kinds.python",
+    "tflite-micro": "edgeconv.runtimes.kinds.micro",
     "tflite-runtime": "edgeconv.runtimes.kinds.python",
     "tfserving": "edgeconv.runtimes.kinds.tfserving",
     "web": "edgeconv.runtimes.kinds.web",

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs, Session
+    from edgeconv.types import OutputError
 
 # The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
 _WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
+# Twice the error, where that can be seen.
+_MORE_DB, _CLOSE_DB = 6.0, 60.0
 _HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})
 
 
@@ -91,6 +94,7 @@ def _run_on_target(
         answers = session.answers(candidate.file, target, candidate.recipe)
         some = session.some_outputs(expected, candidate.recipe)
         errors, warnings = compare(candidate, answers.outputs, some)
+        _refuse_other_kernels(examined, errors)
     except EdgeconvError as error:
         return error
     environment = installed(target)
@@ -101,6 +105,25 @@ def _run_on_target(
         cost="; ".join(filter(None, (cost, *warnings))),
     )
     return msgspec.structs.replace(examined, target=check)
+
+
+def _refuse_other_kernels(examined: VerifiedCandidate, there: tuple[OutputError, ...]) -> None:
+    """Raise `VerificationFailed` where an output is further off there than where it was verified.
+
+    Kernels round differently, which costs next to nothing. A runtime that ignores what it does not
+    know, such as all scales of a channel but the first, answers without an error.
+    """
+    here = {error.output: error for error in examined.verification.outputs}
+    for error in there:
+        verified = here.get(error.output)
+        if verified is None or verified.snr_db is None or error.snr_db is None:
+            continue
+        if error.snr_db < min(verified.snr_db - _MORE_DB, _CLOSE_DB):
+            raise VerificationFailed(
+                f"output {error.output!r}: SNR {decibels(error.snr_db)} there, and "
+                f"{decibels(verified.snr_db)} in LiteRT: its kernels compute something else",
+                hint="choose another recipe for this runtime",
+            )
 
 
 def _others(

@@ -15,7 +15,7 @@ from edgeconv.plugins import embed_target
 from edgeconv.processes.escaping import shell_line
 from edgeconv.quantize.recipes import MIN_SNR_DB
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.choice import recorded_target
 from edgeconv.store.converted import was_converted
 from edgeconv.tflite.flatbuffer import operator_name, parse
 from edgeconv.types import CALIBRATED, Execution, Steps, TargetRuntime
@@ -152,7 +152,7 @@ def _conversion(published: Published) -> ConvertRequest:
         allow_suspect_calibration=any(record.suspicions for record in artifact.calibration),
         preprocess=Steps(by_input=artifact.preprocessing),
         batch=1 if fixes else None,
-        target_runtime=parse_target_runtime(artifact.target.runtime)
+        target_runtime=recorded_target(artifact.target.runtime)
         if artifact.target
         else TargetRuntime(),
         # The manifest is this user's own.

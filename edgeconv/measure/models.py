@@ -120,10 +120,15 @@ class OpenedRuntimes:
     @property
     def notes(self) -> tuple[str, ...]:
         """What these runtimes do not give."""
-        return tuple(
-            f"{text} gives no outputs: there is no accuracy and no agreement"
-            for text, runtime in self.running.items()
-            if not runtime.sessions
+        silent = (text for text, runtime in self.running.items() if not runtime.sessions)
+        untimed = (text for text, runtime in self.running.items() if not runtime.has_times)
+        return (
+            *(f"{text} gives no outputs: there is no accuracy and no agreement" for text in silent),
+            *(
+                f"{text} runs a device's kernels on this processor: the outputs are the device's, "
+                "and no times are shown"
+                for text in untimed
+            ),
         )
 
     def models(

@@ -183,14 +183,14 @@ def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
         group=measured.model_file.group,
         latency=_latency(run, measured),
         peak_memory_bytes=_memory_bytes(run, measured),
-        arena_bytes=arena_bytes(content),
+        arena_bytes=_arena_bytes(measured, content),
         oldest_runtime=oldest_runtime(content, str(measured.model_file.file)).version,
         error=str(measured.error) if measured.error else "",
     )
 
 
 def _latency(run: BenchRun, measured: MeasuredModel) -> Latency | None:
-    if not (measured.timed and run.measuring.is_timed):
+    if not (measured.timed and _is_timed(run, measured)):
         return None
     return latency_of(measured.timed, threads=run.measuring.threads, batch=measured.model.batch)
 
@@ -198,7 +198,17 @@ def _latency(run: BenchRun, measured: MeasuredModel) -> Latency | None:
 def _memory_bytes(run: BenchRun, measured: MeasuredModel) -> int | None:
     """The median over the rounds, None where no round has it."""
     known = [timed.memory_bytes for timed in measured.timed if timed.memory_bytes is not None]
-    return round(statistics.median(known)) if known and run.measuring.is_timed else None
+    return round(statistics.median(known)) if known and _is_timed(run, measured) else None
+
+
+def _is_timed(run: BenchRun, measured: MeasuredModel) -> bool:
+    return run.measuring.is_timed and measured.runtime.has_times
+
+
+def _arena_bytes(measured: MeasuredModel, content: bytes) -> int:
+    """What the runtime took, or where it does not tell, the plan of the tensors."""
+    taken = measured.timed[0].arena_bytes if measured.timed else None
+    return arena_bytes(content) if taken is None else taken
 
 
 def _runtime(measured: MeasuredModel) -> str:

@@ -25,18 +25,20 @@ def time_in_rounds(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
     """Time every model once a round, each round in another order.
 
     So a drift of the machine, and what the model before leaves behind, affect all alike. A model
-    that fails gets its error and is left out from then on. Without timing, each runs once, which
-    names its runtime.
+    that fails gets its error and is left out from then on. What is not timed runs once, which names
+    its runtime.
     """
-    is_timed = run.measuring.is_timed
-    rounds, timing = (run.measuring.rounds, run.measuring.timing) if is_timed else (1, _ONE_INVOKE)
+    is_timed = run.measuring.is_timed and any(model.runtime.has_times for model in models)
+    rounds = run.measuring.rounds if is_timed else 1
     what, count = "timing" if is_timed else "running every model", 0
     for number in range(rounds):
         first = number % len(models)
         for model in (*models[first:], *models[:first]):
             run.on_progress(CountedLine(what, count, rounds * len(models)))
             count += 1
-            if model.error is None:
+            is_timed = run.measuring.is_timed and model.runtime.has_times
+            if model.error is None and (is_timed or not model.timed):
+                timing = run.measuring.timing if is_timed else _ONE_INVOKE
                 try:
                     inputs = run.samples.first.arrays
                     model.timed.append(model.runtime.time(model.model, inputs, timing))

@@ -21,6 +21,7 @@ from edgeconv.tflite import (
     with_small_lstms,
     with_sound_blocks,
     with_uint8_io,
+    with_weights_inside,
     without_float_bridges,
 )
 from edgeconv.types import Recipe
@@ -241,18 +242,20 @@ def quantize_model(
     with engine_errors("ai-edge-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
         engine = quantizer.Quantizer(float_model)
         engine.load_quantization_recipe(configuration)
-        model = engine.quantize(
+        quantized = engine.quantize(
             ranges if engine.need_calibration else None,
             enable_progress_bar=False,
             enable_progress_report=False,
         ).quantized_model
+    # It writes them outside of the flatbuffer, where few runtimes look.
+    model = with_weights_inside(bytes(quantized))
     if any(each.precision == BLOCKS for each in ruled):
-        return with_sound_blocks(bytes(model)), ()
+        return with_sound_blocks(model), ()
     if not recipe.full_integer:
         kept = {each.layer.name for each in ruled if each.is_float}
         kind = _LSTM_WEIGHTS.get(recipe.name)
-        return with_small_lstms(bytes(model), kind, kept) if kind else bytes(model), ()
-    sound, widened = with_fitting_biases(bytes(model), float_model)
+        return with_small_lstms(model, kind, kept) if kind else model, ()
+    sound, widened = with_fitting_biases(model, float_model)
     note = f"{widened} scales of nearly zero weights were widened, so that the biases fit"
     return without_float_bridges(sound), (note,) if widened else ()
 

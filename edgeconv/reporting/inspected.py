@@ -85,6 +85,12 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     if inspection.custom_operators:
         yield "custom operators", _listed(inspection.custom_operators)
     yield from _runtime_facts(inspection.oldest_runtime)
+    if inspection.missing_in_micro is not None:
+        missing = inspection.missing_in_micro
+        yield (
+            "microcontroller",
+            (f"not with tflite-micro: {_listed(missing)}" if missing else "runs with tflite-micro"),
+        )
     if inspection.unknown_classes:
         yield "unknown classes", _listed(inspection.unknown_classes)
         yield "", "give convert the module that has them: --custom-objects MODULE"

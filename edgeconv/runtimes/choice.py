@@ -1,7 +1,7 @@
 """The texts that name a runtime: of `--runtime` and of `--target-runtime`.
 
-A target runtime is `litert`, `litert==2.1.0` or `tflite-runtime==2.14.0`. The location in
-`--runtime NAME:LOCATION` may end in options: `host?key=value&key=value`.
+A target runtime is `litert`, `litert==2.1.0`, `tflite-micro` or `tflite-runtime==2.14.0`. The
+location in `--runtime NAME:LOCATION` may end in options: `host?key=value&key=value`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
 # What a name without a version means; tflite-runtime has no release after 2.14, and later
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
-_DEFAULT_VERSION = {"litert": "", "tensorflow": "2.15.1", "tflite-runtime": "2.14.0"}
+# tflite-micro has a build of each day, and no releases.
+_DEFAULT_VERSION = {
+    "litert": "",
+    "tensorflow": "2.15.1",
+    "tflite-micro": "0.dev20261023182759",
+    "tflite-runtime": "2.14.0",
+}
 _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
+_DAILY = re.compile(r"0\.dev\d{14}")
 
 
 def parse_choice(text: str) -> RuntimeChoice:
@@ -96,12 +103,22 @@ def parse_target_runtime(text: str) -> TargetRuntime:
     return target_runtime(name, version)
 
 
+def recorded_target(text: str) -> TargetRuntime:
+    """The runtime that a manifest records, such as `tflite_runtime 2.14.0`. Raises `UsageError`."""
+    package, _, version = text.partition(" ")
+    name = {"ai_edge_litert": "litert"}.get(package, package.replace("_", "-"))
+    return parse_target_runtime(f"{name}=={version}")
+
+
 def target_runtime(name: str, version: str) -> TargetRuntime:
     """The runtime of a version, such as 2.14, which is 2.14.0. Raises `UsageError` for another."""
+    if _DAILY.fullmatch(version):
+        return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
     if not (match := _VERSION.fullmatch(version)):
+        example = _DEFAULT_VERSION[name] or "2.1.0"
         raise UsageError(
             f"the runtime {name}=={version} has no version after ==",
-            hint=f"as in {name}==2.14.0, or {name} alone",
+            hint=f"as in {name}=={example}, or {name} alone",
         )
     full = f"{match[1]}{match[2] or '.0'}{match[3] or ''}"
     return TargetRuntime(name=name, version=full)  # type: ignore[arg-type]

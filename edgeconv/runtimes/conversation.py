@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from edgeconv.runtimes.interface import Arrays, Model
     from edgeconv.types import Timing
 
-Package = Literal["ai_edge_litert", "tflite_runtime", "tensorflow", "LiteRT.js"]
+Package = Literal["ai_edge_litert", "tflite_micro", "tflite_runtime", "tensorflow", "LiteRT.js"]
 
 # Arrays in shared memory begin at multiples of it.
 _ALIGNMENT = 64

@@ -65,7 +65,8 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
 
     `runtime` and `version` are the runtime's own names. `warmup` is the number of invokes until the
     times were stable, None where it is unknown. `memory_bytes` is the growth of the peak resident
-    set from just before the model was loaded. `log` is what the process printed, where it is kept.
+    set from just before the model was loaded, `arena_bytes` what the model took of its arena; None
+    where the runtime does not tell. `log` is what the process printed, where it is kept.
     """
 
     runtime: str
@@ -75,6 +76,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     samples_us: tuple[float, ...]
     warmup: int | None = None
     memory_bytes: int | None = None
+    arena_bytes: int | None = None
     log: str = ""
 
 
@@ -98,6 +100,8 @@ class Runtime(Protocol):
     """An opened runtime."""
 
     environment: Environment
+    # Whether its times are those of the device that it stands for.
+    has_times: bool
     # How many sessions may work at the same time; 0 where it gives no outputs.
     sessions: int
 

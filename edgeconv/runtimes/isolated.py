@@ -51,25 +51,28 @@ class InstalledRuntime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 class _RuntimePackage(NamedTuple):
     """A runtime's package in Python and for pip, and the Pythons that it has wheels for.
 
-    Versions that begin with `numpy_1` were built for numpy 1, and crash with a newer one.
+    Versions that begin with one of `numpy_1` were built for numpy 1, and crash with a newer one.
     """
 
     package: Package
     distribution: str
-    numpy_1: str
+    numpy_1: tuple[str, ...]
     pythons: tuple[Version, ...]
 
 
 _KINDS = {
     "tflite-runtime": _RuntimePackage(
-        "tflite_runtime", "tflite-runtime", "", ((3, 11), (3, 10), (3, 9))
+        "tflite_runtime", "tflite-runtime", ("",), ((3, 11), (3, 10), (3, 9))
+    ),
+    "tflite-micro": _RuntimePackage(
+        "tflite_micro", "tflite-micro", (), ((3, 13), (3, 12), (3, 11), (3, 10))
     ),
     # Built for numpy 1, as all of TensorFlow before 2.18 was.
-    "tensorflow": _RuntimePackage("tensorflow", "tensorflow", "2.1", ((3, 11), (3, 10), (3, 9))),
+    "tensorflow": _RuntimePackage("tensorflow", "tensorflow", ("2.1",), ((3, 11), (3, 10), (3, 9))),
     "litert": _RuntimePackage(
         "ai_edge_litert",
         "ai-edge-litert",
-        "1.0.",
+        ("1.0.",),
         ((3, 13), (3, 12), (3, 11), (3, 10), (3, 9)),
     ),
 }

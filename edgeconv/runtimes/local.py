@@ -123,7 +123,10 @@ class LocalRuntime:
     Raises `UsageError` where there is no such Python, `ToolFailed` where it lacks the runtime.
     """
 
-    def __init__(self, target: RuntimePython, settings: RuntimeSettings) -> None:
+    def __init__(
+        self, target: RuntimePython, settings: RuntimeSettings, *, has_times: bool = True
+    ) -> None:
+        self.has_times = has_times
         self._runner = _runner(target, settings)
         self.environment = _environment(self._runner, target)
         self.sessions = usable_cores()

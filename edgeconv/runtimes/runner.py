@@ -15,8 +15,9 @@ What a runtime prints goes to stderr. With "shared" in a request, its arrays are
 in the stream: "file" is the number of an inherited open file of "bytes", "at" has the offset of
 each array. "files" has the paths of .npy files of more inputs, which are mapped.
 
-Every request has "do", and "runtime": the package "ai_edge_litert", "tflite_runtime" or
-"tensorflow"; an answer has "runtime", its "version", and "error" where it failed.
+Every request has "do", and "runtime": the package "ai_edge_litert", "tflite_runtime", "tensorflow"
+or "tflite_micro", which needs micro_interpreter.py in the same directory; an answer has "runtime", its
+"version", and "error" where it failed.
 
 facts    what the machine is: machine, cpu, cores, system, python, numpy
 load     load the model for "run": path "model", with "threads", "signature" (null takes the
@@ -30,7 +31,8 @@ time     load the model, as load does, and time it on the arrays, the samples of
          which ends when the times are stable; repeats, seconds: the most timed invokes and
          seconds. The answer has load_us, first_us, warmup (the number of warm-up invokes),
          samples_us (raw, one per timed invoke) and memory_bytes, the growth of the peak
-         resident set from just before the model was loaded (null where it is unknown)
+         resident set from just before the model was loaded (null where it is unknown), and
+         arena_bytes, what the model took of its arena (null where the runtime does not tell)
 
 Float samples are quantized for an integer input and integer outputs dequantized, by the model's
 own scale and zero point, outside of the timed part. Strings are in arrays of dtype S, each with the
@@ -45,8 +47,10 @@ import json
 import mmap
 import os
 import platform
+import runpy
 import sys
 import time
+import types
 from typing import IO, Any, Callable, Dict, Iterator, Mapping, Tuple
 
 import numpy as np
@@ -160,7 +164,8 @@ class RequestHandler:
         memory = None
         if before_bytes is not None and after_bytes is not None:
             memory = max(0, after_bytes - before_bytes)
-        return dict(times, load_us=load_us, memory_bytes=memory), {}
+        arena = getattr(getattr(model, "interpreter", None), "arena_bytes", None)
+        return dict(times, load_us=load_us, memory_bytes=memory, arena_bytes=arena), {}
 
     def do_load(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:  # noqa: ARG002
         """Load a model, to stay."""
@@ -200,6 +205,12 @@ def import_runtime(name: str) -> tuple[Any, str]:
         import tensorflow
 
         return tensorflow.lite, tensorflow.__version__
+    if name == "tflite_micro":
+        from importlib.metadata import version
+
+        file = os.path.join(os.path.dirname(__file__), "micro_interpreter.py")
+        interpreter = runpy.run_path(file)["MicroInterpreter"]
+        return types.SimpleNamespace(Interpreter=interpreter), version("tflite-micro")
     raise SystemExit("unknown runtime " + repr(name))
 
 

@@ -19,6 +19,7 @@ from edgeconv.tflite.edit import (
     with_input_shapes,
     with_uint8_io,
     with_unique_names,
+    with_weights_inside,
 )
 from edgeconv.tflite.layers import FloatLayer, float_layers, multiplications
 from edgeconv.tflite.recurrent import with_small_lstms
@@ -52,6 +53,7 @@ __all__ = [
     "with_sound_blocks",
     "with_uint8_io",
     "with_unique_names",
+    "with_weights_inside",
     "without_float_bridges",
     "zero_share",
 ]

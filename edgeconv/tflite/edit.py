@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.flatbuffer import (
+    MOST_FLATBUFFER_BYTES,
     entry_subgraphs,
+    has_weights_outside,
     is_outdated,
     operator_name,
     parse,
@@ -62,6 +64,17 @@ def update_format(data: bytes) -> bytes:
     """
     model = parse(data, where=_WHERE)
     return serialize(model) if is_outdated(data) else data
+
+
+def with_weights_inside(data: bytes) -> bytes:
+    """The same model with all weights in the flatbuffer, which ends at 2 GiB.
+
+    `data` itself where that is so already, or where they do not fit. Raises `InputRefused` for
+    bytes that are not a model.
+    """
+    if len(data) > MOST_FLATBUFFER_BYTES or not has_weights_outside(data):
+        return data
+    return serialize(parse(data, where=_WHERE))
 
 
 def with_unique_names(data: bytes) -> bytes:

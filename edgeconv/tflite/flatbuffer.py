@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
 FILE_IDENTIFIER = b"TFL3"
-_MAX_FLATBUFFER_BYTES = 2**31 - 2**24
+MOST_FLATBUFFER_BYTES = 2**31 - 2**24
 _SCHEMA_VERSION = 3
 _LAST_DEPRECATED_CODE = 127
 # The runtime maps weights from the file, and its kernels need them aligned.
@@ -89,6 +89,19 @@ def is_outdated(data: bytes) -> bool:
     return old_codes or not model.Version()
 
 
+def has_weights_outside(data: bytes) -> bool:
+    """Whether the file has weights or options outside of the flatbuffer.
+
+    Runtimes that do not know the place take such weights for tensors that are computed: TensorFlow
+    Lite for Microcontrollers answers something else, without an error.
+    """
+    from ai_edge_litert.schema_py_generated import Model
+
+    model = Model.GetRootAs(data, 0)
+    buffers = (model.Buffers(index) for index in range(model.BuffersLength()))
+    return any(buffer.Offset() > 1 for buffer in buffers)
+
+
 def _refuse_structure(data: bytes, where: str) -> None:
     """Raise `InputRefused` for a file whose objects would take all memory or time."""
     try:
@@ -111,7 +124,7 @@ def serialize(model: ModelT) -> bytes:
     import flatbuffers
 
     weights_bytes = sum(len(b.data) for b in model.buffers if b.data is not None)
-    if weights_bytes > _MAX_FLATBUFFER_BYTES:
+    if weights_bytes > MOST_FLATBUFFER_BYTES:
         raise InputRefused(
             f"cannot edit a model of {weights_bytes} bytes: flatbuffers end at 2 GiB"
         )

@@ -119,6 +119,7 @@ class _ReusingRuntime:
         self._runtime = runtime
         self._idle: list[RunnerSession] = []
         self.environment = runtime.environment
+        self.has_times = runtime.has_times
         self.sessions = runtime.sessions
         self.time = runtime.time
 
@@ -210,6 +211,11 @@ def open_evaluators(
         if not runtime.sessions:
             raise InputRefused(
                 f"{next(iter(places.running))} gives no outputs, so there is no accuracy to keep",
+                hint="tune with another --runtime, and measure on this one with edgeconv bench",
+            )
+        if not runtime.has_times:
+            raise InputRefused(
+                f"{next(iter(places.running))} has no times, and tune compares them",
                 hint="tune with another --runtime, and measure on this one with edgeconv bench",
             )
         if isinstance(runtime, LocalRuntime):

@@ -153,7 +153,7 @@ class OldestRuntime(FrozenStruct, kw_only=True, frozen=True):
 class TargetRuntime(FrozenStruct, kw_only=True, frozen=True):
     """A runtime that a model is to run in. A `version` of "" is the one installed here."""
 
-    name: Literal["litert", "tensorflow", "tflite-runtime"] = "litert"
+    name: Literal["litert", "tensorflow", "tflite-micro", "tflite-runtime"] = "litert"
     version: str = ""
 
     def __str__(self) -> str:
@@ -167,9 +167,10 @@ class Inspection(Result, kw_only=True, frozen=True):
     are the inputs and outputs that a Keras file's config names, and its `parameters` are counted
     by the shapes of its weights; each None where the file does not tell. `never_called`: it is a
     Sequential model that has no input yet, and cannot be converted. The rest is known of a
-    .tflite only: the fields of `GraphSummary`, and the oldest runtime that can run it; None
-    elsewhere. `unknown_classes` are the classes and functions of a Keras file that Keras does not
-    have; `tag_sets` are the tags of each graph of a SavedModel.
+    .tflite only: the fields of `GraphSummary`, the oldest runtime that can run it, and what
+    TensorFlow Lite for Microcontrollers has no kernel for; None elsewhere. `unknown_classes` are
+    the classes and functions of a Keras file that Keras does not have; `tag_sets` are the tags of
+    each graph of a SavedModel.
     """
 
     model: SourceModel
@@ -184,6 +185,7 @@ class Inspection(Result, kw_only=True, frozen=True):
     float_operators: tuple[str, ...] | None = None
     custom_operators: tuple[str, ...] | None = None
     oldest_runtime: OldestRuntime | None = None
+    missing_in_micro: tuple[str, ...] | None = None
     description: str = ""
     unknown_classes: tuple[str, ...] = ()
     tag_sets: tuple[tuple[str, ...], ...] = ()

@@ -110,6 +110,21 @@ def old_runtime(old_cache: Path) -> RuntimePython:
             pytest.skip(str(error))
 
 
+@pytest.fixture(scope="session")
+def micro_cache(shared: Path) -> Path:
+    """The cache that the environment of tflite-micro is in, made once for the whole run."""
+
+    def make(root: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("EDGECONV_CACHE_DIR", str(root))
+            try:
+                isolated_target(parse_target_runtime("tflite-micro"))
+            except UsageError as error:
+                pytest.skip(str(error))
+
+    return made_once(shared / "micro-cache", make)
+
+
 @pytest.fixture
 def cli(tmp_path: Path) -> Any:
     """Runs `edgeconv …` as a process in `tmp_path`; temporary files go to tmp_path/tmp."""

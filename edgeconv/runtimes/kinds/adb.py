@@ -86,6 +86,7 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[A
 class AdbRuntime:
     """benchmark_model on a device; see `edgeconv.runtimes.interface.Runtime`."""
 
+    has_times = True
     # Two would disturb each other.
     sessions = 1
 

@@ -75,6 +75,7 @@ def _fault(options: Mapping[str, str]) -> Fault:
 class Fake:
     """See `edgeconv.runtimes.interface.Runtime`."""
 
+    has_times = True
     sessions = 2
 
     def __init__(self, fault: Fault, host: str) -> None:

@@ -198,6 +198,8 @@ def _probe(machine: Machine, directory: str, runner: Runner, scratch: Path) -> F
 class SshRuntime:
     """A runtime on another machine; see `edgeconv.runtimes.interface.Runtime`."""
 
+    has_times = True
+
     def __init__(self, machine: Machine, directory: str, runner: Runner, facts: Facts) -> None:
         self._machine, self._directory, self._runner = machine, directory, runner
         self._copied: set[str] = set()

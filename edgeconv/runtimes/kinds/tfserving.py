@@ -56,6 +56,7 @@ class ServingRuntime:
     """A served model; see `edgeconv.runtimes.interface.Runtime`."""
 
     # More calls would only wait for each other in the server's queue.
+    has_times = True
     sessions = 2
 
     def __init__(self, address: ServedModel, timeout_s: float) -> None:

@@ -80,6 +80,8 @@ def _browser(location: str) -> str:
 class WebRuntime:
     """LiteRT.js in a browser; see `edgeconv.runtimes.interface.Runtime`."""
 
+    has_times = True
+
     def __init__(self, browser: str, package: Path, settings: RuntimeSettings) -> None:
         self._runner = Runner(
             command=(sys.executable, "-m", "edgeconv.runtimes.web_runner", browser, str(package)),

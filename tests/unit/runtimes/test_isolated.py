@@ -12,7 +12,7 @@ from tiny_tflite import run
 
 from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.runtimes import isolated
-from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, RuntimePython
@@ -35,12 +35,26 @@ needs_wheels = pytest.mark.skipif(
         ("tflite-runtime==2.14", "tflite-runtime", "2.14.0"),
         ("litert==2.1.0rc1", "litert", "2.1.0rc1"),
         ("tflite-runtime==2.5.0.post1", "tflite-runtime", "2.5.0.post1"),
+        ("tflite-micro", "tflite-micro", "0.dev20261023182759"),
+        ("tflite-micro==0.dev20260112075034", "tflite-micro", "0.dev20260112075034"),
     ],
 )
 def test_a_name_is_read_and_written_back(text, name, version):
     runtime = parse_target_runtime(text)
     assert runtime == TargetRuntime(name=name, version=version)
     assert parse_target_runtime(str(runtime)) == runtime
+
+
+@pytest.mark.parametrize(
+    ("recorded", "text"),
+    [
+        ("tflite_runtime 2.14.0", "tflite-runtime==2.14.0"),
+        ("ai_edge_litert 2.1.0", "litert==2.1.0"),
+        ("tflite_micro 0.dev20261023182759", "tflite-micro==0.dev20261023182759"),
+    ],
+)
+def test_what_a_manifest_records_names_the_runtime(recorded, text):
+    assert str(recorded_target(recorded)) == text
 
 
 def test_a_misspelt_name_is_refused_with_the_right_one():

@@ -19,8 +19,13 @@ from tiny_tflite import (
 )
 
 from edgeconv.errors import InputRefused
-from edgeconv.tflite import ensure_signature, summarize, with_uint8_io
-from edgeconv.tflite.flatbuffer import parse, serialize
+from edgeconv.tflite import (
+    ensure_signature,
+    summarize,
+    with_uint8_io,
+    with_weights_inside,
+)
+from edgeconv.tflite.flatbuffer import has_weights_outside, parse, serialize
 from edgeconv.tflite.names import valid_names
 
 X = np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)
@@ -77,6 +82,16 @@ def test_an_edit_keeps_weights_from_inside_and_outside_the_flatbuffer(pack):
     assert "buffer_location" not in [m.name.decode() for m in model.metadata or []]
     # The signed file stands alone: nothing in it depends on bytes behind the flatbuffer.
     assert bytes(model.buffers[1].data) == WEIGHTS.astype(np.float32).tobytes()
+
+
+def test_weights_are_moved_inside_and_nothing_else_changes():
+    inside, outside = packed(float_model()), packed_with_weights_outside(float_model())
+    assert not has_weights_outside(inside)
+    assert with_weights_inside(inside) is inside
+    assert has_weights_outside(outside)
+    moved = with_weights_inside(outside)
+    assert not has_weights_outside(moved)
+    np.testing.assert_array_equal(run(moved, X)[0], run(outside, X)[0])
 
 
 def test_custom_options_outside_the_flatbuffer_are_pulled_in():

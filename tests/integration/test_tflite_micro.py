@@ -1,0 +1,141 @@
+"""The runtime `tflite-micro`: the kernels of a microcontroller, run for real."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tiny_tflite import Graph, float_model, int8_model, packed, packed_with_weights_outside
+
+from edgeconv import bench, convert
+from edgeconv.errors import UsageError
+from edgeconv.tflite.flatbuffer import has_weights_outside
+from edgeconv.types import Measuring
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeconv.types import Measurement
+
+BOTH = Measuring(rounds=1, runtimes=("tflite-micro", "litert"))
+
+
+@pytest.fixture(autouse=True)
+def _environments(micro_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
+
+
+def rows(directory: Path, **options: object) -> dict[str, Measurement]:
+    report = bench([directory], measuring=BOTH, **options)
+    return {row.name: row for row in report.measurements}
+
+
+def test_it_has_outputs_and_the_arena_and_no_times(tmp_path: Path) -> None:
+    (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
+    (tmp_path / "float.tflite").write_bytes(packed(float_model()))
+    data = tmp_path / "data.npz"
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 4)).astype(np.float32)
+    np.savez(data, x=x, labels=rng.integers(0, 3, 40))
+    found = rows(tmp_path, data=str(data))
+    for name in ("int8", "float"):
+        there, here = found[f"{name} in tflite-micro"], found[f"{name} in litert"]
+        assert there.error == here.error == ""
+        assert there.runtime.startswith("tflite_micro 0.dev")
+        assert there.latency is None
+        assert there.peak_memory_bytes is None
+        assert here.latency is not None
+        # What it keeps for each tensor and operator comes on top of the tensors.
+        assert there.arena_bytes > 500 > here.arena_bytes
+    same = [
+        np.equal(found[f"{name} in tflite-micro"].accuracy.predicted, here.accuracy.predicted)
+        for name, here in (("int8", found["int8 in litert"]), ("float", found["float in litert"]))
+    ]
+    # A sum between two levels is rounded another way.
+    assert 0.9 <= same[0].mean() <= 1
+    assert same[1].all()
+
+
+def test_an_operator_without_a_kernel_is_named(tmp_path: Path) -> None:
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    y = graph.tensor("y", (1, 4), "float32")
+    graph.operator("GELU", [x], [y])
+    (tmp_path / "gelu.tflite").write_bytes(packed(graph.model([x], [y])))
+    found = rows(tmp_path)
+    assert "no kernel for GELU" in found["gelu in tflite-micro"].error
+
+
+def test_weights_that_it_would_not_see_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "out.tflite").write_bytes(packed_with_weights_outside(float_model()))
+    found = rows(tmp_path)
+    assert "outside of the flatbuffer" in found["out in tflite-micro"].error
+    assert found["out in litert"].error == ""
+
+
+def test_it_takes_no_python_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "float.tflite").write_bytes(packed(float_model()))
+    own = Measuring(rounds=1, runtimes=("tflite-micro",), python="/usr/bin/python3")
+    with pytest.raises(UsageError, match="--python /usr/bin/python3"):
+        bench([tmp_path], measuring=own)
+
+
+@pytest.fixture(scope="module")
+def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two dense layers, of which the first has over 256 KiB of weights in 8 bits, and samples."""
+    place = tmp_path_factory.mktemp("dense")
+    rng = np.random.default_rng(3)
+    graph = Graph()
+
+    def weights(name: str, *shape: int) -> int:
+        data = rng.standard_normal(shape) / np.sqrt(shape[-1])
+        # Every channel has a scale of its own.
+        data *= np.geomspace(0.8, 1.25, shape[0]).reshape(-1, *[1] * (len(shape) - 1))
+        return graph.tensor(name, shape, "float32", data=data.astype(np.float32))
+
+    x = graph.tensor("x", (1, 600), "float32")
+    inner = graph.tensor("inner", (1, 512), "float32")
+    y = graph.tensor("y", (1, 10), "float32")
+    graph.operator("FULLY_CONNECTED", [x, weights("w", 512, 600), weights("b", 512)], [inner])
+    graph.operator("FULLY_CONNECTED", [inner, weights("v", 10, 512), weights("c", 10)], [y])
+    model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
+    (place / "dense.tflite").write_bytes(packed(model))
+    np.savez(place / "cal.npz", x=rng.uniform(-1, 1, (32, 600)).astype(np.float32))
+    return place
+
+
+def test_what_is_published_for_it_runs_right_there(dense: Path, tmp_path: Path) -> None:
+    made = convert(
+        dense / "dense.tflite",
+        tmp_path,
+        ["float32", "int8", "int16x8"],
+        calibration=str(dense / "cal.npz"),
+        target_runtime="tflite-micro",
+    )
+    assert made.failures == ()
+    for artifact in made.artifacts:
+        (there,) = artifact.target.outputs
+        assert there.snr_db > 30
+        # ai-edge-quantizer writes them outside, where a microcontroller does not see them.
+        assert artifact.engine == "litert"
+        assert not has_weights_outside((tmp_path / artifact.file).read_bytes())
+
+
+def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: Path) -> None:
+    made = convert(
+        dense / "dense.tflite",
+        tmp_path,
+        ["weight-only-int8", "dynamic"],
+        calibration=str(dense / "cal.npz"),
+        target_runtime="tflite-micro",
+    )
+    # The first scale of all channels, which its kernel takes for every one.
+    (artifact,) = made.artifacts
+    assert artifact.recipe.name == "weight-only-int8"
+    assert "dense layers have one weight scale each" in artifact.target.cost
+    (step,) = [step for step in artifact.ladder if step.attempt.startswith("on tflite-micro")]
+    assert "dB in LiteRT: its kernels compute something else" in step.failed
+    (failure,) = made.failures
+    assert "dynamic does not run right on tflite-micro" in failure.message
+    assert [file.name for file in tmp_path.glob("*.tflite")] == [artifact.file]
