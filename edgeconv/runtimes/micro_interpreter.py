@@ -75,20 +75,20 @@ class MicroInterpreter:
         """Those of one tensor, by its index in the graph."""
         inputs, outputs = self._places
         inner = self._inner
-        found = (
+        raw = (
             inner.get_input_details(inputs[index])
             if index in inputs
             else inner.get_output_details(outputs[index])
         )
-        scales = found["quantization_parameters"]
+        scales = raw["quantization_parameters"]
         quantization = (0.0, 0)
         if len(scales["scales"]):
             quantization = float(scales["scales"][0]), int(scales["zero_points"][0])
         return {
             "index": index,
             "name": _text(self._graph.tensors[index].name),
-            "shape": found["shape"],
-            "dtype": found["dtype"],
+            "shape": raw["shape"],
+            "dtype": raw["dtype"],
             "quantization": quantization,
         }
 

@@ -16,8 +16,8 @@ in the stream: "file" is the number of an inherited open file of "bytes", "at" h
 each array. "files" has the paths of .npy files of more inputs, which are mapped.
 
 Every request has "do", and "runtime": the package "ai_edge_litert", "tflite_runtime", "tensorflow"
-or "tflite_micro", which needs micro_interpreter.py in the same directory; an answer has "runtime", its
-"version", and "error" where it failed.
+or "tflite_micro", which needs micro_interpreter.py in the same directory; an answer has "runtime",
+its "version", and "error" where it failed.
 
 facts    what the machine is: machine, cpu, cores, system, python, numpy
 load     load the model for "run": path "model", with "threads", "signature" (null takes the
