@@ -18,7 +18,7 @@ from edgeconv.store import (
 )
 from edgeconv.store.hashes import sha256_once
 from edgeconv.tflite import oldest_runtime
-from edgeconv.types import Artifact, LadderStep, Recipe
+from edgeconv.types import Artifact, CalibrationRange, LadderStep, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -144,12 +144,21 @@ def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
     publish_all(contents)
 
 
+def _range(plan: Plan, candidate: Candidate) -> CalibrationRange:
+    """How the ranges of the file were found: auto is minmax where it chose nothing."""
+    record = candidate.post_training
+    used = plan.calibration_range
+    if candidate.recipe.has_ranges and record is not None:
+        used = record.calibration_range
+    return "minmax" if used == "auto" else used
+
+
 def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Artifact:
     candidate, summary, prepared = examined.candidate, examined.summary, session.prepared
     recipe = candidate.recipe
     splits = [part.split for part in prepared.parts]
     records = [
-        msgspec.structs.replace(session.checked(split.record), range=plan.calibration_range)
+        msgspec.structs.replace(session.checked(split.record), range=_range(plan, candidate))
         for split in splits
         if split.record
     ]

@@ -110,7 +110,10 @@ def _candidate_or_plain(
         if pending.call.is_finished or recipe.methods != ("auto",):
             raise
         reason = error.headline
-    plain = msgspec.structs.replace(recipe, methods=())
+    ranges = recipe.calibration_range
+    plain = msgspec.structs.replace(
+        recipe, methods=(), calibration_range="minmax" if ranges == "auto" else ranges
+    )
     candidate = _candidate(session, _start(session, plain, dense_per_tensor))
     notes = (*candidate.notes, f"{NOT_TRIED}: {reason}")
     return msgspec.structs.replace(candidate, recipe=recipe, notes=notes)

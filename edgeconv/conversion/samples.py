@@ -93,7 +93,7 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
             source=opened.text,
             samples=calibration.count,
             sha256=data.sha256_samples(calibration),
-            range=run.plan.calibration_range,
+            range="minmax",
             inputs=data.input_ranges(calibration),
             suspicions=data.set_suspicions(calibration),
         ),

@@ -269,6 +269,11 @@ class CalibratedGraph:
             )
         return FittedRanges(ranges, tuple(notes))
 
+    @property
+    def floors(self) -> dict[str, float]:
+        """Where ranges of 8 bits end since a softmax sees nothing below, by tensor."""
+        return {name: floor.at(8) for floor in self._floors for name in floor.tensors}
+
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
         """The same graph with its layers equalized, and notes; itself where nothing applies."""

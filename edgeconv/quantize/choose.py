@@ -11,17 +11,18 @@ import time
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import numpy as np
 
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
+from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.quantize.sensitivity import comparison_feeds
 from edgeconv.quantize.trials import QuantizeTrials
 from edgeconv.quantize.worker import NOT_TRIED
 from edgeconv.statistics.sample_errors import sample_errors
-from edgeconv.tflite import steps_by_output
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.quantize.parted import OutputArrays
     from edgeconv.statistics.sample_errors import SampleErrors
-    from edgeconv.types import CalibrationRange, Closeness, PostTrainingMethod, Recipe
+    from edgeconv.types import CalibrationRange, Closeness, PostTrainingMethod, Recipe, RecipeName
 
     Methods = tuple[PostTrainingMethod, ...]
 
@@ -44,20 +45,23 @@ MIN_SAMPLES_TO_CHOOSE = 24
 # output is a classifier's and at most one answer in a hundred differs. On fresh samples of trained
 # classifiers about 1 % of the answers differ at 25 dB.
 _CLOSE_DB, _CLOSE_CLASSIFIER_DB, _CLOSE_AGREEMENT = 30.0, 25.0, 0.99
+# Weights of 4 bits have the same error for every sample, which methods can nearly always lower.
+_ENOUGH_FOUR_BIT_DB = 30.0
 # At half a percent of the output, answers differ only where the float model has none.
 _SURELY_CLOSE_DB = 46.0
 # A gain must surely be above this: a narrower range certainly loses something, and has to be
-# worth it.
-_MARGIN_DB, _RANGE_MARGIN_DB = 0.1, 0.5
-_RANGES: tuple[CalibrationRange, ...] = ("minmax", "percentile", "mse", "kl")
+# worth it, which it is where it halves the error.
+_MARGIN_DB, _RANGE_MARGIN_DB, _HALVED_DB = 0.1, 0.5, 3.0
+_RANGES: tuple[CalibrationRange, ...] = ("mse", "percentile", "kl", "ema")
 _METHODS: Methods = ("equalization", "bias-correction", "rounding")
 # What is added to those that helped, the cheapest first. With scales by channel, 8 bits seldom
 # need equalization; 4 bits always need rounding, and the bias follows the weights.
-_STEPS: tuple[Methods, ...] = (("bias-correction",), ("rounding",), ("equalization",))
+_UNBIASED: Methods = ("bias-correction",)
+_STEPS: tuple[Methods, ...] = (("rounding",), ("equalization",))
 _FOUR_BIT_STEPS: tuple[Methods, ...] = (
     ("equalization",),
     ("bias-correction", "rounding"),
-    ("bias-correction",),
+    _UNBIASED,
 )
 
 
@@ -75,13 +79,11 @@ class ChosenFile(NamedTuple):
 class _HeldBackTrial(NamedTuple):
     """Settings, and the errors of their files on the samples held back from each.
 
-    `errors` is None where no file could be made, `failed` says why. `four_bit`: a layer has
-    weights of 4 bits.
+    `errors` is None where no file could be made, `failed` says why.
     """
 
     settings: MethodSettings
     errors: SampleErrors | None
-    four_bit: bool = False
     failed: str = ""
 
     def record(self) -> MethodTrial:
@@ -104,6 +106,7 @@ class MethodSearch:
     def __init__(self, graph: CalibratedGraph, *, dense_per_tensor: bool = False) -> None:
         self.graph = graph
         self._dense_per_tensor = dense_per_tensor
+        self._by_recipe: dict[Recipe, list[_HeldBackTrial]] = {}
 
     def file(self, recipe: Recipe) -> ChosenFile:
         """The file of a recipe, with the ranges and methods that its "auto" stands for.
@@ -113,7 +116,7 @@ class MethodSearch:
         graph, and `UsageError` for options that do not fit it or its samples.
         """
         plain = MethodSettings(_ranges_of(recipe)[0], _named(recipe))
-        if recipe.methods != ("auto",) and len(_ranges_of(recipe)) == 1:
+        if recipe.methods != ("auto",) and not _has_free_ranges(recipe, self.graph):
             return self._without_choice(recipe, plain)
         why_not = self._too_few()
         if why_not:
@@ -157,35 +160,78 @@ class MethodSearch:
         )
 
     def _run_trials(self, recipe: Recipe) -> Iterator[_HeldBackTrial]:
-        """The plain ranges first, then each step on top of those that made it better."""
-        best: _HeldBackTrial | None = None
-        for calibration_range in _ranges_of(recipe):
-            trial = self._run(recipe, MethodSettings(calibration_range, _named(recipe)))
-            yield trial
-            best = trial if best is None or _is_better(trial, best) else best
-        assert best is not None, "there is a range"
+        """The plain file first, then each step on top of those that made it better."""
+        eight_bits = _with_eight_bits(recipe)
         if recipe.methods != ("auto",):
+            named = MethodSettings("minmax", _named(recipe))
+            every = [named._replace(calibration_range=each) for each in _ranges_of(recipe)]
+            if "bias-correction" in named.methods:
+                every = list(dict.fromkeys((named, self._with_range_of(eight_bits, named))))
+            for each in every:
+                yield self._run(recipe, each)
             return
-        for step in _FOUR_BIT_STEPS if recipe.has_four_bits or best.four_bit else _STEPS:
-            if closeness(best.errors) == "close":
+        has_four_bits = recipe.has_four_bits or eight_bits != recipe
+        if has_four_bits:
+            best = self._run(recipe, MethodSettings(_ranges_of(recipe)[0], ()))
+            yield best
+        else:
+            trials = self._activation_trials(recipe)
+            yield from trials
+            best = _best(trials)
+        for step in _FOUR_BIT_STEPS if has_four_bits else _STEPS:
+            if _is_enough(best, has_four_bits=has_four_bits):
                 return
-            methods = tuple(m for m in _METHODS if m in (*best.settings.methods, *step))
-            if methods == best.settings.methods or not self._can_try(step, best):
+            settings = best.settings
+            if has_four_bits and _has_free_ranges(recipe, self.graph):
+                settings = self._with_range_of(eight_bits, settings)
+            settings = _with_step(settings, step)
+            if settings == best.settings or not self._can_try(settings, best):
                 continue
-            trial = self._try(recipe, best.settings._replace(methods=methods))
+            trial = self._try(recipe, settings)
             yield trial
-            if _is_better(trial, best):
-                best = trial
+            best = trial if _is_better(trial, best) else best
 
-    def _can_try(self, step: Methods, best: _HeldBackTrial) -> bool:
+    def _with_range_of(self, eight_bits: Recipe, settings: MethodSettings) -> MethodSettings:
+        """The settings with the range that serves 8 bits best, which 4 bits could not tell."""
+        best = _best(self._activation_trials(eight_bits)).settings
+        settings = settings._replace(calibration_range=best.calibration_range)
+        return settings if best.calibration_range == "minmax" else _with_step(settings, _UNBIASED)
+
+    def _activation_trials(self, recipe: Recipe) -> list[_HeldBackTrial]:
+        """The plain file, and what activations gain by: corrected biases, and other ranges.
+
+        A narrower range moves the means of activations, so both are tried together.
+        """
+        key = msgspec.structs.replace(recipe, methods=("auto",), min_snr_db=0.0)
+        if key in self._by_recipe:
+            return self._by_recipe[key]
+        best = self._run(recipe, MethodSettings(_ranges_of(recipe)[0], ()))
+        trials = [best]
+        ranges = _RANGES if _has_free_ranges(recipe, self.graph) else ()
+        methods = _UNBIASED
+        for calibration_range in (best.settings.calibration_range, *ranges):
+            settings = MethodSettings(calibration_range, methods)
+            if _is_enough(best, has_four_bits=False) or not self._can_try(settings, best):
+                continue
+            trials.append(self._try(recipe, settings))
+            if trials[-1].failed:
+                methods = ()
+            best = trials[-1] if _is_better(trials[-1], best) else best
+        self._by_recipe[key] = trials
+        return trials
+
+    def _can_try(self, settings: MethodSettings, best: _HeldBackTrial) -> bool:
         fitting = [trials.graph for trials in self._folds]
-        if "equalization" in step and any(graph.equalized[0] is graph for graph in fitting):
+        methods = settings.methods
+        if "equalization" in methods and any(graph.equalized[0] is graph for graph in fitting):
             return False
         fewest = min(feed.samples for graph in fitting for feed in graph.feeds.values())
-        needed = (MIN_SAMPLES[method] for method in step if method != "equalization")
+        needed = [MIN_SAMPLES[method] for method in methods if method != "equalization"]
+        needed += [n for name, n in RANGE_SAMPLES.items() if name == settings.calibration_range]
+        added = set(methods) - set(best.settings.methods)
         # Weights of 8 bits seldom cause the error where correcting biases did nothing.
         return fewest >= max(needed, default=0) and (
-            step != ("rounding",) or bool(best.settings.methods)
+            added != {"rounding"} or bool(best.settings.methods)
         )
 
     def _try(self, recipe: Recipe, settings: MethodSettings) -> _HeldBackTrial:
@@ -201,11 +247,12 @@ class MethodSearch:
         chosen = ", ".join((settings.calibration_range, *settings.methods))
         report_progress(f"quantizing to {recipe.name}: trying {chosen}")
         answers = [trials.answers(recipe, settings) for trials in self._folds]
-        actual = _joined([outputs for _, outputs in answers])
-        file = answers[0][0]
-        steps = steps_by_output(file.model, self.graph.feeds)
-        errors = sample_errors(self._expected, actual, steps)
-        return _HeldBackTrial(settings, errors, bool(file.four_bit))
+        errors = sample_errors(
+            _joined([each.expected for each in answers]),
+            _joined([each.outputs for each in answers]),
+            answers[0].steps,
+        )
+        return _HeldBackTrial(settings, errors)
 
     @cached_property
     def _folds(self) -> tuple[QuantizeTrials, ...]:
@@ -222,10 +269,6 @@ class MethodSearch:
             )
             for fold in self.graph.folds(parts, count)
         )
-
-    @cached_property
-    def _expected(self) -> OutputArrays:
-        return _joined([trials.expected for trials in self._folds])
 
 
 def _parts(feeds: Mapping[str, Feed]) -> tuple[list[dict[str, list[int]]], int]:
@@ -278,6 +321,14 @@ def closeness(errors: SampleErrors | None) -> Closeness:
     return "borderline" if errors.snr_db >= least_db else "far"
 
 
+def _is_enough(trial: _HeldBackTrial, *, has_four_bits: bool) -> bool:
+    """Whether no further method is tried."""
+    if trial.errors is None or closeness(trial.errors) != "close":
+        return False
+    least_db = _ENOUGH_FOUR_BIT_DB if has_four_bits else -MAX_SNR_DB
+    return trial.errors.is_within_step or trial.errors.least_snr_db >= least_db
+
+
 def _named(recipe: Recipe) -> Methods:
     return tuple(method for method in recipe.methods if method != "auto")
 
@@ -286,7 +337,24 @@ def _ranges_of(recipe: Recipe) -> tuple[CalibrationRange, ...]:
     if recipe.calibration_range != "auto":
         return (recipe.calibration_range,)
     # With 16 bits there is room for every value, and nothing to gain by clipping.
-    return ("minmax",) if recipe.name == "int16x8" else _RANGES
+    return ("minmax",) if recipe.name == "int16x8" else ("minmax", *_RANGES)
+
+
+def _has_free_ranges(recipe: Recipe, graph: CalibratedGraph) -> bool:
+    """Whether other ranges than minima and maxima may be tried; TFLiteConverter has only those."""
+    return recipe.has_ranges and len(_ranges_of(recipe)) > 1 and graph.quantized is None
+
+
+def _with_eight_bits(recipe: Recipe) -> Recipe:
+    """The recipe with weights of 8 bits: what its activations lose is hidden by 4 bits."""
+    rules = tuple(rule for rule in recipe.layers if not rule.precision.startswith("int4"))
+    name: RecipeName = "int8" if recipe.name == "int8x4" else recipe.name
+    return msgspec.structs.replace(recipe, name=name, layers=rules)
+
+
+def _with_step(settings: MethodSettings, step: Methods) -> MethodSettings:
+    methods = tuple(method for method in _METHODS if method in (*settings.methods, *step))
+    return settings._replace(methods=methods)
 
 
 def _best(trials: Sequence[_HeldBackTrial]) -> _HeldBackTrial:
@@ -302,7 +370,8 @@ def _is_better(trial: _HeldBackTrial, best: _HeldBackTrial) -> bool:
     if trial.errors is None or best.errors is None:
         return False
     same_range = trial.settings.calibration_range == best.settings.calibration_range
-    margin_db = _MARGIN_DB if same_range else _RANGE_MARGIN_DB
+    is_halved = trial.errors.snr_db >= best.errors.snr_db + _HALVED_DB
+    margin_db = _MARGIN_DB if same_range or is_halved else _RANGE_MARGIN_DB
     return trial.errors.is_closer(best.errors, margin_db=margin_db)
 
 

@@ -202,7 +202,10 @@ def _try_methods(
     if recipe.name == "float16" or recipe.methods == ("auto",):
         return (), ()
     try:
-        file, record, _ = search.file(msgspec.structs.replace(recipe, methods=("auto",)))
+        # What the methods do depends on the ranges, and minmax may be nobody's wish.
+        ranges = "auto" if recipe.calibration_range == "minmax" else recipe.calibration_range
+        auto = msgspec.structs.replace(recipe, methods=("auto",), calibration_range=ranges)
+        file, record, _ = search.file(auto)
         snr_db = trials.snr_db(file.model)
     except (ToolFailed, UsageError) as error:
         return (), (f"--methods auto was not tried: {error.message}",)
@@ -221,7 +224,12 @@ def _try_better_recipe(trials: QuantizeTrials, recipe: Recipe) -> Iterator[Layer
         return
     report_progress(f"trying {better}")
     other = msgspec.structs.replace(
-        recipe, name=better, methods=(), input_type="float32", output_type="float32"
+        recipe,
+        name=better,
+        methods=(),
+        calibration_range="minmax",
+        input_type="float32",
+        output_type="float32",
     )
     try:
         trial = trials.run(other, MethodSettings("minmax", ()))

@@ -72,7 +72,7 @@ def make_recipes(
     names: Sequence[str],
     *,
     engine: Engine = "auto",
-    calibration_range: CalibrationRange = "minmax",
+    calibration_range: CalibrationRange | None = None,
     input_type: IoType = "float32",
     output_type: IoType = "float32",
     allow_float: Sequence[str] = (),
@@ -83,14 +83,17 @@ def make_recipes(
 ) -> tuple[Recipe, ...]:
     """The recipes for these options. Raises `UsageError` where an option cannot be met.
 
-    `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the
-    others have float inputs and outputs. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are
-    those of the recipes that quantize, see `method_names`; None takes auto. `qat` is how the
-    recipe of that name trains, None: as `Qat` does by default.
+    `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the others have
+    float inputs and outputs. `calibration_range` of None takes auto where the methods are auto,
+    else minmax. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are those of the recipes that
+    quantize, see `method_names`; None takes auto. `qat` is how the recipe of that name trains,
+    None: as `Qat` does by default.
     """
     chosen = recipe_names(names)
     named = None if methods is None else method_names(methods)
     _refuse_methods(chosen, named or (), layers, calibration_range)
+    if calibration_range is None:
+        calibration_range = "auto" if named in (None, ("auto",)) else "minmax"
     if qat is not None:
         refuse_qat(qat, chosen)
     _refuse_io(chosen, input_type, output_type)
@@ -139,14 +142,14 @@ def _refuse_methods(
     names: Sequence[RecipeName],
     methods: Methods,
     layers: Sequence[LayerRule],
-    calibration_range: CalibrationRange,
+    calibration_range: CalibrationRange | None,
 ) -> None:
     recipes = ", ".join(names)
     if methods and not _QUANTIZED.intersection(names):
         raise UsageError(f"--methods is for recipes that quantize, and {recipes} do not")
     if layers and not _RULED.intersection(names):
         raise UsageError(f"--layer is for post-training recipes, and --to names only {recipes}")
-    if calibration_range != "minmax" and not CALIBRATED.intersection(names):
+    if calibration_range not in (None, "minmax") and not CALIBRATED.intersection(names):
         raise UsageError(
             f"--calibration-range {calibration_range}: {recipes} have no ranges of activations",
             hint=f"it is for {', '.join(sorted(CALIBRATED))}",

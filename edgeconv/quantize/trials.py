@@ -10,8 +10,10 @@ import numpy as np
 from edgeconv.quantize.parted import parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.refine.simulating import simulated
+from edgeconv.quantize.saturation import saturated
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.outputs import snr_db
+from edgeconv.tflite import steps_by_output, with_logits
 from edgeconv.tflite.joined import joined_outputs
 from edgeconv.types import MAX_SNR_DB
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.quantize.parted import OutputArrays, PartedOutput
+    from edgeconv.quantize.saturation import Tempered
+    from edgeconv.tflite import Logits
     from edgeconv.types import Recipe
 
 
@@ -34,6 +38,19 @@ class QuantizeTrial(NamedTuple):
     file: QuantizedModel
     snr_db: float
     agreement: float | None
+
+
+class ComparedFile(NamedTuple):
+    """A file, what it and the float graph give for all samples, and its quantization steps.
+
+    `outputs` and `expected` have the parts of outputs apart, see `parted`, and those that are so
+    sure that they hide errors once more, see `saturation`.
+    """
+
+    file: QuantizedModel
+    outputs: OutputArrays
+    expected: OutputArrays
+    steps: dict[tuple[str, str], float]
 
 
 class QuantizeTrials:
@@ -67,9 +84,7 @@ class QuantizeTrials:
             lowest_agreement(self.expected, actual),
         )
 
-    def answers(
-        self, recipe: Recipe, settings: MethodSettings
-    ) -> tuple[QuantizedModel, OutputArrays]:
+    def answers(self, recipe: Recipe, settings: MethodSettings) -> ComparedFile:
         """The file of a recipe with these settings, and what it gives for all samples.
 
         That of int16x8 is computed in floats with the file's weights, see `simulating`.
@@ -80,7 +95,20 @@ class QuantizeTrials:
             is_equalized = "equalization" in settings.methods
             graph = self.graph.equalized[0] if is_equalized else self.graph
             model = simulated(file.model, graph.model)
-        return file, self.outputs(model or file.model)
+        floors = self.graph.floors if recipe.has_ranges and model is None else {}
+        model = model or file.model
+        if self._saturated:
+            model, _ = with_logits(model)
+        outputs = outputs_of(model, self.feeds, threads=self.graph.threads)
+        actual = self._compared(outputs, floors)
+        whole = self._compared(self._whole, floors)
+        return ComparedFile(
+            file=file,
+            outputs=actual,
+            # A file of another engine may have no logits.
+            expected={output: whole[output] for output in actual},
+            steps=steps_by_output(file.model, self.feeds),
+        )
 
     def snr_db(self, model: bytes) -> float:
         """The lowest signal-to-noise ratio of all outputs of a .tflite, in decibels."""
@@ -94,7 +122,29 @@ class QuantizeTrials:
     @cached_property
     def expected(self) -> OutputArrays:
         """What the float graph gives, with the parts of outputs apart."""
-        return split_parts(self.parted, self._whole)
+        return split_parts(self.parted, self._without_logits(self._whole))
+
+    def _compared(self, outputs: OutputArrays, floors: Mapping[str, float]) -> OutputArrays:
+        """Outputs with their parts apart, and those that hide errors once more, see `saturation`.
+
+        `floors` has the ends of ranges by tensor. The values of a sigmoid are an answer each, and
+        none has to be the largest: they are [samples, values, 1].
+        """
+        compared = split_parts(self.parted, self._without_logits(outputs))
+        for each in self._exposed[1]:
+            output = each.signature, each.makes
+            if each.beta is None and output in compared:
+                compared[output] = compared[output].reshape(len(compared[output]), -1, 1)
+        for tempered in self._saturated:
+            if tempered.key in outputs:
+                compared[tempered.key] = tempered.probabilities(
+                    outputs[tempered.key], floors.get(tempered.logits.tensor)
+                )
+        return compared
+
+    def _without_logits(self, outputs: OutputArrays) -> OutputArrays:
+        names = {(each.signature, each.output) for each in self._exposed[1]}
+        return {output: values for output, values in outputs.items() if output not in names}
 
     @cached_property
     def parted(self) -> tuple[PartedOutput, ...]:
@@ -106,7 +156,15 @@ class QuantizeTrials:
 
     @cached_property
     def _whole(self) -> OutputArrays:
-        return outputs_of(self.graph.model, self.feeds, threads=self.graph.threads)
+        return outputs_of(self._exposed[0], self.feeds, threads=self.graph.threads)
+
+    @cached_property
+    def _exposed(self) -> tuple[bytes, tuple[Logits, ...]]:
+        return with_logits(self.graph.model)
+
+    @cached_property
+    def _saturated(self) -> tuple[Tempered, ...]:
+        return saturated(self._exposed[1], self._whole)
 
     @property
     def samples(self) -> int:

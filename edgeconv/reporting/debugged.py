@@ -17,7 +17,7 @@ from edgeconv.types import MAX_SNR_DB
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.types import Debugged, DebuggedLayer, LayerFix
+    from edgeconv.types import Debugged, DebuggedLayer, LayerFix, PostTraining
 
 _LAYERS = (
     GridColumn("layer", right=False, wraps=True),
@@ -141,11 +141,16 @@ def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[Text]:
     yield from (Text(f"    {option}") for option in _options(fix))
 
 
+def _chosen(record: PostTraining) -> str:
+    ranges = record.calibration_range
+    return ", ".join((*([] if ranges == "minmax" else [f"ranges: {ranges}"]), *record.methods))
+
+
 def _options(fix: LayerFix) -> Iterator[str]:
     if fix.recipe is not None:
         yield f"--to {fix.recipe} --methods none" + _RECIPE_COSTS.get(fix.recipe, "")
     if fix.methods:
-        chosen = ", ".join(fix.post_training.methods) if fix.post_training else ""
+        chosen = _chosen(fix.post_training) if fix.post_training else ""
         yield f"--methods {','.join(fix.methods)}" + (f"  # {chosen}" if chosen else "")
     for rule in fix.rules:
         yield f"--layer {shell_line([f'{rule.pattern}={rule.precision}'])}"

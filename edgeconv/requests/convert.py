@@ -267,7 +267,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         Engine,
         Option("Recipes", "The quantizer: ai-edge-quantizer (litert) or TFLiteConverter (tflite)."),
     ] = "auto"
-    calibration_range: Ranged = "minmax"
+    calibration_range: Ranged = None
     methods: Improved = None
     layers: Ruled = ()
     allow_float: AllowedFloat = ()

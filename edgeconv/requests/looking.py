@@ -64,7 +64,7 @@ class DebugRequest(Request, frozen=True, kw_only=True):
         str | None,
         Option("Input", "The signature to debug, if there are several.", text=TEXT, metavar="KEY"),
     ] = None
-    calibration_range: Ranged = "minmax"
+    calibration_range: Ranged = None
     methods: Improved = None
     layers: Ruled = ()
     opening: Opened = Opening()

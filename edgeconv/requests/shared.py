@@ -153,13 +153,14 @@ AllowedFloat = Annotated[
     ),
 ]
 Ranged = Annotated[
-    CalibrationRange,
+    CalibrationRange | None,
     Option(
         "Quality",
         "Ranges by minmax, ema, percentile, mse, kl or auto. minmax: true minima and maxima; ema: "
         "a moving average of them; percentile: without the rarest values; mse: least squared "
-        "error; kl: least lost information; auto: the best on held-back calibration samples. See "
-        "docs/methods.md.",
+        "error; kl: least lost information; auto: minmax where that is close to float on held-back "
+        "calibration samples, else the best there. With methods that are named, and none, minmax "
+        "unless this is typed. See docs/methods.md. [default: auto]",
         metavar="RANGE",
         is_common=True,
     ),

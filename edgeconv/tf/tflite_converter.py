@@ -114,7 +114,7 @@ def refuse_recipe(recipe: Recipe, *, is_tflite: bool) -> None:
             "equalization needs another float graph, which TFLiteConverter cannot take",
             hint="remove --engine, or name other methods",
         )
-    if recipe.calibration_range != "minmax":
+    if recipe.calibration_range not in ("minmax", "auto"):
         raise ToolFailed(
             "TFLiteConverter calibrates with true minima and maxima only",
             hint="use --calibration-range minmax with --engine tflite",

@@ -22,12 +22,14 @@ from edgeconv.tflite.edit import (
     with_weights_inside,
 )
 from edgeconv.tflite.layers import FloatLayer, float_layers, multiplications
+from edgeconv.tflite.logits import Logits, with_logits
 from edgeconv.tflite.recurrent import with_small_lstms
 from edgeconv.tflite.softmax import SoftmaxInput, with_softmax_inputs
 from edgeconv.tflite.summary import is_quantized, output_steps, steps_by_output, summarize
 
 __all__ = [
     "FloatLayer",
+    "Logits",
     "SoftmaxInput",
     "activation_bounds",
     "clipped_biases",
@@ -48,6 +50,7 @@ __all__ = [
     "vocabularies",
     "with_fitting_biases",
     "with_input_shapes",
+    "with_logits",
     "with_small_lstms",
     "with_softmax_inputs",
     "with_sound_blocks",

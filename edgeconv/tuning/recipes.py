@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeconv.data.custom import is_path
-from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.recipes import make_recipes, recipe_names
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
@@ -16,7 +15,15 @@ from edgeconv.types import CALIBRATED, FOUR_BIT
 
 if TYPE_CHECKING:
     from edgeconv.requests.tune import TuneRequest
-    from edgeconv.types import Opening, Recipe, RecipeName
+    from edgeconv.types import (
+        CalibrationRange,
+        Opening,
+        PostTrainingMethod,
+        Recipe,
+        RecipeName,
+    )
+
+    _Settings = tuple[CalibrationRange, tuple[PostTrainingMethod, ...]]
 
 _WITHOUT_METHODS = ("float32", "float16")
 # Balancing the ranges of channels helps where activations or weights have few bits.
@@ -45,31 +52,32 @@ def uniform_recipes(
     )
 
 
-def _settings(name: RecipeName, calibration: int, equalizes: bool) -> tuple[MethodSettings, ...]:
+def _settings(name: RecipeName, calibration: int, equalizes: bool) -> tuple[_Settings, ...]:
     """The ranges and methods to try, one after another until one keeps the accuracy."""
     if name in _WITHOUT_METHODS:
-        return (MethodSettings("minmax", ()),)
+        return (("minmax", ()),)
     layerwise = tuple(method for method, least in MIN_SAMPLES.items() if calibration >= least)
     # Rounding to nearest is rarely good enough with 4 bits.
-    settings = [] if name in FOUR_BIT and layerwise else [MethodSettings("minmax", ())]
+    settings: list[_Settings] = [] if name in FOUR_BIT and layerwise else [("minmax", ())]
     if layerwise:
-        settings.append(MethodSettings("minmax", layerwise))
+        settings.append(("minmax", layerwise))
     if equalizes and calibration and name in _EQUALIZED:
-        settings.append(MethodSettings("minmax", ("equalization", *layerwise)))
+        settings.append(("minmax", ("equalization", *layerwise)))
     # With 16 bits there is room for every value, and nothing to gain by clipping.
     if name in CALIBRATED and name != "int16x8" and calibration >= RANGE_SAMPLES["mse"]:
-        settings.append(MethodSettings("mse", layerwise))
+        settings.append(("auto", layerwise))
     return tuple(settings)
 
 
-def _recipe(name: RecipeName, request: TuneRequest, settings: MethodSettings) -> Recipe:
+def _recipe(name: RecipeName, request: TuneRequest, settings: _Settings) -> Recipe:
+    ranges, methods = settings
     (recipe,) = make_recipes(
         [name],
         # TFLiteConverter would start from the trained model, in TensorFlow, each time.
         engine="litert",
-        calibration_range=settings.calibration_range,
+        calibration_range=ranges,
         allow_float=request.allow_float,
-        methods=None if name in _WITHOUT_METHODS else settings.methods or ["none"],
+        methods=None if name in _WITHOUT_METHODS else methods or ["none"],
     )
     return recipe
 

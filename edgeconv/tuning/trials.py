@@ -217,7 +217,7 @@ class TrialRunner:
 
 def name_of(recipe: Recipe) -> str:
     """The recipe's name, its ranges and methods, and how many layers have which other precision."""
-    ranges = [] if recipe.calibration_range == "minmax" else [recipe.calibration_range]
+    ranges = [] if recipe.calibration_range == "minmax" else [f"{recipe.calibration_range} ranges"]
     name = " + ".join((recipe.name, *ranges, *recipe.methods))
     if not recipe.layers:
         return name

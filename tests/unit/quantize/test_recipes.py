@@ -165,3 +165,14 @@ def test_methods_rules_and_ranges_without_a_recipe_for_them_are_refused():
         make_recipes(["float32"], layers=[rule])
     with pytest.raises(UsageError, match="--calibration-range mse: dynamic have no ranges"):
         make_recipes(["dynamic"], calibration_range="mse")
+
+
+def test_ranges_are_left_to_auto_where_the_methods_are():
+    def ranges(name: str = "int8", **options) -> str:
+        return make_recipes([name], **options)[0].calibration_range
+
+    assert ranges() == ranges(methods=["auto"]) == "auto"
+    assert ranges(methods=["none"]) == ranges(methods=["rounding"]) == "minmax"
+    assert ranges(calibration_range="minmax") == "minmax"
+    assert ranges(calibration_range="auto", methods=["none"]) == "auto"
+    assert ranges("dynamic") == "minmax"

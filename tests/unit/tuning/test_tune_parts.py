@@ -175,7 +175,7 @@ LAYERWISE = ("rounding", "bias-correction")
                 ("minmax", ()),
                 ("minmax", LAYERWISE),
                 ("minmax", ("equalization", *LAYERWISE)),
-                ("mse", LAYERWISE),
+                ("auto", LAYERWISE),
             ],
         ),
     ],
