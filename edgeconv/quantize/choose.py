@@ -19,6 +19,7 @@ from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
+from edgeconv.quantize.rules import with_eight_bits
 from edgeconv.quantize.sensitivity import comparison_feeds
 from edgeconv.quantize.trials import QuantizeTrials
 from edgeconv.quantize.worker import NOT_TRIED
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.quantize.parted import OutputArrays
     from edgeconv.statistics.sample_errors import SampleErrors
-    from edgeconv.types import CalibrationRange, Closeness, PostTrainingMethod, Recipe, RecipeName
+    from edgeconv.types import CalibrationRange, Closeness, PostTrainingMethod, Recipe
 
     Methods = tuple[PostTrainingMethod, ...]
 
@@ -161,7 +162,7 @@ class MethodSearch:
 
     def _run_trials(self, recipe: Recipe) -> Iterator[_HeldBackTrial]:
         """The plain file first, then each step on top of those that made it better."""
-        eight_bits = _with_eight_bits(recipe)
+        eight_bits = with_eight_bits(recipe)
         if recipe.methods != ("auto",):
             named = MethodSettings("minmax", _named(recipe))
             every = [named._replace(calibration_range=each) for each in _ranges_of(recipe)]
@@ -343,13 +344,6 @@ def _ranges_of(recipe: Recipe) -> tuple[CalibrationRange, ...]:
 def _has_free_ranges(recipe: Recipe, graph: CalibratedGraph) -> bool:
     """Whether other ranges than minima and maxima may be tried; TFLiteConverter has only those."""
     return recipe.has_ranges and len(_ranges_of(recipe)) > 1 and graph.quantized is None
-
-
-def _with_eight_bits(recipe: Recipe) -> Recipe:
-    """The recipe with weights of 8 bits: what its activations lose is hidden by 4 bits."""
-    rules = tuple(rule for rule in recipe.layers if not rule.precision.startswith("int4"))
-    name: RecipeName = "int8" if recipe.name == "int8x4" else recipe.name
-    return msgspec.structs.replace(recipe, name=name, layers=rules)
 
 
 def _with_step(settings: MethodSettings, step: Methods) -> MethodSettings:

@@ -10,7 +10,7 @@ import numpy as np
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.tasks import report_progress
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.quantize.rules import ruled_layers
+from edgeconv.quantize.rules import ruled_layers, with_eight_bits
 from edgeconv.quantize.sensitivity import comparison_feeds
 from edgeconv.quantize.trials import QuantizeTrials
 from edgeconv.statistics.outputs import snr_db
@@ -127,8 +127,7 @@ def _part_snrs(trials: QuantizeTrials, parted: PartedOutput, recipe: Recipe) -> 
 
     With weights of 8 bits: those of 4 hide what the scales of activations cost.
     """
-    recipe = msgspec.structs.replace(recipe, name="int8")
-    file = make_file(trials.graph, recipe, MethodSettings("minmax", ()))
+    file = make_file(trials.graph, with_eight_bits(recipe), MethodSettings("minmax", ()))
     actual = trials.outputs(file.model)
     keys = [(parted.signature, name) for name in parted.names]
     with np.errstate(invalid="ignore", over="ignore"):

@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
+import msgspec
+
 from edgeconv.errors import UsageError, unknown_name
 from edgeconv.types import FULL_INTEGER, LayerRule, Precision
 from edgeconv.types.words import listed, quoted
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from edgeconv.tflite import FloatLayer
-    from edgeconv.types import Recipe
+    from edgeconv.types import Recipe, RecipeName
 
 # The precisions that a layer of a recipe without integer activations cannot have.
 _INTEGER_ACTIVATIONS: frozenset[Precision] = frozenset({"int16x8"})
@@ -109,6 +111,16 @@ def weight_bits(
     if recipe.has_four_bits:
         four |= able - set(kept)
     return {name: 4 for name in four if name not in ruled or ruled[name].precision == "int4"}
+
+
+def with_eight_bits(recipe: Recipe) -> Recipe:
+    """The recipe with weights of 8 bits, where it has some of 4: those hide what activations lose.
+
+    Both have the same activations.
+    """
+    rules = tuple(rule for rule in recipe.layers if not rule.precision.startswith("int4"))
+    name: RecipeName = "int8" if recipe.name == "int8x4" else recipe.name
+    return msgspec.structs.replace(recipe, name=name, layers=rules)
 
 
 def kept_layers(layers: Sequence[FloatLayer], recipe: Recipe, float_bytes: int) -> tuple[str, ...]:

@@ -126,6 +126,16 @@ def test_the_error_of_a_small_part_does_not_hide_in_that_of_the_whole_output():
     assert trial.snr_db < 6
 
 
+@pytest.mark.parametrize("layers", [(), (LayerRule(pattern="*", precision="int4"),)])
+def test_weights_of_4_bits_do_not_hide_what_a_shared_scale_costs(layers: tuple[LayerRule, ...]):
+    eight, four = (
+        find_shared_scales(graph(two_levels()), recipe(name, **more))
+        for name, more in (("int8", {}), ("int8x4", {"layers": layers}))
+    )
+    assert eight[0].rules
+    assert four == eight
+
+
 def test_an_integer_output_has_one_scale_and_no_rule():
     (shared,) = find_shared_scales(graph(joined_head()), recipe(output_type="int8"))
     assert shared.rules == ()
