@@ -144,8 +144,8 @@ def _quantization(artifact: Artifact) -> dict[str, Any]:
     if artifact.post_training:
         facts["calibration-range"] = artifact.post_training.calibration_range
         facts["methods"] = " ".join(artifact.post_training.methods)
-    elif recipe.has_ranges:
-        facts["calibration-range"] = recipe.calibration_range
+    elif artifact.calibration and recipe.has_ranges:
+        facts["calibration-range"] = artifact.calibration[0].range
     for output in artifact.verification.outputs:
         facts[f"snr-db:{output.output}"] = output.snr_db
     return facts

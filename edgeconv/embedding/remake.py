@@ -13,7 +13,7 @@ from edgeconv.embedding.savings import has_open_batch, integer_io, options_that_
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.plugins import embed_target
 from edgeconv.processes.escaping import shell_line
-from edgeconv.quantize.recipes import MIN_SNR_DB
+from edgeconv.quantize.recipes import MIN_SNR_DB, default_range
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.runtimes.choice import recorded_target
 from edgeconv.store.converted import was_converted
@@ -131,13 +131,14 @@ def _conversion(published: Published) -> ConvertRequest:
     several = len(artifact.signatures) > 1
     first, last = integer_io(artifact)
     fixes = has_open_batch(artifact) and artifact.source_kind != "tflite"
-    least = recipe.min_snr_db
+    least, ranges = recipe.min_snr_db, recipe.calibration_range
+    is_usual = not recipe.has_ranges or ranges == default_range(recipe.methods)
     return ConvertRequest(
         model=artifact.source_path,
         directory=str(published.model.parent / _FOLDER),
         to=(recipe.name,),
         engine=recipe.engine,
-        calibration_range=recipe.calibration_range,
+        calibration_range=None if is_usual else ranges,
         input_type=first,
         output_type=last,
         allow_float=recipe.allow_float,

@@ -93,7 +93,7 @@ def make_recipes(
     named = None if methods is None else method_names(methods)
     _refuse_methods(chosen, named or (), layers, calibration_range)
     if calibration_range is None:
-        calibration_range = "auto" if named in (None, ("auto",)) else "minmax"
+        calibration_range = default_range(("auto",) if named is None else named)
     if qat is not None:
         refuse_qat(qat, chosen)
     _refuse_io(chosen, input_type, output_type)
@@ -112,6 +112,11 @@ def make_recipes(
         )
         for name in chosen
     )
+
+
+def default_range(methods: Methods) -> CalibrationRange:
+    """How the ranges are found with these methods unless somebody says it."""
+    return "auto" if methods == ("auto",) else "minmax"
 
 
 def method_names(names: Sequence[str]) -> Methods:
