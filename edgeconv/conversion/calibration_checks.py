@@ -10,14 +10,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.data import read_samples
-from edgeconv.data.plausibility import evenly
+from edgeconv.data import Samples, read_samples, write_samples
+from edgeconv.data.plausibility import evenly, is_image, smaller_scales
 from edgeconv.errors import SuspectCalibration
-from edgeconv.statistics.answers import answer_remarks, is_at_chance, is_saturated
+from edgeconv.statistics.answers import (
+    answer_remarks,
+    is_at_chance,
+    is_overdriven,
+    is_saturated,
+    more_telling,
+    variation,
+)
 from edgeconv.types import Suspicion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -29,8 +36,15 @@ if TYPE_CHECKING:
 # Distances from the statistics: of a set that may be wrong, and of one that cannot be right. Right
 # ones of 20 samples and more were at most 0.74 away; see docs/data.md.
 _DOUBTFUL, _WRONG = 0.9, 1.8
-# With fewer samples than these, chance is larger.
+# And the spread over the channels of one that cannot be right: that of right ones was 0.44 at most.
+_WIDE = 3.0
+# With fewer samples than these, chance is larger than they show.
 _ENOUGH = 20
+# By how much more answers tell of samples in the scale that is right. Digits in the wrong one: 0.6.
+_CLEARLY_APART = 0.4
+# What images of any usual scale span more than, and how much answers to the right ones vary at
+# least: few of a trained model vary by less than 0.7, those to an eighth of the scale by 0.1.
+_NARROW, _VARIED, _STILL = 0.25, 0.3, 0.05
 
 
 class CalibrationCheck(NamedTuple):
@@ -110,14 +124,35 @@ def _check(session: Session, part: Part) -> CalibrationCheck:
     if answer and key in answer.failed:
         refused = f"the trained model does not take them: {answer.failed[key]}"
         return CalibrationCheck((*split.record.suspicions, Suspicion(refused, is_certain=True)))
+    images = [spec.name for spec in part.signature.inputs if is_image((1, *spec.shape[1:]))]
     if session.reference is None or answer is None:
         outputs, labels = session.expected.outputs[key], read_samples(split.held_back).labels
-        return verify_samples(split.record, outputs, labels)
+        statistics = _answers_of_graph(session, part)
+        return verify_samples(split.record, outputs, labels, statistics, images=images)
     statistics = answer.statistics[key]
     samples = read_samples(split.calibration)
     labels = samples.take(evenly(samples.count, statistics.samples)).labels
     outputs = session.reference.checked(key)
-    return verify_samples(split.record, outputs, labels, statistics)
+    return verify_samples(split.record, outputs, labels, statistics, images=images)
+
+
+def _answers_of_graph(session: Session, part: Part) -> StatisticsCheck:
+    """What the float32 graph tells of some held-back samples, and of these in a smaller scale."""
+    from edgeconv.tf.reference import StatisticsCheck
+
+    split, outputs = part.split, session.expected.outputs[part.signature.key]
+    held_back = read_samples(split.held_back)
+    most = min(held_back.count, max(_ENOUGH, split.batch)) // split.batch * split.batch
+    some = held_back.take(evenly(held_back.count, most))
+
+    def scaled() -> Iterator[tuple[str, Mapping[str, NDArray[Any]]]]:
+        for number, (steps, arrays) in enumerate(smaller_scales(some.arrays)):
+            directory = split.held_back.with_name(f"scaled-{number}")
+            write_samples(Samples(arrays, None, some.source), directory)
+            yield steps, session.answers_to(part, directory)
+
+    better, information = more_telling(outputs, scaled())
+    return StatisticsCheck(samples=most, better=better, information=information)
 
 
 def verify_samples(
@@ -125,11 +160,14 @@ def verify_samples(
     outputs: Mapping[str, NDArray[Any]],
     labels: NDArray[Any] | None,
     statistics: StatisticsCheck | None = None,
+    *,
+    images: Collection[str] = (),
 ) -> CalibrationCheck:
     """The check of samples from what is known of them.
 
     `record` has their ranges, and what is suspicious about the samples alone. `outputs`, (samples,
     ...), are what the float model answers to some of them, `labels`, (samples,), those of these.
+    `images` names the inputs that are images.
     """
     layers = list(_layer_suspicions(statistics)) if statistics else []
     remarks = list(answer_remarks(outputs))
@@ -140,6 +178,11 @@ def verify_samples(
         if is_at_chance(output, labels)
     ]
     is_unscaled = _has_pixels(record.inputs) and any(map(is_saturated, outputs.values()))
+    overdriven = [
+        Suspicion(f"to these pixels of 0 to 255 the float model's {name!r} is beyond all measure")
+        for name, output in outputs.items()
+        if not is_unscaled and _has_pixels(record.inputs) and is_overdriven(output)
+    ]
     # What is strange about the answers may be the model's own; both together are not.
     is_wrong = is_unscaled or bool(layers and remarks)
     farthest = statistics.farthest if statistics else None
@@ -148,7 +191,9 @@ def verify_samples(
             *record.suspicions,
             *layers,
             *(Suspicion(remark, is_wrong) for remark in remarks),
-            *map(Suspicion, useless),
+            *(Suspicion(remark, bool(layers)) for remark in useless),
+            *overdriven,
+            *_narrow_images(record.inputs, images, outputs.values()),
         ),
         farthest.distance if farthest else None,
         statistics.better if statistics else "",
@@ -158,9 +203,16 @@ def verify_samples(
 def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
     farthest = check.farthest
     if farthest is None:
+        if check.better:
+            own, other = check.information
+            reason = (
+                f"the float model's answers tell {other:.0%} of what they could with "
+                f"{check.better}, and {own:.0%} as they are"
+            )
+            yield Suspicion(reason, other - own > _CLEARLY_APART and check.samples >= _ENOUGH)
         return
     chance = max(1.0, math.sqrt(_ENOUGH / check.samples))
-    is_doubtful = farthest.distance > _DOUBTFUL * chance
+    is_doubtful = farthest.excess > _DOUBTFUL * chance
     if not is_doubtful and not (check.better and check.samples >= _ENOUGH):
         return
     reason = (
@@ -171,10 +223,26 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
     if check.better:
         reason += (
             f"; with {check.better} the distance would be {check.better_distance:.2g} instead of "
-            f"{farthest.distance:.2g}"
+            f"{check.own_distance:.2g}"
         )
-    is_far = farthest.distance > _WRONG * chance
-    yield Suspicion(reason, is_far or (is_doubtful and bool(check.better)))
+    # A layer that no other one is before is the surest, but one trained elsewhere may be far off.
+    both = [each for each in (farthest, check.first) if each is not None]
+    is_far = any(each.excess > _WRONG * chance or each.spread > _WIDE for each in both)
+    yield Suspicion(reason, is_doubtful and (is_far or bool(check.better)))
+
+
+def _narrow_images(
+    inputs: Iterable[InputRange], images: Collection[str], outputs: Iterable[NDArray[Any]]
+) -> Iterator[Suspicion]:
+    """Images of a scale that is not usual, of which the model sees nothing."""
+    varied = max((variation(each) for each in outputs if each.dtype.kind == "f"), default=math.inf)
+    for each in inputs:
+        if each.name in images and 0 < each.high - each.low < _NARROW and varied < _VARIED:
+            yield Suspicion(
+                f"the images {each.name!r} span {each.high - each.low:.3g} only, and the float "
+                "model answers almost the same to all",
+                varied < _STILL,
+            )
 
 
 def _has_pixels(inputs: tuple[InputRange, ...]) -> bool:

@@ -22,6 +22,7 @@ from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import has_target, verify_on_target
 from edgeconv.conversion.verify import verify_float, verify_outputs
 from edgeconv.data.handover import mapped_arrays
+from edgeconv.data.plausibility import evenly
 from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.local import start_run
@@ -49,13 +50,19 @@ if TYPE_CHECKING:
 _MOST_LOST = 0.1
 _MARKER = "made-here"
 _FILE, _OUTPUTS = "qat.tflite", "qat-outputs"
+# Of how many training samples is seen whether they differ.
+_LOOKED_AT = 2000
 
 
 class _QatSamples(NamedTuple):
-    """Directories of stored samples: to train on, and to validate with."""
+    """Directories of stored samples: to train on, and to validate with.
+
+    `notes` say what is suspicious about the former.
+    """
 
     train: Path
     validation: Path | None
+    notes: tuple[str, ...] = ()
 
 
 def make_qat(run: Run, recipe: Recipe) -> SessionResult | EdgeconvError:
@@ -136,7 +143,9 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _QatSamples:
             kept = _write(run, validation, "validation")
         else:
             train, kept = source.take(np.arange(source.count)), None
-    return _QatSamples(train=_write(run, train, "training"), validation=kept)
+    looked_at = train.take(evenly(train.count, min(train.count, _LOOKED_AT)))
+    notes = tuple(f"training samples: {each.reason}" for each in data.set_suspicions(looked_at))
+    return _QatSamples(train=_write(run, train, "training"), validation=kept, notes=notes)
 
 
 def _write(run: Run, samples: data.Samples, name: str) -> Path:
@@ -169,7 +178,8 @@ def _trained(
         assert trained is not None, "the chief is among the processes started here"
         remove_directory(checkpoints)
     file = run.scratch / _OUTPUTS / _FILE
-    return Candidate(recipe=recipe, file=file, engine="tflite", notes=_notes(trained)), trained
+    notes = (*samples.notes, *_notes(trained))
+    return Candidate(recipe=recipe, file=file, engine="tflite", notes=notes), trained
 
 
 def _notes(trained: QatResult) -> tuple[str, ...]:

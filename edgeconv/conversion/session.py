@@ -160,6 +160,10 @@ class Session:
         """What a file of a recipe answers. Raises as `collect` does."""
         return self.collect(start_ahead(self.starts(file, target, recipe)))
 
+    def answers_to(self, part: Part, samples: Path) -> Mapping[str, NDArray[np.generic]]:
+        """What the float32 graph answers to stored samples of a signature. Raises as `collect`."""
+        return self._start(part, self.prepared.float_model, self.where, samples).result().outputs
+
     def starts(
         self, file: Path, target: RuntimePython, recipe: Recipe | None = None
     ) -> list[Callable[[], StoredRun]]:

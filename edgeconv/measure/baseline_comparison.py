@@ -27,6 +27,8 @@ _NEAR_CHANCE = 1.5
 _FAR_BELOW = 0.1
 # Sets of one kind are seldom this many times as wide as one another, or this many deviations apart.
 _SCALES_APART = 4.0
+# Nor this many times where only one of both has values below zero, and many of them.
+_SIGNED_APART, _BELOW_ZERO = 1.5, 0.25
 # What Keras calls the share of samples whose best class is the label.
 _TOP1 = ("accuracy", "sparse_categorical_accuracy", "categorical_accuracy")
 
@@ -181,4 +183,8 @@ def range_warnings(
 def _is_other_scale(calibrated: InputRange, measured: InputRange) -> bool:
     low, high = sorted((calibrated.deviation, measured.deviation))
     apart = abs(calibrated.mean - measured.mean)
-    return high > _SCALES_APART * low or apart > _SCALES_APART * high
+    if high > _SCALES_APART * low or apart > _SCALES_APART * high:
+        return True
+    signed, unsigned = sorted((calibrated, measured), key=lambda each: each.low)
+    is_signed = -signed.low > _BELOW_ZERO * (signed.high - signed.low) and unsigned.low >= 0
+    return is_signed and high > _SIGNED_APART * low

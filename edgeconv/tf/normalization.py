@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 _PASSING = frozenset({"Identity", "Cast"})
 # What stands in for an epsilon where there is none.
@@ -20,7 +20,7 @@ class Normalization(NamedTuple):
 
     `variance` has the square of the deviation with `epsilon` in it, which is a tensor or a number.
     `is_first` says that channels are dimension 1. A layer that is not `is_moving` has statistics
-    that were computed once, of all the data.
+    that were computed once, of all the data. No other one is before one that `meets_inputs`.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Normalization(NamedTuple):
     epsilon: str | float
     is_first: bool = False
     is_moving: bool = True
+    meets_inputs: bool = True
 
 
 def inline(meta_graph: Any, fetched: Collection[str]) -> Any:
@@ -62,7 +63,8 @@ def find_normalizations(graph_def: Any, inputs: Collection[str]) -> list[Normali
             layers += graph.decomposed(node)
         elif node.op == "RealDiv" and node.name in graph.fed:
             layers += graph.divided(node)
-    return layers
+    behind = graph.reached(user.name for each in layers for user in graph.users.get(each.name, ()))
+    return [layer._replace(meets_inputs=node_name(layer.values) not in behind) for layer in layers]
 
 
 class _Graph:
@@ -74,13 +76,17 @@ class _Graph:
         for node in graph_def.node:
             for source in node.input:
                 self.users.setdefault(node_name(source), []).append(node)
-        self.fed = set[str]()
-        waiting = [name for name in inputs if name in self.nodes]
+        self.fed = self.reached(name for name in inputs if name in self.nodes)
+
+    def reached(self, names: Iterable[str]) -> set[str]:
+        """The nodes with these names, and all that depend on them."""
+        nodes, waiting = set[str](), list(names)
         while waiting:
             name = waiting.pop()
-            if name not in self.fed:
-                self.fed.add(name)
+            if name not in nodes:
+                nodes.add(name)
                 waiting += [user.name for user in self.users.get(name, ())]
+        return nodes
 
     def fused(self, node: Any) -> Iterator[Normalization]:
         """The layer of one operator that normalizes, where it does not train."""

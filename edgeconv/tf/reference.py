@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.errors import InputRefused
+from edgeconv.statistics.answers import more_telling
 from edgeconv.tf import lean
 from edgeconv.tf.statistics_probe import LayerDistance, Probe, SignatureTensors
 from edgeconv.types.words import first_line
@@ -29,6 +30,8 @@ _AT_ONCE, _MOST_VALUES_AT_ONCE = 16, 2**18
 SIMILAR = 0.45
 # By which another preprocessing has to be nearer: a training that was too short is off by less.
 _CLEARLY = 2.5
+# And where all is near: by which it has to spread less, and what cannot be chance.
+_SPREADS_LESS, _LEAST_SPREAD = 2.0, 0.2
 
 
 class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,15 +59,20 @@ class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
 class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How far `samples` calibration samples are from the statistics of `layers` layers.
 
-    `farthest` is the layer farthest off but for a quarter, None where none has statistics. With the
-    preprocessing `better`, where there is one, that distance would be `better_distance`.
+    `farthest` is the layer farthest off but for a quarter, `first` the one farthest off of those
+    that the inputs meet first; None where none has statistics. With the preprocessing `better`,
+    where there is one, they would be `better_distance` away from these, and not `own_distance`.
+    Of a model without such layers `information` is that of its answers as they are and with it.
     """
 
     samples: int
     layers: int = 0
     farthest: LayerDistance | None = None
+    first: LayerDistance | None = None
     better: str = ""
+    own_distance: float = 0.0
     better_distance: float = 0.0
+    information: tuple[float, float] = (0.0, 0.0)
 
 
 class ReferenceOutputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +144,7 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
     Raises TensorFlow's error for samples that the model does not take.
     """
     from edgeconv.data.handover import read_samples
-    from edgeconv.data.plausibility import evenly, other_preprocessings
+    from edgeconv.data.plausibility import evenly, smaller_scales
 
     assert part.calibration is not None, "there is nothing to check"
     samples = read_samples(Path(part.calibration))
@@ -150,21 +158,50 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
     outputs, layers = probe.run(arrays, batch)
     _write(outputs, Path(part.directory, CHECKED))
     if not layers:
-        return StatisticsCheck(samples=most)
-    farthest = _farthest(layers)
-    best = ("", farthest.distance)
-    if farthest.distance > SIMILAR:
-        for steps, others in other_preprocessings(arrays):
-            distance = _farthest(probe.run(others, batch)[1]).distance
-            best = min(best, (steps, distance), key=lambda each: each[1])
-    is_better = best[1] < min(farthest.distance / _CLEARLY, SIMILAR)
-    return StatisticsCheck(
+        scaled = ((name, probe.run(x, batch)[0]) for name, x in smaller_scales(arrays))
+        better, information = more_telling(
+            _joined(outputs), ((name, _joined(answers)) for name, answers in scaled)
+        )
+        return StatisticsCheck(samples=most, better=better, information=information)
+    check = StatisticsCheck(
         samples=most,
         layers=len(layers),
-        farthest=farthest,
-        better=best[0] if is_better else "",
-        better_distance=best[1] if is_better else 0.0,
+        farthest=_farthest(layers),
+        first=max((each for each in layers if each.meets_inputs), key=lambda each: each.spread),
     )
+    return _with_better(check, probe, arrays, batch)
+
+
+def _with_better(
+    check: StatisticsCheck, probe: Probe, arrays: Mapping[str, Any], batch: int
+) -> StatisticsCheck:
+    """The check with the other preprocessing that clearly fits better, where there is one.
+
+    The first layers say which it may be. Where samples are near already, it is only looked for
+    what hardly changes their distance: other colors, and negatives.
+    """
+    from edgeconv.data.plausibility import other_preprocessings
+
+    assert check.farthest is not None, "there are layers"
+    assert check.first is not None, "one of them is the first"
+    own, spread = check.farthest.distance, check.first.spread
+    is_near = own <= SIMILAR
+    if is_near and spread < _LEAST_SPREAD:
+        return check
+    best, steps, fitting = spread, "", arrays
+    for name, others in other_preprocessings(arrays, only_alike=is_near):
+        changed = probe.spread(others, batch)
+        if changed < best:
+            best, steps, fitting = changed, name, others
+    if is_near:
+        is_better = best < spread / _SPREADS_LESS
+        own, distance = spread, best
+    elif steps:
+        distance = _farthest(probe.run(fitting, batch)[1]).distance
+        is_better = distance < min(own / _CLEARLY, SIMILAR)
+    if not steps or not is_better:
+        return check
+    return msgspec.structs.replace(check, better=steps, own_distance=own, better_distance=distance)
 
 
 def _farthest(layers: Iterable[LayerDistance]) -> LayerDistance:
@@ -172,19 +209,22 @@ def _farthest(layers: Iterable[LayerDistance]) -> LayerDistance:
 
     A mistake in the samples moves most layers. In deep ones, a few samples may make the variance.
     """
-    ranked = sorted(layers, key=lambda layer: layer.distance, reverse=True)
+    ranked = sorted(layers, key=lambda layer: layer.excess, reverse=True)
     return ranked[len(ranked) // 4]
+
+
+def _joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Each output over all runs."""
+    from edgeconv.data.strings import as_tensorflow_gives
+
+    return {
+        name: np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
+        for name in runs[0]
+    }
 
 
 def _write(runs: Sequence[Mapping[str, Any]], directory: Path) -> None:
     """Write each output over all runs."""
     from edgeconv.data.handover import write_arrays
-    from edgeconv.data.strings import as_tensorflow_gives
 
-    write_arrays(
-        (
-            np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
-            for name in runs[0]
-        ),
-        directory,
-    )
+    write_arrays(iter(_joined(runs).values()), directory)

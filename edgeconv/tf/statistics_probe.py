@@ -30,18 +30,25 @@ _LEAST = 1e-12
 _MOST_SHIFT, _MOST_LOGARITHM = 1e9, 100.0
 # Shares of their start that moving averages may have left, and how many are tried.
 _MOST_LEFT, _LEFT_STEPS = 0.95, 13
+# So that a channel without variance is not all.
+_MOST_SPREAD = 10.0
+# What chance does is seen on draws of the samples with replacement (B. Efron, 1979), of which all
+# but a tenth are nearer to these than `noise`.
+_DRAWS, _NEARER, _SEED = 32, 0.9, 20261123
 
 
 class Layer(NamedTuple):
     """A layer's own statistics, float64 by channel, and the tensors of those of its inputs.
 
-    The latter are the mean and the mean square in units of the former.
+    The latter are the mean and the mean square of each sample in units of the former, (rows,
+    channels): a row is a sample or a part of one.
     """
 
     mean: Array
     variance: Array
     epsilon: float
     is_moving: bool
+    meets_inputs: bool
     moments: tuple[Any, Any]
 
 
@@ -49,16 +56,27 @@ class LayerDistance(msgspec.Struct, frozen=True, kw_only=True):
     """How far a layer's inputs are from its statistics, by the median of its channels.
 
     `shift` is the difference of the means in deviations, `factor` the ratio of the deviations.
+    `noise` is the distance that chance alone gives that number of samples, and `spread` the root
+    mean square over the channels, which sees what moves a few of them. No other layer is before
+    one that `meets_inputs`.
     """
 
     name: str
     shift: float
     factor: float
+    noise: float = 0.0
+    spread: float = 0.0
+    meets_inputs: bool = False
 
     @property
     def distance(self) -> float:
         """Both in one number: 0 where they agree."""
         return math.hypot(self.shift, _OF_DEVIATION * math.log(self.factor))
+
+    @property
+    def excess(self) -> float:
+        """What of the distance is not chance."""
+        return max(0.0, self.distance - self.noise)
 
 
 class SignatureTensors(NamedTuple):
@@ -113,24 +131,43 @@ class Probe:
 
         Raises TensorFlow's error for samples that the model does not take.
         """
-        fetches = (self.tensors.outputs, {name: e.moments for name, e in self.layers.items()})
-        feeds = list(self.tensors.feeds(arrays, batch))
         try:
-            runs = [self._running.run(fetches, feed) for feed in feeds]
+            return self._run(self.tensors.outputs, self.layers, arrays, batch)
         except self._errors:
             if not self.layers:
                 raise
             self._without_layers()
             return self.run(arrays, batch)
-        sizes = [len(next(iter(feed.values()))) for feed in feeds]
-        moments = {
-            name: (
-                np.average([run[1][name][0] for run in runs], axis=0, weights=sizes),
-                np.average([run[1][name][1] for run in runs], axis=0, weights=sizes),
+
+    def spread(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> float:
+        """The largest `spread` in the layers that meet the inputs: nothing after them is run."""
+        first = {name: layer for name, layer in self.layers.items() if layer.meets_inputs}
+        return max(layer.spread for layer in self._run({}, first, arrays, batch)[1])
+
+    def _run(
+        self,
+        outputs: Mapping[str, str],
+        layers: Mapping[str, Layer],
+        arrays: Mapping[str, NDArray[Any]],
+        batch: int,
+    ) -> tuple[list[dict[str, Any]], tuple[LayerDistance, ...]]:
+        fetches = (outputs, {name: layer.moments for name, layer in layers.items()})
+        answered, rows = [], []
+        for feed in self.tensors.feeds(arrays, batch):
+            answers, moments = self._running.run(fetches, feed)
+            size = len(next(iter(feed.values())))
+            answered.append(answers)
+            rows.append(
+                {name: [_by_sample(each, size) for each in moments[name]] for name in layers}
             )
-            for name in self.layers
+        joined = {
+            name: (
+                np.concatenate([row[name][0] for row in rows]),
+                np.concatenate([row[name][1] for row in rows]),
+            )
+            for name in layers
         }
-        return [outputs for outputs, _ in runs], distances(self.layers, moments)
+        return answered, distances(layers, joined)
 
     def _without_layers(self) -> None:
         self.tensors = SignatureTensors.of(self._signature)
@@ -185,7 +222,7 @@ def _layer(normalization: Normalization, stored: Sequence[Any], x: Any) -> Layer
         return None
     shape = np.broadcast_shapes(mean.shape, variance.shape)
     channels = {x.shape.rank - len(shape) + at for at, size in enumerate(shape) if size != 1}
-    others = [axis for axis in range(x.shape.rank) if axis not in channels]
+    others = [axis for axis in range(1, x.shape.rank) if axis not in channels]
     deviation = np.sqrt(variance + epsilon).astype(np.float32)
     z = (math_ops.cast(x, dtypes.float32) - mean.astype(np.float32)) / deviation
     return Layer(
@@ -193,24 +230,35 @@ def _layer(normalization: Normalization, stored: Sequence[Any], x: Any) -> Layer
         variance=np.broadcast_to(variance, shape).ravel(),
         epsilon=epsilon,
         is_moving=normalization.is_moving,
+        meets_inputs=normalization.meets_inputs,
         moments=(math_ops.reduce_mean(z, others), math_ops.reduce_mean(z * z, others)),
     )
+
+
+def _by_sample(rows: NDArray[Any], samples: int) -> Array:
+    """(samples, channels) of the (rows, ...) of a run: their mean where rows are not of samples."""
+    flat = np.asarray(rows, np.float64).reshape(len(rows), -1)
+    if len(flat) % samples:
+        return np.repeat(flat.mean(axis=0, keepdims=True), samples, axis=0)
+    by_sample: Array = flat.reshape(samples, -1, flat.shape[1]).mean(axis=1)
+    return by_sample
 
 
 def distances(
     layers: Mapping[str, Layer], moments: Mapping[str, tuple[Array, Array]]
 ) -> tuple[LayerDistance, ...]:
-    """How far each layer's inputs are from its statistics; `moments`, two arrays (channels,), are
-    as in `Layer`.
+    """How far each layer's inputs are from its statistics; `moments`, two arrays (samples,
+    channels), are as in `Layer`.
 
     Moving averages begin at a mean of 0 and a variance of 1. What is left of that after a short
     training, the same share in every layer, is taken out where that brings them nearer.
     """
     least = [float(layer.variance.min()) for layer in layers.values() if layer.is_moving]
     most = min([*least, _MOST_LEFT])
+    inputs = {name: _inputs(layer, *moments[name]) for name, layer in layers.items()}
     tried = [
         tuple(
-            _distance(name, layer, *moments[name], left if layer.is_moving else 0.0)
+            _distance(name, layer, inputs[name], _own(layer, left if layer.is_moving else 0.0))
             for name, layer in layers.items()
         )
         for left in np.linspace(0.0, most, _LEFT_STEPS)
@@ -218,23 +266,55 @@ def distances(
     return min(tried, key=lambda each: sum(layer.distance for layer in each))
 
 
-def _distance(name: str, layer: Layer, first: Array, second: Array, left: float) -> LayerDistance:
+def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:
+    """The mean and the variance of a layer's inputs, (1 + draws, channels): those of the samples,
+    and of each draw of them.
+    """
+    count = len(first)
+    draws = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), _DRAWS)
+    weights = np.concatenate([np.ones((1, count)), draws]) / count
     total = layer.variance + layer.epsilon
-    mean = layer.mean + np.sqrt(total) * np.ravel(first)
-    variance = np.maximum(total * (np.ravel(second) - np.ravel(first) ** 2), 0.0)
-    own_mean = layer.mean / (1 - left)
-    own_variance = np.maximum((layer.variance - left) / (1 - left), 0.0) + layer.epsilon
-    shift = np.abs(mean - own_mean) / np.sqrt(own_variance)
-    logarithm = np.abs(np.log(np.maximum((variance + layer.epsilon) / own_variance, _LEAST))) / 2
+    means = weights @ first
+    variances = np.maximum(total * (weights @ second - means**2), 0.0) + layer.epsilon
+    return layer.mean + np.sqrt(total) * means, variances
+
+
+def _own(layer: Layer, left: float) -> tuple[Array, Array]:
+    """A layer's own mean and variance without what is left of its start."""
+    variance = np.maximum((layer.variance - left) / (1 - left), 0.0) + layer.epsilon
+    return layer.mean / (1 - left), variance
+
+
+def _distance(
+    name: str, layer: Layer, inputs: tuple[Array, Array], own: tuple[Array, Array]
+) -> LayerDistance:
+    means, variances = inputs
+    shift, logarithm = _apart((means[0], variances[0]), own, own[1])
+    drawn = _apart((means[1:], variances[1:]), (means[0], variances[0]), own[1])
+    chance = np.hypot(*(np.median(each, axis=1) for each in drawn))
     return LayerDistance(
         name=_layer_name(name),
-        shift=_median(shift, _MOST_SHIFT),
-        factor=math.exp(_median(logarithm, _MOST_LOGARITHM)),
+        shift=float(np.median(shift)),
+        factor=math.exp(float(np.median(logarithm)) / _OF_DEVIATION),
+        noise=float(np.quantile(chance, _NEARER)),
+        spread=float(np.sqrt(np.mean(np.minimum(np.hypot(shift, logarithm), _MOST_SPREAD) ** 2))),
+        meets_inputs=layer.meets_inputs,
     )
 
 
-def _median(values: Array, most: float) -> float:
-    return float(np.clip(np.median(np.nan_to_num(values, nan=most, posinf=most)), 0, most))
+def _apart(
+    inputs: tuple[Array, Array], others: tuple[Array, Array], variance: Array
+) -> tuple[Array, Array]:
+    """How far means are apart in deviations, and by which logarithm variances; finite numbers."""
+    shift = np.abs(inputs[0] - others[0]) / np.sqrt(variance)
+    ratio = np.maximum(inputs[1], _LEAST) / np.maximum(others[1], _LEAST)
+    logarithm = _OF_DEVIATION * np.abs(np.log(ratio)) / 2
+    return _finite(shift, _MOST_SHIFT), _finite(logarithm, _MOST_LOGARITHM)
+
+
+def _finite(values: Array, most: float) -> Array:
+    clipped: Array = np.clip(np.nan_to_num(values, nan=most, posinf=most), 0, most)
+    return clipped
 
 
 def _layer_name(node: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calibration_faults import NAMED, RIGHT
+from calibration_faults import NAMED, RIGHT, TRAINED
 from forking import output_of, run
 from places import SHARED, SUPPORT
 
@@ -19,16 +19,11 @@ from edgeconv.types import Conversion, Execution
 PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
 pytestmark = pytest.mark.skipif(not PHOTOS.exists(), reason="the shared CIFAR-10 photos are absent")
 
-# What statistics by channel hardly show: these are much the same for each color, side and value.
-NOT_SEEN = {
-    "blue for red",
-    "turned",
-    "negative",
-    "one class",
-    "three samples",
-    "noise of their scale",
-    "values shuffled",
-}
+Found = dict[str, dict[str, tuple[str, float]]]
+
+WITH_LAYERS, WITHOUT = ["photos", "sensors"], ["plain_photos", "plain_sensors"]
+# An int8 file of right samples loses less than this.
+LITTLE = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -41,36 +36,48 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(zoo: Path) -> dict[str, dict[str, str]]:
-    verdicts: dict[str, dict[str, str]] = json.loads((zoo / "table.json").read_text())
-    return verdicts
+def table(zoo: Path) -> Found:
+    found: Found = json.loads((zoo / "table.json").read_text())
+    return found
 
 
-@pytest.mark.parametrize("model", ["photos", "sensors", "plain_photos"])
-def test_no_right_set_is_suspected(table: dict[str, dict[str, str]], model: str) -> None:
-    right = {name: verdict for name, verdict in table[model].items() if name.startswith(RIGHT)}
+def faults_of(found: Found, model: str) -> dict[str, str]:
+    """What is said of each fault."""
+    others = {name: each for name, each in found[model].items() if not name.startswith(RIGHT)}
+    return {name: said for name, (said, _) in others.items() if name != TRAINED}
+
+
+def harmful(found: Found, model: str) -> set[str]:
+    """The faults whose int8 file has lost accuracy on right samples."""
+    least = found[model][TRAINED][1] - LITTLE
+    return {name for name in faults_of(found, model) if found[model][name][1] < least}
+
+
+@pytest.mark.parametrize("model", WITH_LAYERS + WITHOUT)
+def test_no_right_set_is_suspected(table: Found, model: str) -> None:
+    right = {name: each for name, each in table[model].items() if name.startswith(RIGHT)}
     assert len(right) == 6
-    assert set(right.values()) == {"-"}, right
+    assert {said for said, _ in right.values()} == {"-"}, right
 
 
-@pytest.mark.parametrize("model", ["photos", "sensors"])
-def test_faults_are_found_by_normalization_layers(
-    table: dict[str, dict[str, str]], model: str
+@pytest.mark.parametrize("model", WITH_LAYERS)
+def test_every_fault_that_costs_something_is_found_by_normalization_layers(
+    table: Found, model: str
 ) -> None:
-    faults = {name: v for name, v in table[model].items() if not name.startswith(RIGHT)}
+    faults = faults_of(table, model)
     assert {n: faults[n] for n in NAMED if n in faults and faults[n] != "wrong"} == {}
-    missed = {name for name, verdict in faults.items() if verdict == "-"}
-    assert missed <= NOT_SEEN, faults
-    assert len(faults) >= 15
+    costly = harmful(table, model)
+    assert len(costly) >= 5
+    assert [name for name in costly if faults[name] == "-"] == []
+    assert sum(said != "-" for said in faults.values()) >= 14, faults
 
 
-def test_the_coarse_faults_are_found_without_such_layers(
-    table: dict[str, dict[str, str]],
-) -> None:
+@pytest.mark.parametrize("model", WITHOUT)
+def test_most_faults_are_found_without_such_layers(table: Found, model: str) -> None:
     """Where no layer keeps statistics, the answers and the samples tell less."""
-    faults = {n: v for n, v in table["plain_photos"].items() if not n.startswith(RIGHT)}
+    faults = faults_of(table, model)
     assert "-" not in [faults[name] for name in NAMED if name in faults]
-    assert sum(verdict != "-" for verdict in faults.values()) >= 7, faults
+    assert sum(said != "-" for said in faults.values()) > len(faults) / 2, faults
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,8 @@ Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
 
 RIGHT = "right"
+# The float model, in tables of what its int8 files are worth.
+TRAINED = "the trained model"
 # Those that issue 18 names, and two that come next.
 NAMED = ("0 to 255", "scaled twice", "constant", "zeros", "inputs exchanged")
 

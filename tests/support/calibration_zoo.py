@@ -2,8 +2,9 @@
 
 python calibration_zoo.py PHOTOS.npz DIRECTORY: trains small models on x_train, y_train of the file
 and on signals made up here, and writes NAME/ (a SavedModel) and NAME.npz (samples and labels) of
-each into the directory. The last line printed is JSON: by model and set, whether the check takes
-the samples ("-"), warns of them ("doubtful") or refuses them ("wrong").
+each into the directory. Printed is the table of docs/data.md, and JSON as the last line: by model
+and set, whether the check takes the samples ("-"), warns of them ("doubtful") or refuses them
+("wrong"), and the accuracy on right samples of the int8 file that they give (TRAINED: of float).
 """
 
 from __future__ import annotations
@@ -13,14 +14,15 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.update({"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"})
 
 import keras
 import numpy as np
 import tensorflow as tf
-from calibration_faults import faulty
+from ai_edge_litert.interpreter import Interpreter
+from calibration_faults import RIGHT, TRAINED, faulty
 from keras import layers
 from tensorflow.python.framework import errors_impl
 from tensorflow.python.saved_model import loader_impl
@@ -28,12 +30,22 @@ from tensorflow.python.saved_model import loader_impl
 from edgeconv.conversion.calibration_checks import verify_samples
 from edgeconv.data import Samples, input_ranges, read_samples, set_suspicions, write_samples
 from edgeconv.data.handover import mapped_arrays
-from edgeconv.data.plausibility import evenly
+from edgeconv.data.plausibility import evenly, is_image
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.recipes import make_recipes
 from edgeconv.tf import reference
 from edgeconv.tf.statistics_probe import Probe
 from edgeconv.types import CalibrationRecord
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 KEY = "serving_default"
+MODELS = ("photos", "sensors", "plain_photos", "plain_sensors")
+# How many samples calibrate an int8 file.
+CALIBRATE = 100
+WORDS = {"wrong": "refused", "doubtful": "warning", "-": "not seen"}
 Array = np.ndarray[Any, Any]
 
 
@@ -45,10 +57,11 @@ def main(photos: str, directory: str) -> None:
     images = {"image": (x / 255).astype(np.float32)}
     trained(root / "photos", photo_model(normalizes=True), images, y)
     trained(root / "plain_photos", photo_model(normalizes=False), images, y)
-    trained(root / "sensors", sensor_model(), *windows(4000))
-    print(
-        json.dumps({name: verdicts(root, name) for name in ("photos", "plain_photos", "sensors")})
-    )
+    trained(root / "sensors", sensor_model(normalizes=True), *windows(4000))
+    trained(root / "plain_sensors", sensor_model(normalizes=False), *windows(4000))
+    found = {name: verdicts(root, name) for name in MODELS}
+    print("\n".join(rows(found)))
+    print(json.dumps(found))
 
 
 def photo_model(*, normalizes: bool) -> keras.Model:
@@ -61,13 +74,13 @@ def photo_model(*, normalizes: bool) -> keras.Model:
     return keras.Model(image, layers.Dense(10, activation="softmax", name="scores")(x))
 
 
-def sensor_model() -> keras.Model:
-    """Two inputs of one shape, of which one has the layer Normalization."""
+def sensor_model(*, normalizes: bool) -> keras.Model:
+    """Two inputs of one shape."""
     inputs = [layers.Input((64, 3), name=name) for name in ("accelerometer", "gyroscope")]
     parts = []
     for each in inputs:
         x = layers.Conv1D(12, 5, strides=2)(each)
-        parts.append(layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x)))
+        parts.append(layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x) if normalizes else x))
     x = layers.Conv1D(24, 3, strides=2, activation="relu")(layers.Concatenate()(parts))
     x = layers.Dense(16, activation="relu")(layers.GlobalAveragePooling1D()(x))
     return keras.Model(inputs, layers.Dense(4, activation="softmax", name="scores")(x))
@@ -95,17 +108,62 @@ def trained(target: Path, model: keras.Model, x: dict[str, Array], y: Array) -> 
     np.savez(f"{target}.npz", labels=y[:400], **{name: each[:400] for name, each in x.items()})
 
 
-def verdicts(root: Path, name: str) -> dict[str, str]:
-    """What is made of each set, by its name; the graph is loaded once."""
+def verdicts(root: Path, name: str) -> dict[str, tuple[str, float]]:
+    """What is made of each set, by its name, and what its int8 file is worth."""
     with np.load(root / f"{name}.npz") as stored:
         arrays = {key: stored[key] for key in stored.files}
     labels = arrays.pop("labels")
     graph = tf.Graph()
     with graph.as_default(), tf.compat.v1.Session(graph=graph) as running:
         loaded = loader_impl.load(running, ["serve"], str(root / name))
+        # The graph is loaded once for all of them.
         probe = Probe(running, loaded, KEY)
         reference.Probe = lambda *_: probe  # type: ignore[assignment,misc]
-        return {fault: verdict(running, loaded, x) for fault, x in faulty(arrays, labels).items()}
+        sets = faulty(arrays, labels)
+        said = {fault: verdict(running, loaded, x) for fault, x in sets.items()}
+    model = tf.lite.TFLiteConverter.from_saved_model(str(root / name)).convert()
+    worth = {fault: accuracy(quantized(model, x), arrays, labels) for fault, x in sets.items()}
+    of_float = (TRAINED, accuracy(model, arrays, labels))
+    return {fault: (said[fault], worth[fault]) for fault in sets} | {TRAINED: of_float}
+
+
+def quantized(model: bytes, arrays: dict[str, Array]) -> bytes:
+    """The plain int8 file of a float one, calibrated with some of the samples."""
+    count = len(next(iter(arrays.values())))
+    some = evenly(count, min(count, CALIBRATE))
+    feeds = {KEY: Feed({name: array[some] for name, array in arrays.items()}, 1)}
+    graph = CalibratedGraph(model, feeds, threads=1)
+    (recipe,) = make_recipes(["int8"], methods=["none"])
+    return make_file(graph, recipe, MethodSettings("minmax", ())).model
+
+
+def accuracy(model: bytes, arrays: dict[str, Array], labels: Array) -> float:
+    """The share of samples for which a file's best class is the label."""
+    run = Interpreter(model_content=model).get_signature_runner(KEY)
+    answers = [
+        next(
+            iter(run(**{name: array[[index]] for name, array in arrays.items()}).values())
+        ).argmax()
+        for index in range(len(labels))
+    ]
+    return float((np.array(answers) == labels).mean())
+
+
+def rows(found: dict[str, dict[str, tuple[str, float]]]) -> Iterator[str]:
+    """The rows of the table: what is said of each fault, and what its int8 file is worth."""
+    faults = dict.fromkeys(fault for of_model in found.values() for fault in of_model)
+    for fault in faults:
+        if fault.startswith(RIGHT):
+            continue
+        cells = [of_model.get(fault) for of_model in found.values()]
+        yield "| " + " | ".join([fault, *(_cell(each) for each in cells)]) + " |"
+
+
+def _cell(found: tuple[str, float] | None) -> str:
+    if found is None:
+        return "–"
+    said, worth = found
+    return f"{WORDS[said]}, {worth:.3f}" if said in WORDS else f"{worth:.3f}"
 
 
 def verdict(running: Any, loaded: Any, arrays: dict[str, Array]) -> str:
@@ -138,7 +196,8 @@ def verdict(running: Any, loaded: Any, arrays: dict[str, Array]) -> str:
         outputs = mapped_arrays(Path(scratch) / reference.CHECKED, ["scores"])
         labels = read_samples(Path(scratch) / "samples").labels
         assert evenly(samples.count, statistics.samples).size == len(outputs["scores"])
-        check = verify_samples(record, outputs, labels, statistics)
+        images = [name for name, array in arrays.items() if is_image(array.shape)]
+        check = verify_samples(record, outputs, labels, statistics, images=images)
     if check.is_wrong:
         return "wrong"
     return "doubtful" if check.suspicions else "-"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data
+from edgeconv.conversion.calibration_checks import calibration_warnings
 from edgeconv.conversion.climb import make_all
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
@@ -116,7 +117,7 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
         model=run.plan.model.path,
         signature=part.signature.key,
         recipe=recipe,
-        calibration=record,
+        calibration=session.checked(record),
         samples=debugged.samples,
         runtime=f"{_RUNTIME} {tool_versions()[_RUNTIME]}",
         float_size_bytes=prepared.float_model.stat().st_size,
@@ -127,7 +128,12 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
         fixes=debugged.fixes,
         post_training=debugged.post_training,
         shared_scales=debugged.shared_scales,
-        notes=(*prepared.notes, *debugged.notes, *notes),
+        notes=(
+            *calibration_warnings(session, recipe),
+            *prepared.notes,
+            *debugged.notes,
+            *notes,
+        ),
     )
 
 

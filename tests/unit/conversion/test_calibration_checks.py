@@ -18,6 +18,11 @@ SAME = {"scores": DIFFERENT["scores"][[0] * 64]}
 SATURATED = {"scores": np.eye(4, dtype=np.float32)[np.arange(64) % 4]}
 
 
+LOGITS = {"scores": (DIFFERENT["scores"] - np.float32(0.4)) * 500}
+LABELS = {"labels": np.repeat(np.float32([[0, 1, 1], [1, 0, 0]]), 32, axis=0)}
+FLAT = {"scores": DIFFERENT["scores"] * 0.1 + 0.2}
+
+
 def record(high: float = 1.0, *, is_whole: bool = False) -> CalibrationRecord:
     image = InputRange(
         name="image", low=0, high=high, mean=high / 2, deviation=high / 4, is_whole=is_whole
@@ -30,12 +35,19 @@ def record(high: float = 1.0, *, is_whole: bool = False) -> CalibrationRecord:
 def check(
     shift: float = 0.0, factor: float = 1.0, *, samples: int = 64, better: str = "", **more: Any
 ) -> CalibrationCheck:
-    layer = LayerDistance(name="norm", shift=shift, factor=factor)
+    layer = LayerDistance(name="norm", shift=shift, factor=factor, noise=more.get("noise", 0.0))
     statistics = StatisticsCheck(
-        samples=samples, layers=1, farthest=layer, better=better, better_distance=0.1
+        samples=samples,
+        layers=1,
+        farthest=layer,
+        first=more.get("first", layer),
+        better=better,
+        own_distance=layer.distance,
+        better_distance=0.1,
     )
     outputs = more.get("outputs", DIFFERENT)
-    return verify_samples(more.get("record", record()), outputs, None, statistics)
+    given = more.get("record", record())
+    return verify_samples(given, outputs, more.get("labels"), statistics, images=["image"])
 
 
 def test_samples_like_those_of_the_training_are_not_suspicious() -> None:
@@ -59,6 +71,17 @@ def test_samples_like_those_of_the_training_are_not_suspicious() -> None:
         ({"outputs": SATURATED}, False),
         ({"outputs": SATURATED, "record": record(255, is_whole=True)}, True),
         ({"outputs": SATURATED, "record": record(255.5)}, False),
+        # Scores without softmax, and probabilities of several labels.
+        ({"outputs": LOGITS, "record": record(255, is_whole=True)}, False),
+        ({"outputs": LABELS, "record": record(255, is_whole=True)}, False),
+        # What no other layer is before says that a doubtful set is wrong, and nothing alone.
+        ({"shift": 1.2, "first": LayerDistance(name="first", shift=2.0, factor=1.0)}, True),
+        # A few channels are many deviations off.
+        ({"shift": 1.2, "first": LayerDistance(name="a", shift=1, factor=1, spread=5.0)}, True),
+        ({"shift": 1.2, "labels": RANDOM.integers(0, 4, 64)}, True),
+        # Images of an eighth of their scale, and of a 255th.
+        ({"outputs": FLAT, "record": record(0.125)}, False),
+        ({"outputs": SAME, "record": record(1 / 255)}, True),
     ],
 )
 def test_a_set_is_doubtful_or_wrong_by_how_much_speaks_against_it(
@@ -69,6 +92,38 @@ def test_a_set_is_doubtful_or_wrong_by_how_much_speaks_against_it(
     assert found.is_wrong is is_wrong
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"shift": 1.2, "noise": 0.4},
+        {"first": LayerDistance(name="first", shift=2.5, factor=1.0)},
+        {"outputs": FLAT},
+        {"outputs": LOGITS},
+        {"outputs": LABELS},
+        {"outputs": {"s": LOGITS["scores"] / 30}, "record": record(255, is_whole=True)},
+        # Where something is in a picture, in pixels.
+        {"outputs": {"box": LOGITS["scores"] + 150}, "record": record(255, is_whole=True)},
+        {"record": record(0.125)},
+        {"labels": np.arange(64) % 4},
+    ],
+)
+def test_what_chance_or_a_model_of_its_own_kind_explains_is_not_suspicious(
+    facts: dict[str, Any],
+) -> None:
+    assert check(**facts).suspicions == ()
+
+
+@pytest.mark.parametrize(("told", "is_wrong"), [((0.2, 0.8), True), ((0.2, 0.4), False)])
+def test_answers_that_tell_more_in_another_scale_say_it(
+    told: tuple[float, float], is_wrong: bool
+) -> None:
+    without = StatisticsCheck(samples=64, better="scale=1/255", information=told)
+    found = verify_samples(record(255, is_whole=True), DIFFERENT, None, without)
+    (suspicion,) = found.suspicions
+    assert suspicion.reason.startswith(f"the float model's answers tell {told[1]:.0%} of what")
+    assert (found.is_wrong, found.better) == (is_wrong, "scale=1/255")
+
+
 def test_few_samples_may_be_farther_away_by_chance() -> None:
     assert check(1.5, samples=5).suspicions == ()
     assert check(1.5, samples=20).suspicions != ()
@@ -76,14 +131,14 @@ def test_few_samples_may_be_farther_away_by_chance() -> None:
 
 
 def layer(mean: Any, variance: Any, *, is_moving: bool = True) -> Layer:
-    return Layer(np.asarray(mean), np.asarray(variance), 1e-3, is_moving, (None, None))
+    return Layer(np.asarray(mean), np.asarray(variance), 1e-3, is_moving, True, (None, None))
 
 
 def moments(own: Layer, mean: Any, variance: Any) -> tuple[Any, Any]:
-    """What inputs of a mean and a variance give in units of a layer's statistics."""
+    """What 64 samples of a mean and a variance give in units of a layer's statistics."""
     deviation = np.sqrt(own.variance + own.epsilon)
     first = (mean - own.mean) / deviation
-    return first, variance / deviation**2 + first**2
+    return np.tile(first, (64, 1)), np.tile(variance / deviation**2 + first**2, (64, 1))
 
 
 MEAN, VARIANCE = RANDOM.normal(0, 3, 32), RANDOM.uniform(0.02, 4, 32)
@@ -122,9 +177,28 @@ def test_channels_that_are_dead_in_training_and_now_are_no_fault() -> None:
     assert found.distance < 0.01
 
 
+def test_what_few_samples_with_rare_large_values_give_is_chance() -> None:
+    """Nine of ten of these channels have a value in fifty samples that is most of the variance."""
+    own = layer(np.zeros(32) + 1e-3, np.full(32, 2.0))
+    values = RANDOM.normal(0, 0.2, (20, 32)) + (RANDOM.random((20, 32)) < 0.02) * 14.0
+    z = values / np.sqrt(2.0)
+    (found,) = distances({"norm/x": own}, {"norm/x": (z, z**2)})
+    assert found.distance > 0.9
+    (many,) = distances({"norm/x": own}, {"norm/x": (np.tile(z, (9, 1)), np.tile(z**2, (9, 1)))})
+    assert many.noise < found.noise / 2
+
+
+def test_what_moves_a_few_channels_spreads() -> None:
+    own = layer(MEAN, VARIANCE)
+    moved = MEAN + np.where(np.arange(32) < 8, 4.0, 0.0) * np.sqrt(VARIANCE)
+    (found,) = distances({"norm/x": own}, {"norm/x": moments(own, moved, VARIANCE)})
+    assert found.distance < 0.1
+    assert found.spread == pytest.approx(2.0, rel=0.1)
+
+
 def test_what_overflows_is_far_away_and_a_number() -> None:
     own = layer(MEAN, VARIANCE)
-    overflown = (np.full(32, np.inf), np.full(32, np.inf))
+    overflown = (np.full((64, 32), np.inf), np.full((64, 32), np.inf))
     with np.errstate(invalid="ignore"):
         (found,) = distances({"norm/x": own}, {"norm/x": overflown})
     assert 1e6 < found.distance < np.inf

@@ -13,10 +13,13 @@ from edgeconv.data.plausibility import (
     input_ranges,
     other_preprocessings,
     set_suspicions,
+    smaller_scales,
 )
 
 RANDOM = np.random.default_rng(4)
-IMAGES = RANDOM.uniform(0, 1, (40, 5, 5, 3)).astype(np.float32)
+NOISE = RANDOM.uniform(0, 1, (40, 16, 16, 3)).astype(np.float32)
+# Each pixel is much like those beside it.
+IMAGES = (np.cumsum(np.cumsum(NOISE, axis=1), axis=2) / 256).astype(np.float32)
 
 
 def samples(**arrays: Any) -> Samples:
@@ -60,6 +63,61 @@ def test_equal_constant_and_few_samples_are_named(
     image: Any, reason: str, is_certain: bool
 ) -> None:
     assert reasons(image=image) == {reason: is_certain}
+
+
+def test_most_of_a_set_being_equal_is_named() -> None:
+    """As where nine in ten were missing, which somebody replaced by zeros."""
+    missing = np.where((np.arange(40) < 21).reshape(-1, 1, 1, 1), 0, IMAGES)
+    assert reasons(image=missing) == {"21 of 40 samples are equal": False}
+    assert reasons(image=np.where((np.arange(40) < 20).reshape(-1, 1, 1, 1), 0, IMAGES)) == {}
+
+
+def test_images_of_random_pixels_are_named_and_noisy_ones_are_not() -> None:
+    shuffled = IMAGES.reshape(40, -1)[:, RANDOM.permutation(16 * 16 * 3)].reshape(IMAGES.shape)
+    for random in (NOISE, shuffled, (NOISE * 255).astype(np.uint8)):
+        (reason,) = reasons(image=random)
+        assert reason == (
+            "neighboring pixels of 'image' have nothing in common, as in random noise"
+        )
+    assert reasons(image=IMAGES + 0.5 * IMAGES.std() * NOISE) == {}
+    # Random vectors and small tables are what some models take.
+    assert reasons(z=NOISE.reshape(40, -1)) == reasons(board=NOISE[:, :8]) == {}
+
+
+def test_labels_that_are_all_the_same_are_named() -> None:
+    one = Samples({"image": IMAGES}, np.full(40, 3), "samples.npz")
+    assert [each.reason for each in set_suspicions(one)] == ["all samples have the label 3"]
+    two = Samples({"image": IMAGES}, np.arange(40) // 39, "samples.npz")
+    assert set_suspicions(two) == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "steps"), [(IMAGES, "scale=-1&mean=-1"), (IMAGES * 255, "scale=-1&mean=-255")]
+)
+def test_what_keeps_the_range_of_images_is_negatives_and_colors(image: Any, steps: str) -> None:
+    tried = dict(other_preprocessings({"image": image, "speed": NOISE[:, 0, 0]}, only_alike=True))
+    assert set(tried) == {steps, "channels=bgr"}
+    high = 255 if image.max() > 1 else 1
+    np.testing.assert_allclose(tried[steps]["image"], high - image, rtol=1e-5, atol=1e-4)
+    assert set(dict(other_preprocessings({"image": 2 * IMAGES - 1}))) >= {"scale=-1"}
+
+
+@pytest.mark.parametrize(
+    ("array", "steps"),
+    [
+        (np.rint(IMAGES * 255), {"scale=1/255", "scale=1/127.5&mean=1"}),
+        (2 * IMAGES - 1, {"scale=0.5&mean=-0.5"}),
+        ((IMAGES - 0.449) / 0.226, {"scale=0.226&mean=-0.449"}),
+        (NOISE[:, 0, 0] * 32768, {"scale=1/32768"}),
+        (IMAGES, set()),
+        (NOISE[:, 0, 0] * 9.8, set()),
+    ],
+)
+def test_smaller_scales_are_those_that_the_range_suggests(array: Any, steps: set[str]) -> None:
+    assert {name for name, _ in smaller_scales({"x": array})} == steps
+    both = dict(smaller_scales({"x": array, "y": np.arange(40, dtype=np.int32)}))
+    assert {name.replace("x.", "") for name in both} == steps
+    assert all(0 <= abs(each["x"]).max() <= 1.01 for each in both.values())
 
 
 def test_an_input_that_is_the_same_in_all_samples_is_named() -> None:

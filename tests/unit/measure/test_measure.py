@@ -301,7 +301,16 @@ def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("high", "offset", "is_other"), [(1, 0, False), (2, 0.5, False), (255, 0, True), (1, 9, True)]
+    ("high", "offset", "is_other"),
+    [
+        (1, 0, False),
+        (2, 0.5, False),
+        (255, 0, True),
+        (1, 9, True),
+        # -1 to 1 for 0 to 1; a few values below zero are nothing.
+        (2, -1, True),
+        (2, -0.2, False),
+    ],
 )
 def test_an_evaluation_set_in_another_scale_than_the_calibration_set_is_named(
     high: float, offset: float, is_other: bool

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeconv.statistics.answers import answer_remarks, is_at_chance, is_saturated
+from edgeconv.statistics.answers import answer_remarks, information, is_at_chance, is_saturated
 
 RANDOM = np.random.default_rng(8)
 LABELS = RANDOM.integers(0, 5, 100)
@@ -84,3 +84,14 @@ def test_the_largest_of_values_that_are_no_classes_is_no_answer() -> None:
     """As of coordinates, or of an autoencoder: one of them is always the largest."""
     values = RANDOM.normal(0, 1, (64, 8)).astype(np.float32) + np.float32([9, 0, 0, 0, 0, 0, 0, 0])
     assert remarks(values) == ""
+
+
+def test_answers_tell_nothing_that_are_all_the_same_and_all_that_are_certain_and_differ() -> None:
+    certain = np.eye(5, dtype=np.float32)[np.arange(100) % 5]
+    assert information(certain) == pytest.approx(1)
+    assert information(certain[[0] * 100]) == pytest.approx(0)
+    assert information(np.full((100, 5), 0.2, np.float32)) == pytest.approx(0)
+    assert 0.1 < information(trained(1.0)) < information(trained(4.0)) < 1
+    # Scores are as good as their probabilities, and what has no classes tells nothing.
+    assert information(np.log(trained() + 1e-9)) == pytest.approx(information(trained()), abs=0.1)
+    assert information(certain[:, :1]) == information(certain.reshape(100, 5, 1)) == 0
