@@ -256,19 +256,25 @@ def distances(
     least = [float(layer.variance.min()) for layer in layers.values() if layer.is_moving]
     most = min([*least, _MOST_LEFT])
     inputs = {name: _inputs(layer, *moments[name]) for name, layer in layers.items()}
-    tried = [
-        tuple(
-            _distance(name, layer, inputs[name], _own(layer, left if layer.is_moving else 0.0))
-            for name, layer in layers.items()
-        )
-        for left in np.linspace(0.0, most, _LEFT_STEPS)
-    ]
-    return min(tried, key=lambda each: sum(layer.distance for layer in each))
+
+    def with_left(left: float) -> dict[str, tuple[Array, Array]]:
+        return {
+            name: _own(layer, left if layer.is_moving else 0.0) for name, layer in layers.items()
+        }
+
+    def far(own: Mapping[str, tuple[Array, Array]]) -> float:
+        measured = {name: (means[0], variances[0]) for name, (means, variances) in inputs.items()}
+        apart = (_apart(measured[name], own[name], own[name][1]) for name in layers)
+        return sum(math.hypot(*map(np.median, each)) for each in apart)
+
+    own = min(map(with_left, np.linspace(0.0, most, _LEFT_STEPS)), key=far)
+    return tuple(_distance(name, layer, inputs[name], own[name]) for name, layer in layers.items())
 
 
 def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:
-    """The mean and the variance of a layer's inputs, (1 + draws, channels): those of the samples,
-    and of each draw of them.
+    """The mean and the variance of a layer's inputs, (1 + draws, channels).
+
+    The first are those of the samples, the others of draws of them.
     """
     count = len(first)
     draws = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), _DRAWS)
