@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from edgeconv.statistics.sample_errors import SampleErrors
 from edgeconv.types import (
     GraphSummary,
     LadderStep,
@@ -42,25 +43,37 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[LadderStep, ...] = ()
     choosing_s: float = 0.0
 
+    @property
+    def may_compete(self) -> bool:
+        """Whether it is compared with the other engine's: all that "auto" tried left it far off."""
+        recipe, record = self.recipe, self.post_training
+        if recipe.engine != "auto" or recipe.methods != ("auto",):
+            return False
+        return self.engine == "tflite" or (record is not None and record.closeness == "far")
+
 
 class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate that passed: what is in it, and the evidence."""
+    """A candidate that passed: what is in it, and the evidence.
+
+    `errors` are those in each held-back sample, of one that may compete.
+    """
 
     candidate: Candidate
     summary: GraphSummary
     signatures: tuple[Signature, ...]
     verification: Verification
     target: TargetCheck | None = None
+    errors: SampleErrors | None = None
 
     def with_ladder(self, steps: Sequence[LadderStep]) -> VerifiedCandidate:
         """The same with `steps` before the attempts that it has already."""
         candidate = msgspec.structs.replace(self.candidate, ladder=(*steps, *self.candidate.ladder))
         return msgspec.structs.replace(self, candidate=candidate)
 
-    def with_warning(self, warning: str) -> VerifiedCandidate:
-        """The same with one more warning."""
+    def with_warnings(self, warnings: Sequence[str]) -> VerifiedCandidate:
+        """The same with more warnings."""
         before = self.verification
-        after = msgspec.structs.replace(before, warnings=(*before.warnings, warning))
+        after = msgspec.structs.replace(before, warnings=(*before.warnings, *warnings))
         return msgspec.structs.replace(self, verification=after)
 
 

@@ -24,7 +24,13 @@ from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.sizes import size_warning
 from edgeconv.conversion.target import has_target, verify_on_target
-from edgeconv.conversion.verify import convert_with_tflite, verify_candidates, verify_float
+from edgeconv.conversion.verify import (
+    compare_candidates,
+    convert_with_tflite,
+    verify_float,
+    while_float_is_right,
+    with_calibration_checked,
+)
 from edgeconv.errors import EdgeconvError
 from edgeconv.types import LadderStep
 
@@ -149,12 +155,15 @@ def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) ->
     try:
         with contextlib.ExitStack() as children:
             # Three things in parallel: the trained model runs in TensorFlow, ai-edge-quantizer
-            # quantizes, and the float32 model runs.
-            session = children.enter_context(Session(run, prepare(run, rung, children)))
+            # quantizes, and what it has made runs.
+            prepared = prepare(run, rung, children, quantizes=bool(first))
+            session = children.enter_context(Session(run, prepared))
             candidates = start_quantizing(session, first)
-            # A float32 model that differs from the trained one is of no use.
+            candidates = while_float_is_right(session, floating, candidates)
+            compared = compare_candidates(session, candidates)
+            run.on_progress("verifying float32 against the trained model")
             float_model = verify_float(session, floating)
-            outcomes = verify_candidates(session, candidates())
+            outcomes = with_calibration_checked(session, compared)
     except EdgeconvError as error:
         if rung.is_first and not is_curable(error):
             raise
@@ -230,4 +239,4 @@ def _warn_of_sizes(climb: _Climb) -> None:
         unrolled = good.session.prepared.rung.unroll
         warning = size_warning(recipe, sizes, climb.float_bytes, unrolled=unrolled)
         if warning:
-            climb.good[recipe] = SessionResult(good.session, good.examined.with_warning(warning))
+            climb.good[recipe] = SessionResult(good.session, good.examined.with_warnings([warning]))

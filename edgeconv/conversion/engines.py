@@ -9,18 +9,11 @@ import msgspec
 from edgeconv.conversion.verify import convert_with_tflite
 from edgeconv.errors import EdgeconvError, ToolFailed
 from edgeconv.tf.tflite_converter import refuse_recipe
-from edgeconv.tflite import steps_by_output
 from edgeconv.types import LadderStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-    from numpy.typing import NDArray
-
     from edgeconv.conversion.candidate import VerifiedCandidate
-    from edgeconv.conversion.session import Outputs, Session
-    from edgeconv.statistics.sample_errors import SampleErrors
+    from edgeconv.conversion.session import Session
 
 # TFLiteConverter calibrates with kernels of about this many multiplications a second.
 _PRODUCTS_PER_S = 2 * 10**9
@@ -32,16 +25,13 @@ _MARGIN_DB = 0.1
 def may_gain(first: VerifiedCandidate, session: Session) -> bool:
     """Whether TFLiteConverter makes the recipe, and all that "auto" tried left the file far off."""
     candidate = first.candidate
-    recipe, record = candidate.recipe, candidate.post_training
-    if recipe.engine != "auto" or candidate.engine != "litert" or recipe.methods != ("auto",):
-        return False
-    if record is None or record.closeness != "far":
+    if candidate.engine != "litert" or not candidate.may_compete:
         return False
     # TensorFlow has not been started for a .tflite.
     if session.prepared.saved_model is None:
         return False
     try:
-        refuse_recipe(recipe, is_tflite=False)
+        refuse_recipe(candidate.recipe, is_tflite=False)
     except ToolFailed:
         return False
     return True
@@ -64,7 +54,9 @@ def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandida
     other = convert_with_tflite(session, first.candidate.recipe)
     if isinstance(other, EdgeconvError):
         return _with_note(first, f"TFLiteConverter was tried too: {other.headline}")
-    before, after = (_errors(session, verified) for verified in (first, other))
+    before, after = first.errors, other.errors
+    assert before is not None, "it may compete"
+    assert after is not None, "so may the other"
     gain_db = after.snr_db - before.snr_db
     count = f"on {after.samples} held-back samples"
     if not after.is_closer(before, margin_db=_MARGIN_DB):
@@ -83,22 +75,3 @@ def _with_note(verified: VerifiedCandidate, note: str) -> VerifiedCandidate:
     notes = (*verified.candidate.notes, note)
     candidate = msgspec.structs.replace(verified.candidate, notes=notes)
     return msgspec.structs.replace(verified, candidate=candidate)
-
-
-def _errors(session: Session, verified: VerifiedCandidate) -> SampleErrors:
-    from edgeconv.statistics.sample_errors import sample_errors
-
-    candidate = verified.candidate
-    answers = session.answers(candidate.file, session.where, candidate.recipe)
-    expected = session.some_outputs(session.expected.outputs, candidate.recipe)
-    steps = steps_by_output(candidate.file.read_bytes(), answers.outputs)
-    return sample_errors(_by_output(expected), _by_output(answers.outputs), steps)
-
-
-def _by_output(outputs: Outputs) -> Mapping[tuple[str, str], NDArray[np.generic]]:
-    return {
-        (key, name): values
-        for key, of_key in outputs.items()
-        for name, values in of_key.items()
-        if values.dtype.kind not in "SO"
-    }

@@ -12,7 +12,7 @@ from edgeconv.reporting.units import counted
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.statistics.proportion import proportion_bounds
-from edgeconv.tflite import inner_ranges, output_steps
+from edgeconv.tflite import inner_ranges, output_steps, steps_by_output
 from edgeconv.types import ROUNDING
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.session import Outputs
+    from edgeconv.statistics.sample_errors import SampleErrors
     from edgeconv.types import OutputError, Recipe
 
 # An error below this fraction of the output's magnitude is rounding, however little the output
@@ -69,6 +70,23 @@ def compare(
         wide = wide_activation(candidate)
         warnings += [f"int16x8 may keep what int8 does not: {wide}"] if wide else []
     return tuple(errors), tuple(warnings)
+
+
+def errors_by_sample(candidate: Candidate, actual: Outputs, expected: Outputs) -> SampleErrors:
+    """The errors of all outputs of numbers in each sample."""
+    from edgeconv.statistics.sample_errors import sample_errors
+
+    steps = steps_by_output(candidate.file.read_bytes(), actual)
+    return sample_errors(_by_output(expected), _by_output(actual), steps)
+
+
+def _by_output(outputs: Outputs) -> Mapping[tuple[str, str], NDArray[np.generic]]:
+    return {
+        (key, name): values
+        for key, of_key in outputs.items()
+        for name, values in of_key.items()
+        if values.dtype.kind not in "SO"
+    }
 
 
 def wide_activation(candidate: Candidate) -> str:

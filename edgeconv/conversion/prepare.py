@@ -11,6 +11,7 @@ import msgspec
 
 from edgeconv import data
 from edgeconv.conversion.ladder import dynamic_notes
+from edgeconv.conversion.quantize import start_engine
 from edgeconv.conversion.samples import Split, source_of
 from edgeconv.conversion.signatures import declared_signatures, resolve
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
@@ -26,11 +27,12 @@ from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from edgeconv.conversion.ladder import Rung
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.tensorflow import Reference
+    from edgeconv.conversion.tensorflow import PendingReference
+    from edgeconv.processes.persistent import PersistentChild
     from edgeconv.types import LadderStep, Signature
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
@@ -56,7 +58,8 @@ class PreparedModel:
     """What every recipe starts from.
 
     `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
-    `reference`, which waits for what the trained model answers to the held-back samples.
+    `reference`, what the trained model answers to the held-back samples.
+    `engine` is the child that has loaded ai-edge-quantizer meanwhile, if that is needed.
     `narrow` says that the trained model computes in coarser floats than float32.
     `select_ops` are the operators that only TensorFlow has. `ladder` are the attempts at
     loading the model, where the first one failed.
@@ -66,7 +69,8 @@ class PreparedModel:
     float_model: Path
     parts: tuple[Part, ...]
     saved_model: str | None
-    reference: Callable[[], Reference] | None
+    reference: PendingReference | None
+    engine: PersistentChild | None = None
     select_ops: tuple[str, ...] = ()
     narrow: bool = False
     ladder: tuple[LadderStep, ...] = ()
@@ -95,15 +99,19 @@ class PreparedModel:
         return any(part.split.synthetic for part in self.parts)
 
 
-def prepare(run: Run, rung: Rung, children: contextlib.ExitStack) -> PreparedModel:
+def prepare(
+    run: Run, rung: Rung, children: contextlib.ExitStack, *, quantizes: bool
+) -> PreparedModel:
     """Everything the recipes need; the trained model may still be running in `children`.
+
+    `quantizes` says that ai-edge-quantizer is needed, which is loaded meanwhile.
 
     Raises an `EdgeconvError` where the model or the data are bad.
     """
     chosen = resolve(run.plan, run.execution.trusted)
     if run.plan.model.kind == "tflite":
         return _from_tflite(run, chosen, rung)
-    return _from_tensorflow(run, chosen, rung, children)
+    return _from_tensorflow(run, chosen, rung, children, quantizes=quantizes)
 
 
 def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> PreparedModel:
@@ -147,13 +155,23 @@ def _select_ops(run: Run, model: bytes) -> tuple[str, ...]:
 
 
 def _from_tensorflow(
-    run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
+    run: Run,
+    chosen: tuple[Signature, ...],
+    rung: Rung,
+    children: contextlib.ExitStack,
+    *,
+    quantizes: bool,
 ) -> PreparedModel:
     known = chosen or declared_signatures(run.plan)
     # TensorFlow goes first, since it takes longest; the samples are read meanwhile.
-    converted = start_float_graph(run, chosen, rung, children)
+    pending = start_float_graph(run, chosen, rung, children)
+    engine = None
+    if quantizes:
+        run.samples.mkdir(exist_ok=True)
+        engine = start_engine(run, pending.directory, run.samples)
+        children.callback(engine.close)
     _read_early(run, known, rung)
-    graph = converted()
+    graph = pending.result()
     content = graph.file.read_bytes()
     signatures = _signatures(content, graph.facts.signatures)
     select_ops = _select_ops(run, content)
@@ -166,6 +184,7 @@ def _from_tensorflow(
         parts=parts,
         saved_model=graph.read,
         reference=answered,
+        engine=engine,
         select_ops=select_ops,
         narrow=graph.facts.narrow,
         ladder=graph.facts.loading,

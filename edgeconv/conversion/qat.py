@@ -76,9 +76,10 @@ def make_qat(run: Run, recipe: Recipe) -> SessionResult | EdgeconvError:
 def _make(run: Run, recipe: Recipe) -> SessionResult:
     refuse_without_layers(run.plan.model.path, run.plan.model.kind)
     with contextlib.ExitStack() as children:
-        session = Session(run, prepare(run, first_rung(run.plan), children))
+        prepared = prepare(run, first_rung(run.plan), children, quantizes=False)
+        session = children.enter_context(Session(run, prepared))
+        run.on_progress("verifying float32 against the trained model")
         verify_float(session)
-    prepared = session.prepared
     (part,) = prepared.parts
     samples = _stored(run, part.signature, _settings(recipe))
     candidate, trained = _trained(run, prepared, recipe, samples)

@@ -21,17 +21,26 @@ from edgeconv.errors import (
 )
 from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.sandbox import Access
-from edgeconv.quantize.worker import NOT_TRIED, QuantizeAnswer, QuantizeJob, quantize
+from edgeconv.quantize.worker import (
+    ENVIRONMENT,
+    NOT_TRIED,
+    LoadJob,
+    QuantizeAnswer,
+    QuantizeJob,
+    load_engine,
+    quantize,
+)
 from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Session
-    from edgeconv.processes.persistent import PendingCall
+    from edgeconv.processes.persistent import PendingCall, PersistentChild
     from edgeconv.types import Recipe
 
-Candidates = dict["Recipe", "Candidate | EdgeconvError"]
+    Candidates = Iterator[tuple[Recipe, Candidate | EdgeconvError]]
 
 # What stopped one recipe would stop the next: the user's own limits, or somebody.
 _STOPPED = (WorkerTimedOut, WorkerOutOfMemory, WorkerKilled)
@@ -46,35 +55,50 @@ class _PendingFile:
     call: PendingCall[QuantizeAnswer]
 
 
+def start_engine(run: Run, *reads: Path) -> PersistentChild:
+    """A child that loads ai-edge-quantizer, for calls that may read these files and directories.
+
+    It writes to its own place.
+    """
+    child = run.start_persistent(
+        "ai-edge-quantizer", access=Access(reads=reads), environment=ENVIRONMENT
+    )
+    child.start(load_engine, LoadJob())
+    return child
+
+
 def start_quantizing(
     session: Session, recipes: Sequence[Recipe], *, dense_per_tensor: bool = False
-) -> Callable[[], Candidates]:
+) -> Candidates:
     """Start ai-edge-quantizer on all of `recipes`, one after the other in the session's child.
 
-    `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. The
-    function that comes back waits for it, and has a candidate or an error for each. Where the
+    `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. What comes
+    back has a candidate or an error for each, in order, and waits for the next one only. Where the
     child crashes, the recipe that it was at has that error, and another child makes the rest.
     """
     started = [_start(session, recipe, dense_per_tensor) for recipe in recipes]
+    return _candidates(session, started, dense_per_tensor)
 
-    def finish() -> Candidates:
-        candidates: Candidates = {}
-        lost = False
-        for number, pending in enumerate(started):
-            recipe = pending.recipe
-            line = f"quantizing to {recipe.name}"
-            session.run.on_progress(CountedLine(line, number, len(recipes)))
-            again = _start(session, recipe, dense_per_tensor) if lost else pending
-            try:
-                candidates[recipe] = _candidate_or_plain(session, again, dense_per_tensor)
-            except _STOPPED as error:
-                return candidates | dict.fromkeys(recipes[number:], error)
-            except (InputRefused, ToolFailed) as error:
-                candidates[recipe] = error
-            lost = lost or not again.call.is_finished
-        return candidates
 
-    return finish
+def _candidates(
+    session: Session, started: Sequence[_PendingFile], dense_per_tensor: bool
+) -> Candidates:
+    lost = False
+    for number, pending in enumerate(started):
+        recipe = pending.recipe
+        session.run.on_progress(CountedLine(f"quantizing to {recipe.name}", number, len(started)))
+        again = _start(session, recipe, dense_per_tensor) if lost else pending
+        try:
+            outcome: Candidate | EdgeconvError = _candidate_or_plain(
+                session, again, dense_per_tensor
+            )
+        except _STOPPED as error:
+            yield from ((each.recipe, error) for each in started[number:])
+            return
+        except (InputRefused, ToolFailed) as error:
+            outcome = error
+        lost = lost or not again.call.is_finished
+        yield recipe, outcome
 
 
 def _start(

@@ -56,6 +56,11 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self._children.close()
 
+    @property
+    def samples(self) -> Path:
+        """The directory of the stored samples."""
+        return self.scratch / "samples"
+
     def start(
         self,
         function: Callable[[Any], Answer],

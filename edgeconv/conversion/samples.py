@@ -130,6 +130,6 @@ def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
 
 
 def _store(run: Run, samples: Samples, signature: Signature, name: str) -> Path:
-    directory = run.scratch / "samples" / inputs_key(signature) / name
+    directory = run.samples / inputs_key(signature) / name
     data.write_samples(samples, directory)
     return directory

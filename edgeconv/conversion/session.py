@@ -15,15 +15,14 @@ import msgspec
 
 from edgeconv.conversion.calibration_checks import check_calibration
 from edgeconv.conversion.candidate import Candidate
-from edgeconv.conversion.quantize import start_quantizing
+from edgeconv.conversion.quantize import start_engine, start_quantizing
 from edgeconv.conversion.target import verifying_runtime
 from edgeconv.conversion.verify import verify_candidates, verify_float
 from edgeconv.data import read_samples, write_samples
 from edgeconv.errors import EdgeconvError
-from edgeconv.processes.sandbox import Access
 from edgeconv.processes.workers import start_ahead
-from edgeconv.quantize.worker import ENVIRONMENT, GraphFile, QuantizePart
-from edgeconv.runtimes.local import start_run
+from edgeconv.quantize.worker import GraphFile, QuantizePart
+from edgeconv.runtimes.local import IdleRunners, start_run
 from edgeconv.tflite import multiplications
 
 if TYPE_CHECKING:
@@ -63,21 +62,27 @@ class Answers(NamedTuple):
 
 
 class Session:
-    """A prepared model at work. Leaving it as a context manager ends its child.
+    """A prepared model at work. Leaving it as a context manager ends its children.
 
     It can be used on after that, as after a crash of the child: the next call starts another,
-    which calibrates anew, and ends with the run.
+    which calibrates anew, and ends with the run. A process that runs a file then runs only that.
     """
 
     def __init__(self, run: Run, prepared: PreparedModel) -> None:
         self.run = run
         self.prepared = prepared
-        self._standing: PersistentChild | None = None
+        self._standing = prepared.engine
+        # By the recipe that they were verified for.
+        self.float_models: dict[Recipe, VerifiedCandidate] = {}
+        self._idle = IdleRunners(keeps=False)
 
     def __enter__(self) -> Self:
+        # All files that are run are in these.
+        self._idle = IdleRunners(self.run.scratch, self.prepared.float_model)
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._idle.close()
         if self._standing is not None:
             self._standing.close()
 
@@ -88,14 +93,15 @@ class Session:
         """
         if recipe.name == "float32":
             return Candidate(recipe=recipe, file=self.prepared.float_model, engine="litert")
-        return _or_raise(start_quantizing(self, [recipe])()[recipe])
+        ((_, outcome),) = start_quantizing(self, [recipe])
+        return _or_raise(outcome)
 
     def verified(self, candidate: Candidate) -> VerifiedCandidate:
         """The candidate, verified. Raises the `EdgeconvError` that it ended in."""
         recipe = candidate.recipe
         if recipe.name == "float32":
             return verify_float(self, recipe)
-        return _or_raise(verify_candidates(self, {recipe: candidate})[recipe])
+        return _or_raise(verify_candidates(self, iter([(recipe, candidate)]))[recipe])
 
     def child(self) -> PersistentChild:
         """The child that has the graph: it reads that and the samples, and writes to its own place.
@@ -103,10 +109,8 @@ class Session:
         A new one where there is none, or none any more.
         """
         if self._standing is None or not self._standing.is_at_work:
-            self._standing = self.run.start_persistent(
-                "ai-edge-quantizer",
-                access=Access(reads=(self.prepared.float_model, *self.prepared.calibration)),
-                environment=ENVIRONMENT,
+            self._standing = start_engine(
+                self.run, self.prepared.float_model, *self.prepared.calibration
             )
         self._standing.allow(self.run.execution.allowance)
         return self._standing
@@ -144,7 +148,12 @@ class Session:
     @cached_property
     def reference(self) -> Reference | None:
         """What the trained model answers in TensorFlow; None where the source is the graph."""
-        return self.prepared.reference() if self.prepared.reference else None
+        return self.prepared.reference.result() if self.prepared.reference else None
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether `reference` need not wait."""
+        return self.prepared.reference is None or self.prepared.reference.is_there()
 
     @cached_property
     def calibration(self) -> dict[str, CalibrationCheck]:
@@ -250,6 +259,7 @@ class Session:
             threads=self.run.execution.threads,
             target=target,
             allowance=self.run.execution.allowance,
+            idle=self._idle,
         )
 
 

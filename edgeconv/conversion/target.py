@@ -132,7 +132,7 @@ def _others(
     """Other files that may run where `examined` does not, each after a text of what it gives up."""
     recipe = examined.candidate.recipe
     if examined.candidate.engine == "litert" and recipe.name in _HAS_DENSE_WEIGHTS:
-        candidates = start_quantizing(session, [recipe], dense_per_tensor=True)()
+        candidates = start_quantizing(session, [recipe], dense_per_tensor=True)
         yield (
             "dense layers have one weight scale each",
             verify_candidates(session, candidates)[recipe],

@@ -1,7 +1,7 @@
 """The two things that TensorFlow does in a conversion, each in a child, each kept in the cache.
 
-Each is started by a function that returns a function to wait for it, so that both run in parallel.
-What is in the cache is not started.
+Each is started by a function that returns what waits for it, so that others run in parallel. What
+is in the cache is not started.
 """
 
 from __future__ import annotations
@@ -61,6 +61,26 @@ class FloatGraph(NamedTuple):
     facts: FloatIndex
 
 
+class PendingGraph(NamedTuple):
+    """A float32 graph that is being made in a directory; `result` waits for it.
+
+    That raises an `EdgeconvError` where the model does not load or convert.
+    """
+
+    directory: Path
+    result: Callable[[], FloatGraph]
+
+
+class PendingReference(NamedTuple):
+    """What the trained model answers; `result` waits for it, `is_there` says whether it need not.
+
+    `result` raises `InputRefused` where the model does not run in TensorFlow.
+    """
+
+    is_there: Callable[[], bool]
+    result: Callable[[], Reference]
+
+
 class Reference(msgspec.Struct, frozen=True, kw_only=True):
     """What the trained model answers to the held-back samples, and to some calibration samples.
 
@@ -91,16 +111,13 @@ class Reference(msgspec.Struct, frozen=True, kw_only=True):
 
 def start_float_graph(
     run: Run, chosen: tuple[Signature, ...], rung: Rung, children: contextlib.ExitStack
-) -> Callable[[], FloatGraph]:
-    """Start making the float32 graph; the function that comes back waits for it.
-
-    That raises an `EdgeconvError` where the model does not load or convert.
-    """
+) -> PendingGraph:
+    """Start making the float32 graph."""
     plan = run.plan
     key = hash_of(plan.float_key, rung)
     entry = run.cache.find(_FLOAT, key)
     if entry is not None:
-        return lambda: _graph(run, entry)
+        return PendingGraph(entry, lambda: _graph(run, entry))
     directory = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
     run.on_progress("converting to float32 with TensorFlow")
     job = FloatJob(
@@ -141,7 +158,7 @@ def start_float_graph(
         run.keep(_FLOAT, key, {n: directory / n for n in names if (directory / n).exists()})
         return _graph(run, directory)
 
-    return finish
+    return PendingGraph(directory, finish)
 
 
 def _graph(run: Run, directory: Path) -> FloatGraph:
@@ -163,11 +180,8 @@ def _trained(run: Run, directory: Path) -> str:
 
 def start_reference(
     run: Run, rung: Rung, trained: str, parts: tuple[Part, ...], children: contextlib.ExitStack
-) -> Callable[[], Reference]:
-    """Start running the trained model on the held-back samples; what comes back waits for it.
-
-    That raises `InputRefused` where the model does not run in TensorFlow.
-    """
+) -> PendingReference:
+    """Start running the trained model on the held-back samples."""
     samples = [
         (
             part.signature.key,
@@ -180,7 +194,7 @@ def start_reference(
     key = hash_of(run.plan.float_key, rung, samples)
     entry = run.cache.find(_REFERENCE, key)
     if entry is not None:
-        return lambda: _reference(entry)
+        return PendingReference(lambda: True, lambda: _reference(entry))
     directory = Path(tempfile.mkdtemp(prefix="reference-", dir=run.scratch))
     for index in range(len(parts)):
         (directory / _OUTPUTS / str(index) / CHECKED).mkdir(parents=True)
@@ -209,7 +223,7 @@ def start_reference(
         run.keep(_REFERENCE, key, {n: directory / n for n in (_OUTPUTS, _INDEX)})
         return _reference(directory)
 
-    return finish
+    return PendingReference(task.child.has_ended, finish)
 
 
 def _reference(directory: Path) -> Reference:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,19 +11,21 @@ import msgspec
 from edgeconv.conversion.calibration_checks import calibration_warnings, refuse_suspect
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
-from edgeconv.conversion.output_checks import compare
+from edgeconv.conversion.output_checks import compare, errors_by_sample
 from edgeconv.conversion.quantize import quantize_with_converter
 from edgeconv.errors import EdgeconvError, ToolFailed, UnsupportedOperators
-from edgeconv.processes.progress import CountedLine
 from edgeconv.processes.workers import start_ahead
 from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
 from edgeconv.types import Verification
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from edgeconv.conversion.candidate import CandidateGraph
     from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.quantize import Candidates
     from edgeconv.conversion.session import Answers, Outputs, Session
+    from edgeconv.runtimes.local import StoredRun
     from edgeconv.types import Recipe
 
     Outcomes = dict[Recipe, VerifiedCandidate | EdgeconvError]
@@ -31,11 +35,16 @@ def verify_float(session: Session, recipe: Recipe | None = None) -> VerifiedCand
     """The float32 model, verified against the trained one.
 
     `recipe` is the user's float32 recipe, if there is one. Every other recipe is verified against
-    this model. Raises `VerificationFailed`.
+    this model. It is done once in a session. Raises `VerificationFailed`.
     """
-    session.run.on_progress("verifying float32 against the trained model")
-    prepared = session.prepared
     recipe = recipe or make_recipes(["float32"])[0]
+    if recipe not in session.float_models:
+        session.float_models[recipe] = _verify_float(session, recipe)
+    return session.float_models[recipe]
+
+
+def _verify_float(session: Session, recipe: Recipe) -> VerifiedCandidate:
+    prepared = session.prepared
     candidate = Candidate(recipe=recipe, file=prepared.float_model, engine="litert")
     try:
         answers = session.expected
@@ -52,6 +61,19 @@ def verify_float(session: Session, recipe: Recipe | None = None) -> VerifiedCand
         reference="trained model in TensorFlow" if reference else "none: it is the source",
     )
     return msgspec.structs.replace(verified, candidate=candidate)
+
+
+def while_float_is_right(
+    session: Session, recipe: Recipe | None, candidates: Candidates
+) -> Candidates:
+    """The candidates, until the trained model has answered and the float32 model is wrong.
+
+    Nothing made of such a model is of use. Raises as `verify_float` does.
+    """
+    for candidate in candidates:
+        if session.has_reference:
+            verify_float(session, recipe)
+        yield candidate
 
 
 def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
@@ -78,42 +100,71 @@ def _with_possible_limit(candidate: Candidate, prepared: PreparedModel) -> Candi
 
 
 def verify_candidates(session: Session, candidates: Candidates) -> Outcomes:
-    """Verify each candidate against the float32 model, two running at a time.
+    """Verify each candidate against the float32 model, and the samples that calibrated it.
 
     A recipe without a candidate keeps its error.
     """
+    return with_calibration_checked(session, compare_candidates(session, candidates))
+
+
+def compare_candidates(session: Session, candidates: Candidates) -> Outcomes:
+    """Compare each candidate with the float32 model, which waits for nothing but those two.
+
+    A file is run as soon as it is there, while the next is made, two running at a time.
+    """
     outcomes: Outcomes = {}
-    sound: list[tuple[Candidate, CandidateGraph]] = []
-    for recipe, candidate in candidates.items():
-        if isinstance(candidate, EdgeconvError):
-            outcomes[recipe] = candidate
-            continue
-        # What can be read from the file is verified before the file is run.
+    sound: deque[tuple[Candidate, CandidateGraph]] = deque()
+
+    def starts() -> Iterator[Callable[[], StoredRun]]:
+        for recipe, candidate in candidates:
+            if isinstance(candidate, EdgeconvError):
+                outcomes[recipe] = candidate
+                continue
+            # What can be read from the file is verified before the file is run.
+            try:
+                sound.append((candidate, verify_graph(candidate, session.prepared.keys)))
+            except EdgeconvError as error:
+                outcomes[recipe] = error
+            else:
+                yield from session.starts(candidate.file, session.where, recipe)
+
+    running = start_ahead(starts())
+    for first in running:
+        candidate, graph = sound.popleft()
+        recipe = candidate.recipe
+        session.run.on_progress(f"verifying {recipe.name}")
         try:
-            refuse_suspect(session, recipe)
-            sound.append((candidate, verify_graph(candidate, session.prepared.keys)))
+            answers = session.collect(itertools.chain((first,), running))
+            expected = session.some_outputs(session.expected.outputs, recipe)
+            verified = verify_outputs(
+                session, candidate, graph, answers, expected, reference="float32 .tflite"
+            )
+            if candidate.may_compete:
+                errors = errors_by_sample(candidate, answers.outputs, expected)
+                verified = msgspec.structs.replace(verified, errors=errors)
+            outcomes[recipe] = verified
         except EdgeconvError as error:
             outcomes[recipe] = error
-    # The runtime has only reference kernels for int16x8; the slowest goes first.
-    sound.sort(key=lambda pair: pair[0].recipe.name != "int16x8")
-    starts = [start for c, _ in sound for start in session.starts(c.file, session.where, c.recipe)]
-    running = start_ahead(starts)
-    for number, (candidate, graph) in enumerate(sound):
-        name = candidate.recipe.name
-        session.run.on_progress(CountedLine(f"verifying {name}", number, len(sound)))
-        try:
-            answers = session.collect(running)
-            outcomes[candidate.recipe] = verify_outputs(
-                session,
-                candidate,
-                graph,
-                answers,
-                session.some_outputs(session.expected.outputs, candidate.recipe),
-                reference="float32 .tflite",
-            )
-        except EdgeconvError as error:
-            outcomes[candidate.recipe] = error
     return outcomes
+
+
+def with_calibration_checked(session: Session, outcomes: Outcomes) -> Outcomes:
+    """The outcomes with what is suspicious about the samples that calibrated them.
+
+    This waits for the trained model. Samples that cannot be right refuse a recipe, also one that
+    has failed.
+    """
+    checked: Outcomes = {}
+    for recipe, outcome in outcomes.items():
+        try:
+            refuse_suspect(session, recipe)
+        except EdgeconvError as error:
+            checked[recipe] = error
+            continue
+        checked[recipe] = outcome
+        if isinstance(outcome, VerifiedCandidate):
+            checked[recipe] = outcome.with_warnings(calibration_warnings(session, recipe))
+    return checked
 
 
 def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate | EdgeconvError:
@@ -122,7 +173,7 @@ def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate |
         candidate = quantize_with_converter(session, recipe)
     except EdgeconvError as error:
         return error
-    return verify_candidates(session, {recipe: candidate})[recipe]
+    return verify_candidates(session, iter([(recipe, candidate)]))[recipe]
 
 
 def verify_outputs(
@@ -149,10 +200,6 @@ def verify_outputs(
             synthetic=session.prepared.synthetic,
             runtime=answers.runtime,
             outputs=errors,
-            warnings=(
-                *graph.warnings,
-                *warnings,
-                *calibration_warnings(session, candidate.recipe),
-            ),
+            warnings=(*graph.warnings, *warnings),
         ),
     )

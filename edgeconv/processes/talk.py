@@ -59,6 +59,10 @@ class Talk:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def rename(self, label: str) -> None:
+        """Change what errors call it."""
+        self.label = self._child.label = label
+
     def close(self) -> None:
         """End the process."""
         self._child.kill()

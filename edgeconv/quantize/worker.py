@@ -79,6 +79,20 @@ class QuantizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     choosing_s: float = 0.0
 
 
+class LoadJob(msgspec.Struct, frozen=True):
+    """Nothing: what the engine is for comes later."""
+
+
+def load_engine(job: LoadJob) -> LoadJob:
+    """Import the engine, so that the first file need not wait for it."""
+    settle_process()
+    from ai_edge_quantizer import calibrator, quantizer  # noqa: F401
+
+    from edgeconv.quantize import choose, own_scales  # noqa: F401
+
+    return job
+
+
 def quantize(job: QuantizeJob) -> QuantizeAnswer:
     """Make the file of the job.
 

@@ -107,7 +107,11 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     def opened(self, model: Model, *reads: Path) -> Conversation:
         """A runner's process for a model, which may read it and these files."""
         access = self.access.reading(model.file.absolute(), *reads)
-        return self._open(f"running {model.file.name} in {self.label}", access)
+        return self._open(self.running(model), access)
+
+    def running(self, model: Model) -> str:
+        """What its process does with a model, for errors."""
+        return f"running {model.file.name} in {self.label}"
 
     def load(self, session: RunnerSession, file: str, model: Model) -> None:
         """Load another model in the process of a session. Raises `ToolFailed`."""

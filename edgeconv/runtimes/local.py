@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.conversation import RunnerSession
+    from edgeconv.runtimes.conversation import Conversation, RunnerSession
     from edgeconv.runtimes.interface import Arrays, Timed
     from edgeconv.types import Environment, Timing
 
@@ -45,13 +45,17 @@ def start_run(
     threads: int = 1,
     target: RuntimePython = RuntimePython(),
     allowance: Allowance = Allowance(),
+    idle: IdleRunners | None = None,
 ) -> StoredRun:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
+
+    One of the `idle` processes takes it where there is one, and is given back after the run.
 
     Raises `UsageError` where the target's Python does not exist.
     """
     runner = _runner(target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance))
-    return StoredRun(runner, Model(file=model, signature=signature, batch=batch), samples)
+    loaded = Model(file=model, signature=signature, batch=batch)
+    return StoredRun(runner, loaded, samples, idle or IdleRunners(keeps=False))
 
 
 class RunResult(NamedTuple):
@@ -63,14 +67,50 @@ class RunResult(NamedTuple):
     outputs: dict[str, NDArray[np.generic]]
 
 
+class IdleRunners:
+    """Processes that have ended a run and wait for the next one; they may read what is in `reads`.
+
+    One that does not keep them, or was closed, ends each with its run.
+    """
+
+    def __init__(self, *reads: Path, keeps: bool = True) -> None:
+        self._reads = tuple(path.absolute() for path in reads)
+        self._keeps = keeps
+        self._waiting: list[tuple[Runner, Conversation]] = []
+
+    def take(self, runner: Runner, model: Model, samples: Path) -> Conversation:
+        """One of a runner's processes for a model, which waits already or is started."""
+        for position, (own, talk) in enumerate(self._waiting):
+            if own == runner:
+                del self._waiting[position]
+                talk.rename(runner.running(model))
+                return talk
+        return runner.opened(model, samples.absolute(), *self._reads)
+
+    def give_back(self, runner: Runner, talk: Conversation) -> None:
+        """Take in a process whose run went well."""
+        if self._keeps:
+            self._waiting.append((runner, talk))
+        else:
+            talk.close()
+
+    def close(self) -> None:
+        """End the processes that wait."""
+        self._keeps = False
+        while self._waiting:
+            self._waiting.pop()[1].close()
+
+
 class StoredRun:
     """A model running on stored samples. The context manager ends the process."""
 
-    def __init__(self, runner: Runner, model: Model, samples: Path) -> None:
+    def __init__(self, runner: Runner, model: Model, samples: Path, idle: IdleRunners) -> None:
         from edgeconv.data.handover import sample_files
 
         files = {name: str(path.absolute()) for name, path in sample_files(samples).items()}
-        self._talk = runner.opened(model, samples.absolute())
+        self._runner, self._idle = runner, idle
+        self._talk = idle.take(runner, model, samples)
+        self._is_over = False
         self._failure: ToolFailed | None = None
         try:
             self._talk.tell(runner.request("load", str(model.file.absolute()), model))
@@ -91,12 +131,15 @@ class StoredRun:
             raise self._failure
         loaded, _ = self._talk.hear()
         _, outputs = self._talk.hear()
-        self.close()
+        self._is_over = True
+        self._idle.give_back(self._runner, self._talk)
         return RunResult(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
 
     def close(self) -> None:
-        """End the process."""
-        self._talk.close()
+        """End the process, unless the run is over."""
+        if not self._is_over:
+            self._is_over = True
+            self._talk.close()
 
 
 def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:

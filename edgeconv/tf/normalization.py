@@ -33,8 +33,11 @@ class Normalization(NamedTuple):
     meets_inputs: bool = True
 
 
-def inline(meta_graph: Any, fetched: Collection[str]) -> Any:
-    """The graph of a SavedModel as a GraphDef in which every call is inlined."""
+def inline(meta_graph: Any) -> Any:
+    """The graph of a SavedModel as a GraphDef in which every call is inlined.
+
+    What its signatures, its loading and its initialization name is kept.
+    """
     from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, rewriter_config_pb2
     from tensorflow.python.grappler import tf_optimizer
 
@@ -43,13 +46,25 @@ def inline(meta_graph: Any, fetched: Collection[str]) -> Any:
     for function in whole.graph_def.library.function:
         # One of several implementations would be chosen otherwise.
         function.attr.pop("api_implements", None)
-    whole.collection_def["train_op"].node_list.value.extend(fetched)
+    whole.collection_def["train_op"].node_list.value.extend(sorted(_named(meta_graph)))
     config: Any = config_pb2.ConfigProto()
     options = config.graph_options.rewrite_options
     options.min_graph_nodes = -1
     options.optimizers.append("function")
     options.function_optimization = rewriter_config_pb2.RewriterConfig.AGGRESSIVE
     return tf_optimizer.OptimizeGraph(config, whole)
+
+
+def _named(meta_graph: Any) -> set[str]:
+    """The tensors and operations that a MetaGraphDef names outside of its graph."""
+    saver = meta_graph.saver_def
+    names = {saver.filename_tensor_name, saver.save_tensor_name, saver.restore_op_name}
+    names |= {asset.tensor_info.name for asset in meta_graph.asset_file_def}
+    for signature in meta_graph.signature_def.values():
+        names |= {info.name for info in (*signature.inputs.values(), *signature.outputs.values())}
+    for collection in meta_graph.collection_def.values():
+        names.update(collection.node_list.value)
+    return names - {""}
 
 
 def find_normalizations(graph_def: Any, inputs: Collection[str]) -> list[Normalization]:

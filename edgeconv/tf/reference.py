@@ -14,6 +14,7 @@ import numpy as np
 from edgeconv.errors import InputRefused
 from edgeconv.statistics.answers import more_telling
 from edgeconv.tf import lean
+from edgeconv.tf.normalization import inline
 from edgeconv.tf.statistics_probe import LayerDistance, Probe, SignatureTensors
 from edgeconv.types.words import first_line
 
@@ -109,13 +110,22 @@ def run_reference(job: ReferenceJob) -> ReferenceOutputs:
 
 
 def _run(job: ReferenceJob) -> ReferenceOutputs:
+    from tensorflow.python.framework import errors_impl
+
+    try:
+        return _answers(job, inlined=True)
+    except (errors_impl.OpError, LookupError, RuntimeError, ValueError):
+        # Some graphs cannot be inlined; what else is wrong shows again.
+        return _answers(job, inlined=False)
+
+
+def _answers(job: ReferenceJob, *, inlined: bool) -> ReferenceOutputs:
     from tensorflow.python.client import session
     from tensorflow.python.framework import errors_impl, ops
-    from tensorflow.python.saved_model import loader_impl
 
     statistics, failed = {}, {}
     with ops.Graph().as_default() as graph, session.Session(graph=graph) as running:
-        loaded = loader_impl.load(running, ["serve"], job.saved_model)
+        loaded = load(running, job.saved_model, inlined=inlined)
         outputs = {part.signature: _outputs(running, loaded, part) for part in job.parts}
         for part in job.parts:
             if part.calibration is None:
@@ -125,6 +135,24 @@ def _run(job: ReferenceJob) -> ReferenceOutputs:
             except errors_impl.OpError as error:
                 failed[part.signature] = first_line(error, 400)
     return ReferenceOutputs(outputs=outputs, statistics=statistics, failed=failed)
+
+
+def load(running: Any, saved_model: str, *, inlined: bool) -> Any:
+    """Load a SavedModel into a session as a server does; returns its MetaGraphDef.
+
+    With its calls `inlined` before, as the session does when it runs them, the layers in them are
+    in reach, and nothing is imported that no signature needs.
+    """
+    from tensorflow.python.saved_model import loader_impl
+
+    loader = loader_impl.SavedModelLoader(saved_model)
+    meta_graph: Any = loader.get_meta_graph_def_from_tags(["serve"])
+    if inlined:
+        meta_graph.graph_def.CopyFrom(inline(meta_graph))
+    saver, _ = loader.load_graph(running.graph, ["serve"])
+    loader.restore_variables(running, saver)
+    loader.run_init_ops(running, ["serve"])
+    return meta_graph
 
 
 def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:

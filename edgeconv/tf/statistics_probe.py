@@ -5,13 +5,14 @@ What they give in its normalization layers is measured in units of the statistic
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from edgeconv.tf.normalization import find_normalizations, inline, node_name
+from edgeconv.tf.normalization import find_normalizations, node_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-_PREFIX = "statistics"
 # A deviation that is off by a factor counts this much of its logarithm.
 _OF_DEVIATION = 1.5
 _LEAST = 1e-12
@@ -86,11 +86,11 @@ class SignatureTensors(NamedTuple):
     outputs: dict[str, str]
 
     @classmethod
-    def of(cls, signature: Any, prefix: str = "") -> SignatureTensors:
-        """Those of a signature whose graph was imported under a prefix."""
+    def of(cls, signature: Any) -> SignatureTensors:
+        """Those of a signature."""
         return cls(
             *(
-                {name: prefix + info.name for name, info in sorted(side.items())}
+                {name: info.name for name, info in sorted(side.items())}
                 for side in (signature.inputs, signature.outputs)
             )
         )
@@ -107,22 +107,19 @@ class SignatureTensors(NamedTuple):
 class Probe:
     """A signature in a session, with its normalization layers in reach.
 
-    `tensors` are those of the graph in which the layers are: a copy with all calls inlined, or
-    where there are no layers the graph itself.
+    Those are found where the calls of its graph were inlined.
     """
 
     def __init__(self, running: Any, meta_graph: Any, key: str) -> None:
         from tensorflow.python.framework import errors_impl
 
         self._running = running
-        self._signature = meta_graph.signature_def[key]
         self._errors = errors_impl.OpError
-        self._without_layers()
-        try:
-            self._copy(meta_graph)
-        except (errors_impl.OpError, LookupError, RuntimeError, ValueError):
-            # Some graphs cannot be inlined, and some variables of TF1 are not shared.
-            self._without_layers()
+        self.tensors = SignatureTensors.of(meta_graph.signature_def[key])
+        self.layers: dict[str, Layer] = {}
+        # Some variables of TF1 cannot be read where a layer has them.
+        with contextlib.suppress(errors_impl.OpError, LookupError, RuntimeError, ValueError):
+            self.layers = self._find_layers(meta_graph.graph_def)
 
     def run(
         self, arrays: Mapping[str, NDArray[Any]], batch: int
@@ -136,7 +133,7 @@ class Probe:
         except self._errors:
             if not self.layers:
                 raise
-            self._without_layers()
+            self.layers = {}
             return self.run(arrays, batch)
 
     def spread(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> float:
@@ -169,36 +166,22 @@ class Probe:
         }
         return answered, distances(layers, joined)
 
-    def _without_layers(self) -> None:
-        self.tensors = SignatureTensors.of(self._signature)
-        self.layers: dict[str, Layer] = {}
-
-    def _copy(self, meta_graph: Any) -> None:
-        """Import the inlined copy where it has layers.
-
-        Its variables and tables are those of the session: their names are shared.
-        """
-        from tensorflow.python.framework import importer
-
-        tensors = (*self.tensors.inputs.values(), *self.tensors.outputs.values())
-        graph_def = inline(meta_graph, tensors)
+    def _find_layers(self, graph_def: Any) -> dict[str, Layer]:
+        """The layers that have statistics, by name."""
         inputs = {node_name(name) for name in self.tensors.inputs.values()}
-        if not (layers := find_normalizations(graph_def, inputs)):
-            return
-        prefix = self._running.graph.unique_name(_PREFIX, mark_as_used=False)
-        importer.import_graph_def(graph_def, name=prefix)
-        self.tensors = SignatureTensors.of(self._signature, f"{prefix}/")
+        normalizations = find_normalizations(graph_def, inputs)
 
         def tensor(name: str) -> Any:
-            full = f"{prefix}/{name}"
-            return self._running.graph.get_tensor_by_name(full if ":" in name else f"{full}:0")
+            return self._running.graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
 
         # All at once: a session takes a tenth of a second for each new set of tensors.
-        stored = self._running.run([[tensor(name) for name in _stored(each)] for each in layers])
-        for normalization, values in zip(layers, stored, strict=True):
-            layer = _layer(normalization, values, tensor(normalization.values))
-            if layer is not None:
-                self.layers[normalization.name] = layer
+        names = [_stored(each) for each in normalizations]
+        stored = self._running.run([[tensor(name) for name in each] for each in names])
+        layers = (
+            (each.name, _layer(each, values, tensor(each.values)))
+            for each, values in zip(normalizations, stored, strict=True)
+        )
+        return {name: layer for name, layer in layers if layer is not None}
 
 
 def _stored(normalization: Normalization) -> tuple[str, ...]:

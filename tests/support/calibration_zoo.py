@@ -25,7 +25,6 @@ from ai_edge_litert.interpreter import Interpreter
 from calibration_faults import RIGHT, TRAINED, faulty
 from keras import layers
 from tensorflow.python.framework import errors_impl
-from tensorflow.python.saved_model import loader_impl
 
 from edgeconv.conversion.calibration_checks import verify_samples
 from edgeconv.data import Samples, input_ranges, read_samples, set_suspicions, write_samples
@@ -115,8 +114,8 @@ def verdicts(root: Path, name: str) -> dict[str, tuple[str, float]]:
     labels = arrays.pop("labels")
     graph = tf.Graph()
     with graph.as_default(), tf.compat.v1.Session(graph=graph) as running:
-        loaded = loader_impl.load(running, ["serve"], str(root / name))
         # The graph is loaded once for all of them.
+        loaded = reference.load(running, str(root / name), inlined=True)
         probe = Probe(running, loaded, KEY)
         reference.Probe = lambda *_: probe  # type: ignore[assignment,misc]
         sets = faulty(arrays, labels)

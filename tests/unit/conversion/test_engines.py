@@ -12,7 +12,7 @@ from refine_models import float_network, parts, quantised_network, samples
 
 from edgeconv.conversion import engines
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
-from edgeconv.conversion.session import Answers
+from edgeconv.conversion.output_checks import errors_by_sample
 from edgeconv.errors import EdgeconvError, ToolFailed
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.tflite import summarize
@@ -28,25 +28,20 @@ def outputs(data: bytes) -> dict[str, dict[str, np.ndarray]]:
     return {KEY: {"y": np.concatenate([model.run({"x": image[None]})["y"] for image in IMAGES])}}
 
 
+EXPECTED = outputs(float_network())
+
+
 class Graph:
-    """A session of the small network: files are run in this process."""
+    """A session of the small network."""
 
     def __init__(self, products: int = 10**6) -> None:
         self.products = products
-        self.where = None
-        self.expected = Answers(outputs(float_network()), "here")
         record = SimpleNamespace(samples=200)
         self.prepared = SimpleNamespace(
             saved_model="model",
             parts=[SimpleNamespace(split=SimpleNamespace(record=record))],
             rung=SimpleNamespace(text="as it is"),
         )
-
-    def answers(self, file: Path, _where: object, _recipe: Recipe) -> Answers:
-        return Answers(outputs(file.read_bytes()), "here")
-
-    def some_outputs(self, every: Any, _recipe: Recipe) -> Any:
-        return every
 
 
 def verified(
@@ -55,13 +50,15 @@ def verified(
     file.write_bytes(data)
     record = PostTraining(calibration_range="minmax", methods=(), closeness=closeness)
     summary = summarize(data, where="it")
+    candidate = Candidate(recipe=recipe, file=file, engine=engine, post_training=record)
     return VerifiedCandidate(
-        candidate=Candidate(recipe=recipe, file=file, engine=engine, post_training=record),
+        candidate=candidate,
         summary=summary,
         signatures=summary.signatures,
         verification=Verification(
             reference="", samples=64, synthetic=False, runtime="", outputs=(), warnings=()
         ),
+        errors=errors_by_sample(candidate, outputs(data), EXPECTED),
     )
 
 

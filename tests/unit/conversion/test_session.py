@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,11 +13,12 @@ from two_dense import two_dense
 
 from edgeconv.conversion import quantize as stage
 from edgeconv.conversion import session as sessions
+from edgeconv.conversion import verify
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.session import Session
 from edgeconv.data import Samples, read_samples, write_samples
-from edgeconv.errors import ToolFailed
+from edgeconv.errors import EdgeconvError, ToolFailed
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.store import Cache
 from edgeconv.tflite import multiplications
@@ -28,7 +30,9 @@ def session_in(scratch: Path) -> Session:
     graph = scratch / "float32.tflite"
     graph.write_bytes(b"")
     run = Run(cast("Any", None), Cache(None, print), Execution(), scratch, print)
-    return Session(run, cast("Any", SimpleNamespace(float_model=graph, calibration=())))
+    return Session(
+        run, cast("Any", SimpleNamespace(float_model=graph, calibration=(), engine=None))
+    )
 
 
 def test_a_child_of_a_session_that_was_closed_ends_with_the_run(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
     monkeypatch.setattr(stage, "_start", start)
     monkeypatch.setattr(stage, "_candidate", candidate)
     session: Any = SimpleNamespace(run=SimpleNamespace(on_progress=print))
-    outcomes = stage.start_quantizing(session, [int8, wide, named])()
+    outcomes = dict(stage.start_quantizing(session, [int8, wide, named]))
     assert started[3:] == [("int8", ()), ("int16x8", ("auto",)), ("dynamic", ("rounding",))]
     crashed = outcomes[int8]
     assert isinstance(crashed, Candidate)
@@ -114,3 +118,42 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
     )
     assert isinstance(outcomes[wide], Candidate)
     assert isinstance(outcomes[named], ToolFailed)
+
+
+def test_a_file_runs_while_the_next_is_made_and_nothing_waits_for_the_trained_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = make_recipes(["float16", "dynamic", "weight-only-int8"])
+    events: list[str] = []
+
+    class Running:
+        def close(self) -> None:
+            pass
+
+    def candidates() -> Iterator[tuple[Recipe, Candidate | EdgeconvError]]:
+        for recipe in recipes:
+            events.append(f"make {recipe.name}")
+            yield recipe, Candidate(recipe=recipe, file=tmp_path / recipe.name, engine="litert")
+
+    def starts(file: Path, *_: Any) -> list[Any]:
+        return [lambda: events.append(f"run {file.name}") or Running()]
+
+    monkeypatch.setattr(verify, "verify_graph", lambda *_: None)
+    monkeypatch.setattr(verify, "verify_outputs", lambda _, each, *__, **___: each)
+    session: Any = SimpleNamespace(
+        prepared=SimpleNamespace(keys=("k",)),
+        run=SimpleNamespace(on_progress=lambda line: events.append(line)),
+        where=None,
+        starts=starts,
+        expected=SimpleNamespace(outputs={}),
+        some_outputs=lambda outputs, _: outputs,
+        collect=lambda running: next(running),
+    )
+    # There is no `reference`, and no `calibration` that needs it.
+    outcomes = verify.compare_candidates(session, candidates())
+    assert list(outcomes) == list(recipes)
+    assert events == [
+        *("make float16", "run float16", "make dynamic", "run dynamic", "verifying float16"),
+        *("make weight-only-int8", "run weight-only-int8", "verifying dynamic"),
+        "verifying weight-only-int8",
+    ]

@@ -24,7 +24,7 @@ from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.runtimes.in_process import open_interpreter
 from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.local import RUNNER, RuntimePython, start_run
+from edgeconv.runtimes.local import RUNNER, IdleRunners, RuntimePython, start_run
 from edgeconv.runtimes.runner import (
     LoadedModel,
     RequestHandler,
@@ -549,6 +549,29 @@ def test_runs_on_stored_samples_are_at_work_before_they_are_waited_for(place):
             time.sleep(0.01)
         assert b"XNNPACK" in log.read_bytes()
         assert running.result().outputs["y"].shape == (4, 3)
+
+
+def test_a_process_takes_one_model_after_another_until_it_fails_or_is_closed(place):
+    idle, seen = IdleRunners(place), []
+    for content in (float_model(signature=SERVING), int8_model(), b"not a model", float_model()):
+        file, samples = place / f"{len(seen)}.tflite", place / "samples"
+        file.write_bytes(content if isinstance(content, bytes) else packed(content))
+        write_samples(Samples({"x": X[2:]}, None, "made here"), samples)
+        with start_run(file, samples, scratch=place, signature=None, idle=idle) as running:
+            seen.append(running._talk._child)
+            if content == b"not a model":
+                with pytest.raises(ToolFailed, match=rf"running {file.name} in ai_edge_litert"):
+                    running.result()
+            else:
+                shown = running.result().outputs["y"]
+                np.testing.assert_allclose(shown, by_hand(X[2:]), atol=40)
+    first, second, third, fourth = seen
+    assert first is second is third
+    assert third.has_ended()
+    assert fourth is not third
+    assert not fourth.has_ended()
+    idle.close()
+    assert fourth.has_ended()
 
 
 def test_a_mistake_in_the_runner_is_not_an_answer_of_the_runtime():
