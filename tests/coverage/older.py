@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.conversion.output_checks import verify_errors
+from edgeconv.data import Samples, write_samples
 from edgeconv.errors import EdgeconvError, VerificationFailed
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
@@ -106,8 +107,5 @@ def _outputs(
 
 def _store(directory: Path, arrays: Mapping[str, np.ndarray], *, count: int) -> None:
     """The first samples, as edgeconv stores them for its runner."""
-    directory.mkdir()
-    for index, values in enumerate(arrays.values()):
-        np.save(directory / f"{index}.npy", values[:count])
-    names = msgspec.json.encode({"names": list(arrays)})
-    (directory / "samples.json").write_bytes(names)
+    some = {name: values[:count] for name, values in arrays.items()}
+    write_samples(Samples(some, None, "coverage"), directory)
