@@ -154,8 +154,7 @@ def test_changed_samples_calibrate_and_verify_anew_without_converting_anew(
     started.clear()
     again = convert(model, tmp_path / "out", ["float32", "int8"], calibration=str(samples))
     assert TENSORFLOW not in started
-    assert started[:2] == [f"reading {samples}", TRAINED]
-    assert QUANTIZER in started
+    assert {f"reading {samples}", TRAINED, QUANTIZER} <= set(started)
     assert again.reused == ()
     old, new = ({a.recipe.name: a.sha256 for a in c.artifacts} for c in (first, again))
     assert old["float32"] == new["float32"]
@@ -178,11 +177,18 @@ def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(
     convert(model, tmp_path / "out", to, calibration=str(samples))
     started.clear()
     to = make_recipes(["float32", "dynamic", "int8"], input_type="int8", output_type="int8")
-    again = convert(model, tmp_path / "out", to, calibration=str(samples))
+    said: list[str] = []
+    again = convert(
+        model,
+        tmp_path / "out",
+        to,
+        calibration=str(samples),
+        on_progress=lambda line: said.append(str(line)),
+    )
     assert again.reused == ("float32", "dynamic")
     assert not {TENSORFLOW, TRAINED}.intersection(started)
-    assert "running dynamic.tflite in ai_edge_litert" not in started
-    assert "running int8.tflite in ai_edge_litert" in started
+    assert [line for line in said if "dynamic" in line] == []
+    assert "verifying int8" in said
 
 
 def test_another_signature_or_batch_is_another_model(

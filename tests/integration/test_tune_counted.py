@@ -103,8 +103,9 @@ def test_a_search_of_many_trials_starts_one_child_to_quantize_and_calibrates_onc
     tuning, seen = searched
     assert len(tuning.trials) >= 4
     assert seen.children["ai-edge-quantizer"] == 1
-    # Of all samples, of those that are left when some choose, and of these the equalized graph.
-    assert sum(line.endswith("calibrating") for line in seen.told) <= 3
+    # Minima of each third of the samples; the moving average, which depends on their order, of each
+    # two thirds; and the equalized graph. However many trials there are.
+    assert sum(line.endswith("calibrating") for line in seen.told) <= 3 + 3 + 1
 
 
 def test_it_runs_and_verifies_the_float32_model_once(searched: tuple[Tuning, Seen]) -> None:
