@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
+import os
+import shutil
 import sys
 import traceback
 from pathlib import Path
@@ -11,7 +14,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import WORKER_ERRORS, Cause, EdgeconvError, InternalError, ToolFailed
+from edgeconv.errors import (
+    WORKER_ERRORS,
+    Cause,
+    EdgeconvError,
+    InternalError,
+    OutputRefused,
+    ToolFailed,
+)
 from edgeconv.processes.logs import tail
 from edgeconv.store import keep_log
 
@@ -21,6 +31,7 @@ if TYPE_CHECKING:
 FAILURE = "failure.json"
 _LONGEST_CHARACTERS = 400
 _MOST_BYTES = 2**16
+_LEAST_FREE_BYTES = 2**12
 _REPORT = "please report it with {} and what `edgeconv --version` prints"
 
 
@@ -77,6 +88,17 @@ def is_called_back(error: BaseException) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     names = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
     return names[-1] == "edgeconv" and names != ["edgeconv"] * len(names)
+
+
+def full_disk(label: str, directory: Path) -> OutputRefused | None:
+    """The reason why a child in `directory` could not say one, where no room was left for it."""
+    with contextlib.suppress(OSError):
+        if shutil.disk_usage(directory).free < _LEAST_FREE_BYTES:
+            return OutputRefused(
+                f"{label}: {os.strerror(errno.ENOSPC)}: {directory}",
+                hint="free some space, or set TMPDIR to a directory that has some",
+            )
+    return None
 
 
 def fault_of(directory: Path) -> InternalError | None:

@@ -33,7 +33,7 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.processes.failures import fault_of
+from edgeconv.processes.failures import fault_of, full_disk
 from edgeconv.processes.logs import tail
 from edgeconv.processes.sandbox import Access, start_command
 from edgeconv.types import Allowance
@@ -232,7 +232,8 @@ class Child:
         self._start.raise_or_warn()
         code = self._process.returncode
         if code > 0:
-            self._stopped_for = fault_of(self.log.parent)
+            directory = self.log.parent
+            self._stopped_for = fault_of(directory) or full_disk(self.label, directory)
             if self._stopped_for is not None:
                 raise self._stopped_for
         if code:

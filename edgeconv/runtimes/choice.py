@@ -96,22 +96,29 @@ def _located(name: str, text: str, module: ModuleType) -> RuntimeChoice:
 def parse_target_runtime(text: str) -> TargetRuntime:
     """The runtime that `text` names. Raises `UsageError` for an unknown name or a bad version."""
     name, separator, version = (part.strip() for part in text.partition("=="))
+    return target_runtime(name, version) if separator else default_target(name)
+
+
+def default_target(name: str) -> TargetRuntime:
+    """The runtime that a name without a version means. Raises `UsageError` for an unknown name."""
     if name not in _DEFAULT_VERSION:
         raise unknown_name("target runtime", name, _DEFAULT_VERSION)
-    if not separator:
-        return TargetRuntime(name=name, version=_DEFAULT_VERSION[name])  # type: ignore[arg-type]
-    return target_runtime(name, version)
+    return TargetRuntime(name=name, version=_DEFAULT_VERSION[name])  # type: ignore[arg-type]
 
 
 def recorded_target(text: str) -> TargetRuntime:
     """The runtime that a manifest records, such as `tflite_runtime 2.14.0`. Raises `UsageError`."""
     package, _, version = text.partition(" ")
     name = {"ai_edge_litert": "litert"}.get(package, package.replace("_", "-"))
-    return parse_target_runtime(f"{name}=={version}")
+    return target_runtime(name, version)
 
 
 def target_runtime(name: str, version: str) -> TargetRuntime:
-    """The runtime of a version, such as 2.14, which is 2.14.0. Raises `UsageError` for another."""
+    """The runtime of a version, such as 2.14, which is 2.14.0.
+
+    Raises `UsageError` for an unknown name, and for what is not a version.
+    """
+    default_target(name)
     if _DAILY.fullmatch(version):
         return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
     if not (match := _VERSION.fullmatch(version)):

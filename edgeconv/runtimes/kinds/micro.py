@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UsageError
-from edgeconv.runtimes.choice import parse_target_runtime, target_runtime
+from edgeconv.runtimes.choice import default_target, target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import LocalRuntime
 
@@ -42,5 +42,5 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
     if choice.version:
         target = target_runtime(choice.name, choice.version)
     else:
-        target = parse_target_runtime(choice.name)
+        target = default_target(choice.name)
     yield LocalRuntime(isolated_target(target, settings.on_progress), settings, has_times=False)
