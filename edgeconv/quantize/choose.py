@@ -365,8 +365,8 @@ def _is_better(trial: _HeldBackTrial, best: _HeldBackTrial) -> bool:
         return False
     same_range = trial.settings.calibration_range == best.settings.calibration_range
     is_halved = trial.errors.snr_db >= best.errors.snr_db + _HALVED_DB
-    margin_db = _MARGIN_DB if same_range or is_halved else _RANGE_MARGIN_DB
-    return trial.errors.is_closer(best.errors, margin_db=margin_db)
+    margin_db = _MARGIN_DB if same_range else _RANGE_MARGIN_DB
+    return trial.errors.is_closer(best.errors, margin_db=0.0 if is_halved else margin_db)
 
 
 def _record(
