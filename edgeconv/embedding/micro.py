@@ -11,7 +11,7 @@ from edgeconv.embedding.rendering import render
 from edgeconv.embedding.savings import saving_notes
 from edgeconv.errors import InputRefused, UnsupportedOperators
 from edgeconv.tflite.arena import arena_bytes
-from edgeconv.tflite.flatbuffer import is_custom, operator_name, parse, text
+from edgeconv.tflite.flatbuffer import has_weights_outside, is_custom, operator_name, parse, text
 from edgeconv.tflite.micro import CUSTOM, WEIGHTED, missing_in_micro
 from edgeconv.tflite.uses import shape_of
 
@@ -71,6 +71,7 @@ def micro_values(embedding: Embedding) -> dict[str, Any]:
     """The values for its templates; raises as `micro_files` does."""
     data = embedding.model.read_bytes()
     model = parse(data, where=str(embedding.model))
+    _refuse_weights_outside(data, embedding)
     _refuse_other_graph(model, embedding)
     return {
         **c_values(embedding),
@@ -117,6 +118,16 @@ def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:
         (operator_name(model, o), is_custom(model, o)) for g in model.subgraphs for o in g.operators
     }
     return tuple(sorted(CUSTOM[name] if custom else _method(name) for name, custom in used))
+
+
+def _refuse_weights_outside(data: bytes, embedding: Embedding) -> None:
+    """Raise `InputRefused` for weights that it does not see: it would answer nonsense."""
+    if has_weights_outside(data):
+        raise InputRefused(
+            f"{embedding.name} has weights outside of the flatbuffer, where TensorFlow Lite for "
+            "Microcontrollers does not look",
+            hint="convert it again, or use --option micro=no",
+        )
 
 
 def _refuse_other_graph(model: ModelT, embedding: Embedding) -> None:

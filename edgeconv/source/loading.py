@@ -231,11 +231,12 @@ def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
 
 def _inspect_tflite(model: SourceModel) -> Inspection:
     from edgeconv.tflite import oldest_runtime, summarize
-    from edgeconv.tflite.flatbuffer import read
+    from edgeconv.tflite.flatbuffer import has_weights_outside, read
     from edgeconv.tflite.micro import missing_in_micro
 
     data, where = _content(Path(model.path)), model.path
     summary = summarize(data, where=where)
+    outside = ("weights outside of the flatbuffer",) if has_weights_outside(data) else ()
     return Inspection(
         model=replace(model, signatures=summary.signatures),
         operators=summary.operators,
@@ -245,7 +246,7 @@ def _inspect_tflite(model: SourceModel) -> Inspection:
         float_operators=summary.float_operators,
         custom_operators=summary.custom_operators,
         oldest_runtime=oldest_runtime(data, where),
-        missing_in_micro=missing_in_micro(read(data, where=where)),
+        missing_in_micro=(*outside, *missing_in_micro(read(data, where=where))),
         description=summary.description,
     )
 

@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 from embed_models import float_tiny, int8_tiny, named_tiny, planned, published
 from places import SHARED
+from tiny_tflite import float_model, packed_with_weights_outside
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
-from edgeconv.errors import UnsupportedOperators
+from edgeconv.errors import InputRefused, UnsupportedOperators
+from edgeconv.source import inspect_model
 
 VERSION = "0.dev20261023182759"
 MODELS = SHARED / "tflm_models"
@@ -51,7 +53,7 @@ for vector, inputs in enumerate(job["inputs"]):
 
 @pytest.fixture(scope="session")
 def tflite_micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has tflite-micro."""
+    """A Python that has tflite-micro; not edgeconv's, which bytecode would break the seal of."""
     found = shutil.which("python3.11")
     python = sys.executable if sys.version_info[:2] == (3, 11) else found
     if python is None:
@@ -120,6 +122,13 @@ def test_the_planner_has_room_for_many_small_tensors(tmp_path, tflite_micro):
     names = [f"x{number}" for number in range(40)]
     used, estimate = check(embedded(named_tiny(tmp_path, names), tmp_path), tflite_micro, tmp_path)
     assert used <= estimate < 3 * used + 4096
+
+
+def test_weights_that_it_does_not_see_are_refused(tmp_path):
+    file = published(tmp_path / "m", packed_with_weights_outside(float_model()), recipe="float32")
+    with pytest.raises(InputRefused, match="outside of the flatbuffer"):
+        micro_values(embedded(file, tmp_path))
+    assert inspect_model(file).missing_in_micro == ("weights outside of the flatbuffer",)
 
 
 @pytest.mark.parametrize("name", sorted(REAL))
