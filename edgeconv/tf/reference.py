@@ -115,8 +115,17 @@ def _run(job: ReferenceJob) -> ReferenceOutputs:
     try:
         return _answers(job, inlined=True)
     except (errors_impl.OpError, LookupError, RuntimeError, ValueError):
-        # Some graphs cannot be inlined; what else is wrong shows again.
+        # Some graphs cannot be inlined, or run as they are; what else is wrong shows again.
         return _answers(job, inlined=False)
+
+
+def _settings(*, inlined: bool) -> Any:
+    """A session's settings: an inlined graph runs as it is, because optimizing it takes longer."""
+    from tensorflow.core.protobuf import config_pb2
+
+    settings: Any = config_pb2.ConfigProto()
+    settings.graph_options.rewrite_options.disable_meta_optimizer = inlined
+    return settings
 
 
 def _answers(job: ReferenceJob, *, inlined: bool) -> ReferenceOutputs:
@@ -124,7 +133,11 @@ def _answers(job: ReferenceJob, *, inlined: bool) -> ReferenceOutputs:
     from tensorflow.python.framework import errors_impl, ops
 
     statistics, failed = {}, {}
-    with ops.Graph().as_default() as graph, session.Session(graph=graph) as running:
+    settings = _settings(inlined=inlined)
+    with (
+        ops.Graph().as_default() as graph,
+        session.Session(graph=graph, config=settings) as running,
+    ):
         loaded = load(running, job.saved_model, inlined=inlined)
         outputs = {part.signature: _outputs(running, loaded, part) for part in job.parts}
         for part in job.parts:
