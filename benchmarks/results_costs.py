@@ -22,8 +22,8 @@ def convert(result: Mapping[str, Any]) -> Iterator[str]:
             (
                 name,
                 f"{row['median_wall_s']:.2f} s",
-                f"{row['median_peak_rss_mib']:.0f} MiB",
-                f"{row['median_peak_pss_mib']:.0f} MiB",
+                _memory(row["median_peak_rss_mib"]),
+                _memory(row["median_peak_pss_mib"]),
             )
             for name, row in result["contenders"].items()
         ],
@@ -40,7 +40,7 @@ def convert(result: Mapping[str, Any]) -> Iterator[str]:
     yield from targets(
         [
             ("six formats ≥ 4 × faster than the script of five", f"{five:.2f} ×", five >= 4),
-            ("six formats ≤ 1.15 × the script of float32 alone", f"{wall:.3f} ×", wall <= 1.15),
+            ("six formats ≤ 0.6 × the script of float32 alone", f"{wall:.3f} ×", wall <= 0.6),
             (
                 "calibration ≥ 8 × faster per sample than TFLiteConverter's",
                 f"{speed:.2f} × ({ms['edgeconv']:.1f} ms, {ms['tflite']:.1f} ms)",
@@ -52,7 +52,7 @@ def convert(result: Mapping[str, Any]) -> Iterator[str]:
                 both >= 2,
             ),
             ("peak memory ≤ 1.1 × the float32 script's", f"{memory:.3f} ×", memory <= 1.1),
-            ("an unchanged second `convert` ≤ 0.4 s", f"{again:.2f} s", again <= 0.4),
+            ("an unchanged second `convert` ≤ 0.2 s", f"{again:.2f} s", again <= 0.2),
             ("`edgeconv --help` ≤ 0.15 s over bare Python", f"{start:.2f} s", start <= 0.15),
         ]
     )
@@ -239,3 +239,8 @@ def sandbox(result: Mapping[str, Any]) -> Iterator[str]:
 
 def _cost(times: Mapping[str, float]) -> str:
     return f"{times['median_cost']:+.1f} ms"
+
+
+def _memory(peak_mib: float) -> str:
+    """A peak of memory, where the process lived long enough for it to be seen."""
+    return f"{peak_mib:.0f} MiB" if peak_mib else "not seen"
