@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.graph_checks import converted_share
 from edgeconv.conversion.verify import convert_with_tflite
 from edgeconv.errors import EdgeconvError, ToolFailed
 from edgeconv.tf.tflite_converter import refuse_recipe
@@ -51,9 +52,12 @@ def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandida
         return _with_note(
             first, f"TFLiteConverter was not tried: it would calibrate for about {seconds:.0f} s"
         )
-    other = convert_with_tflite(session, first.candidate.recipe)
+    recipe = first.candidate.recipe
+    other = convert_with_tflite(session, recipe)
     if isinstance(other, EdgeconvError):
         return _with_note(first, f"TFLiteConverter was tried too: {other.headline}")
+    if converted_share(recipe, other.summary) < converted_share(recipe, first.summary):
+        return _with_note(first, "TFLiteConverter was tried too: it quantizes less of the weights")
     before, after = first.errors, other.errors
     assert before is not None, "it may compete"
     assert after is not None, "so may the other"

@@ -24,6 +24,7 @@ from edgeconv.errors import (
     ToolFailed,
     UnsupportedOperators,
     UsageError,
+    VerificationFailed,
     WorkerKilled,
     WorkerOutOfMemory,
     WorkerTimedOut,
@@ -192,17 +193,12 @@ def is_curable(error: EdgeconvError) -> bool:
 def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvError:
     """One error for attempts that all failed: the likeliest cause, and what was tried.
 
-    `failures` are attempts and their errors, in order. The likeliest cause are the operators that
-    the converter refused each time that it named any, else the first error.
+    `failures` are attempts and their errors, in order.
     """
     errors = [error for _, error in failures]
     if len(errors) == 1:
         return errors[0]
-    named = [error for error in errors if error.cause.operators]
-    always = frozenset.intersection(*(frozenset(e.cause.operators) for e in named)) if named else ()
-    likeliest = errors[0]
-    if always:
-        likeliest = min(named, key=lambda error: len(error.cause.operators))
+    likeliest = _likeliest(errors)
     attempts = dict[str, list[str]]()
     for attempt, error in failures:
         attempts.setdefault(error.headline, []).append(attempt)
@@ -212,6 +208,20 @@ def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvErr
         for line, texts in attempts.items()
     ]
     return likeliest.with_message(likeliest.message + "".join(tried))
+
+
+def _likeliest(errors: Sequence[EdgeconvError]) -> EdgeconvError:
+    """What stopped the attempt that came farthest, which is one that gave a file.
+
+    Where none did, the operators that the converter refused each time that it named any, else the
+    first error.
+    """
+    for error in errors:
+        if isinstance(error, VerificationFailed):
+            return error
+    named = [error for error in errors if error.cause.operators]
+    always = frozenset.intersection(*(frozenset(e.cause.operators) for e in named)) if named else ()
+    return min(named, key=lambda error: len(error.cause.operators)) if always else errors[0]
 
 
 def has_loops(prepared: PreparedModel) -> bool:

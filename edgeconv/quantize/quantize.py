@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.failures import is_called_back
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from edgeconv.quantize.refine.refining import Method, RefinedModel
     from edgeconv.quantize.rules import RuledLayer
     from edgeconv.tflite import FloatLayer
+    from edgeconv.tflite.recurrent import SmallWeights
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, RecipeName
 
 # All exceptions observed from the quantizer and from the runtime that it calibrates with.
@@ -57,9 +58,12 @@ _LOSES_BY_WEIGHTS = frozenset({"weight-only-int8", "dynamic", "int16x8"})
 
 
 # What the weights of a fused LSTM become, which ai-edge-quantizer leaves in float32.
-_LSTM_WEIGHTS: dict[RecipeName, Literal["int8", "float16"]] = {
+# Its kernels have no weights of 4 bits.
+_LSTM_WEIGHTS: dict[RecipeName, SmallWeights] = {
     "dynamic": "int8",
     "float16": "float16",
+    "weight-only-int8": "weight-only-int8",
+    "weight-only-int4": "weight-only-int8",
 }
 
 

@@ -106,6 +106,10 @@ def _unchanged(job: FloatJob, graph: FloatConversion) -> tuple[FloatConversion, 
     try:
         return _convert(job, graph)
     except ConversionRefused as error:
+        if graph.read != graph.trained:
+            # Its layers could not be fused.
+            shutil.rmtree(graph.read)
+            return _convert(job, msgspec.structs.replace(graph, read=graph.trained))
         if _TF1_VARIABLES not in error.cause.operators:
             raise
         freeze_variables(graph.read, graph.signatures, job.rewritten)
@@ -159,10 +163,11 @@ def _exported(job: FloatJob) -> FloatConversion:
         opening=job.opening,
         fixed=job.fixed,
         other=job.other_keras,
+        fused="" if job.unroll else job.rewritten,
     )
     return FloatConversion(
         trained=job.exported,
-        read=job.exported,
+        read=job.rewritten if Path(job.rewritten).is_dir() else job.exported,
         signatures=(SERVING_DEFAULT,),
         loading=loading if len(loading) > 1 else (),
         loader=loading[0].attempt if len(loading) == 1 else "",

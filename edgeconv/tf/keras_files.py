@@ -14,7 +14,8 @@ from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_keras, inference
-from edgeconv.tf.keras_io import inputs_of, refuse_names
+from edgeconv.tf.fused_lstm import has_lstm, recognizable_lstm
+from edgeconv.tf.keras_io import inputs_of, refuse_names, served_shape
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import LadderStep, Opening, SourceKind
@@ -171,12 +172,15 @@ def export(
     opening: Opening = Opening(),
     fixed: FixedShapes = FixedShapes(),
     other: bool = False,
+    fused: str = "",
 ) -> tuple[LadderStep, ...]:
     """Write the model of a Keras file to `target` as a SavedModel; returns the loaders tried.
 
     The SavedModel has one signature, `serving_default`, in inference mode. It is traced with the
     shapes of `fixed`, from which the loops of recurrent layers get their batch. `opening` and
-    `other` are as in `load`. Raises `InputRefused`.
+    `other` are as in `load`. `fused` is written too, where it is given and Keras 3 loaded a model
+    with LSTM layers and a known batch: the same with layers that the converter recognizes. Raises
+    `InputRefused`.
     """
     model, loaders = load(path, kind, opening, other=other)
     if other:
@@ -190,10 +194,20 @@ def export(
         )
     if loaders[-1].attempt == "keras":
         _export(model, path, target, fixed)
+        if fused and has_lstm(model) and _has_fixed_batch(model, fixed):
+            with recognizable_lstm():
+                _export(model, path, fused, fixed)
         return loaders
     # The whole model, not only its variables: it may have lookup tables as well.
     tf.saved_model.save(model, target, signatures={SERVING_DEFAULT: inference(model, fixed)})
     return loaders
+
+
+def _has_fixed_batch(model: Any, fixed: FixedShapes) -> bool:
+    return all(
+        fixed.of(name, served_shape(model, tensor))[0] is not None
+        for name, tensor in inputs_of(model).items()
+    )
 
 
 def _export(model: Any, path: str, target: str, fixed: FixedShapes) -> None:

@@ -10,10 +10,13 @@ from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, serial
 from edgeconv.tflite.uses import type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
-    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
+    from numpy.typing import NDArray
 
+SmallWeights = Literal["int8", "weight-only-int8", "float16"]
 _LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 # Its inputs that are weights: of the inputs, of the state, of the cell, and of the projection.
 _WEIGHTS = (*range(1, 12), 16)
@@ -21,15 +24,14 @@ _WEIGHTS = (*range(1, 12), 16)
 _INT8_VERSION = 2
 
 
-def with_small_lstms(
-    data: bytes, kind: Literal["int8", "float16"], kept: Collection[str] = ()
-) -> bytes:
+def with_small_lstms(data: bytes, kind: SmallWeights, kept: Collection[str] = ()) -> bytes:
     """The same model with the weights of fused LSTM layers as int8 or float16.
 
-    int8 weights have one symmetric scale each, and the runtime multiplies them with inputs that it
-    quantizes; float16 ones are unpacked before they are used. Layers whose output is among `kept`
-    stay, and so do those that share a weight. `data` itself comes back without such layers. Raises
-    `InputRefused` for bytes that are not a model.
+    "int8" weights have one symmetric scale each, and the runtime multiplies them with inputs that
+    it quantizes. "float16" ones, and "weight-only-int8" ones, which have a symmetric scale for each
+    unit, are unpacked before they are used. Layers whose output is among `kept` stay, and so do
+    those that share a weight. `data` itself comes back without such layers. Raises `InputRefused`
+    for bytes that are not a model.
     """
     model = parse(data, where="the model")
     changed = False
@@ -42,9 +44,12 @@ def with_small_lstms(
                 continue
             changed = True
             if kind == "int8":
-                _quantize(model, graph, operator, slots)
+                for slot in slots:
+                    _quantize(model, graph.tensors[operator.inputs[slot]])
+                require_version(model, operator, _INT8_VERSION)
             else:
-                _halve(model, graph, operator, slots)
+                store = _halve if kind == "float16" else _quantize_units
+                _unpack(model, graph, operator, slots, store)
     return serialize(model) if changed else data
 
 
@@ -64,41 +69,66 @@ def _is_given(operator: OperatorT, slot: int) -> bool:
     return slot < len(operator.inputs) and operator.inputs[slot] != -1
 
 
-def _quantize(model: ModelT, graph: SubGraphT, operator: OperatorT, slots: list[int]) -> None:
+def _quantize(model: ModelT, tensor: TensorT) -> None:
+    _store_int8(model, tensor, scales=1)
+
+
+def _quantize_units(model: ModelT, tensor: TensorT) -> None:
+    is_vector = len(tensor.shape) < 2
+    _store_int8(model, tensor, scales=1 if is_vector else int(tensor.shape[0]))
+
+
+def _store_int8(model: ModelT, tensor: TensorT, scales: int) -> None:
+    """Store float32 weights as int8, with that many symmetric scales along the first axis."""
     import numpy as np
     from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
 
-    for slot in slots:
-        tensor = graph.tensors[operator.inputs[slot]]
-        values = np.frombuffer(bytes(model.buffers[tensor.buffer].data), "<f4")
-        scale = np.float32(np.max(np.abs(values), initial=0.0) / 127) or np.float32(1.0)
-        store_values(model, tensor, np.rint(values / scale).clip(-127, 127).astype(np.int8))
-        tensor.type = TensorType.INT8
-        tensor.quantization = QuantizationParametersT(
-            scale=np.array([scale], np.float32), zeroPoint=np.zeros(1, np.int64)
-        )
-    require_version(model, operator, _INT8_VERSION)
+    values = _values(model, tensor).reshape(scales, -1)
+    scale = (np.max(np.abs(values), axis=1, initial=0.0) / 127).astype(np.float32)
+    scale[scale == 0] = 1.0
+    store_values(model, tensor, np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8))
+    tensor.type = TensorType.INT8
+    tensor.quantization = QuantizationParametersT(
+        scale=scale, zeroPoint=np.zeros(scales, np.int64), quantizedDimension=0
+    )
 
 
-def _halve(model: ModelT, graph: SubGraphT, operator: OperatorT, slots: list[int]) -> None:
+def _halve(model: ModelT, tensor: TensorT) -> None:
+    from ai_edge_litert.schema_py_generated import TensorType
+
+    store_values(model, tensor, _values(model, tensor).astype("<f2"))
+    tensor.type = TensorType.FLOAT16
+
+
+def _values(model: ModelT, tensor: TensorT) -> NDArray[np.float32]:
     import numpy as np
+
+    return np.frombuffer(bytes(model.buffers[tensor.buffer].data), "<f4")
+
+
+def _unpack(
+    model: ModelT,
+    graph: SubGraphT,
+    operator: OperatorT,
+    slots: list[int],
+    store: Callable[[ModelT, TensorT], None],
+) -> None:
+    """Let an operator read weights that `store` made small through a DEQUANTIZE each."""
     from ai_edge_litert.schema_py_generated import (
         BuiltinOperator,
         BuiltinOptions,
         DequantizeOptionsT,
         OperatorT,
-        TensorType,
     )
 
     inputs = list(operator.inputs)
     for slot in slots:
-        half = graph.tensors[inputs[slot]]
-        values = np.frombuffer(bytes(model.buffers[half.buffer].data), "<f4")
-        unpacked = copy.copy(half)
+        small = graph.tensors[inputs[slot]]
+        unpacked = copy.copy(small)
         unpacked.buffer = empty_buffer(model)
         graph.tensors.append(unpacked)
-        half.name, half.type = f"{text(half.name)}_float16", TensorType.FLOAT16
-        store_values(model, half, values.astype("<f2"))
+        store(model, small)
+        small.name = f"{text(small.name)}_{type_of(small)}"
         graph.operators = [
             OperatorT(
                 opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),

@@ -24,6 +24,7 @@ from edgeconv.quantize.refine.running import SampleRun, peak_bytes, tensor_bytes
 from edgeconv.tflite.edit import ensure_signature
 from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.tflite.segments import state_outside
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,8 @@ _MOST_SAMPLES = 256
 _MOST_BYTES = 2**29
 # Means need far fewer samples than second moments.
 _MOST_SAMPLES_OF_MEANS, _MOST_BYTES_OF_MEANS = 128, 2**28
+# How many layers a note names.
+_MOST_NAMES = 5
 
 
 class RefinedModel(NamedTuple):
@@ -206,12 +209,13 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if unmatched:
-        notes.append(f"{', '.join(unmatched)}: the quantized model has no layer with these weights")
+        names = listed(unmatched, _MOST_NAMES)
+        notes.append(f"{names}: the quantized model has no layer with these weights")
     if others := unrefined_operators(model):
         notes.append(f"the pass over layers leaves {', '.join(others)} alone")
     reasons: dict[str, list[str]] = {}
     for layer in layers:
         if layer.left_alone:
             reasons.setdefault(layer.left_alone, []).append(layer.name)
-    notes += [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    notes += [f"{listed(names, _MOST_NAMES)}: {reason}" for reason, names in reasons.items()]
     return tuple(notes)

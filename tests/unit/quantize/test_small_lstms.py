@@ -72,14 +72,18 @@ def file(name: str, data: bytes, *rules: str) -> bytes:
 
 
 @pytest.mark.parametrize("peephole", [False, True])
-@pytest.mark.parametrize(("name", "least_db"), [("dynamic", 30.0), ("float16", 60.0)])
+@pytest.mark.parametrize(
+    ("name", "least_db"),
+    [("dynamic", 30.0), ("weight-only-int8", 40.0), ("weight-only-int4", 40.0), ("float16", 60.0)],
+)
 def test_the_weights_of_a_fused_lstm_become_small(name, least_db, peephole):
     data = lstm(peephole=peephole)
     small = file(name, data)
     summary = summarize(small, where="it")
     # The biases stay.
-    share = {"dynamic": summary.quantized_weight_share, "float16": summary.float16_weight_share}
-    assert share[name] > 0.9
+    is_half = name == "float16"
+    share = summary.float16_weight_share if is_half else summary.quantized_weight_share
+    assert share > 0.9
     assert snr_db(small, answers(data)) > least_db
 
 
@@ -96,7 +100,7 @@ def test_a_rule_keeps_a_layer_in_float():
     assert summary.quantized_weight_share == 0
 
 
-@pytest.mark.parametrize("kind", ["int8", "float16"])
+@pytest.mark.parametrize("kind", ["int8", "weight-only-int8", "float16"])
 def test_what_has_no_lstm_or_shares_its_weights_comes_back_as_it_is(kind):
     for data in (lstm(shared=True), packed(Graph().model([], []))):
         assert with_small_lstms(data, kind) == data
@@ -104,5 +108,5 @@ def test_what_has_no_lstm_or_shares_its_weights_comes_back_as_it_is(kind):
 
 def test_a_layer_that_is_small_already_is_left_alone():
     small = with_small_lstms(lstm(), "int8")
-    assert with_small_lstms(small, "int8") == small
-    assert with_small_lstms(small, "float16") == small
+    for kind in ("int8", "weight-only-int8", "float16"):
+        assert with_small_lstms(small, kind) == small

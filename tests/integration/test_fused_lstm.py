@@ -1,0 +1,107 @@
+"""LSTM layers of Keras 3 files: one operator each, and right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from edgeconv import convert
+from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
+from edgeconv.tflite import summarize
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+STEPS, SIZE = 9, 5
+SAMPLES = np.random.default_rng(0).normal(size=(64, STEPS, SIZE)).astype(np.float32)
+
+
+def network(name):
+    """A model with LSTM layers whose weights, biases too, are far from zero."""
+    import keras
+    from keras import layers
+
+    keras.utils.set_random_seed(3)
+    start = layers.Input((STEPS, SIZE), name="x")
+    body = {
+        "stacked": [layers.LSTM(6, return_sequences=True), layers.LSTM(7)],
+        "of many kinds": [
+            keras.Sequential([layers.LSTM(6, use_bias=False, return_sequences=True)]),
+            layers.LSTM(5, dropout=0.3, recurrent_dropout=0.3, return_sequences=True),
+            layers.Bidirectional(layers.LSTM(4, return_sequences=True)),
+            layers.LSTM(6, go_backwards=True),
+        ],
+        "masked": [layers.Masking(), layers.LSTM(6)],
+        "hard": [layers.LSTM(6, recurrent_activation="hard_sigmoid")],
+    }[name]
+    model = keras.Sequential([start, *body, layers.Dense(3)])
+    rng = np.random.default_rng(1)
+    model.set_weights([rng.normal(0, 0.4, each.shape).astype(np.float32) for each in model.weights])
+    return model
+
+
+def answers(data, samples):
+    interpreter = open_interpreter(data, threads=1)
+    model = InProcessModel(interpreter, "serving_default")
+    outputs = []
+    for sample in samples:
+        (output,) = model.run({"x": sample[None]}).values()
+        outputs.append(output)
+        interpreter.reset_all_variables()
+    return np.concatenate(outputs)
+
+
+@pytest.mark.parametrize(("name", "fused"), [("of many kinds", 5), ("masked", 0), ("hard", 0)])
+def test_a_layer_is_one_operator_where_that_computes_the_same(tmp_path, name, fused):
+    model = network(name)
+    samples = SAMPLES.copy()
+    samples[::2, -3:] = 0  # what is masked
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "samples.npy", samples)
+    conversion = convert(
+        tmp_path / "model.keras",
+        tmp_path / "out",
+        ["float32"],
+        calibration=str(tmp_path / "samples.npy"),
+    )
+    (artifact,) = conversion.artifacts
+    data = (tmp_path / "out" / artifact.file).read_bytes()
+    operators = {each.name: each.count for each in summarize(data, where="it").operators}
+    assert operators.get(LSTM, 0) == fused
+    assert ("WHILE" in operators) is (fused == 0)
+    np.testing.assert_allclose(answers(data, samples), model.predict(samples, verbose=0), atol=1e-5)
+
+
+def test_the_layers_are_small_in_every_recipe_for_weights_and_in_int8(tmp_path):
+    network("stacked").save(tmp_path / "model.keras")
+    np.save(tmp_path / "samples.npy", SAMPLES)
+    recipes = ["dynamic", "weight-only-int8", "weight-only-int4", "int8"]
+    conversion = convert(
+        tmp_path / "model.keras",
+        tmp_path / "out",
+        recipes,
+        calibration=str(tmp_path / "samples.npy"),
+    )
+    shares = {
+        artifact.recipe.name: summarize(
+            (tmp_path / "out" / artifact.file).read_bytes(), where="it"
+        ).quantized_weight_share
+        for artifact in conversion.artifacts
+    }
+    assert shares.keys() == set(recipes)
+    assert min(shares.values()) > 0.8
+
+
+def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
+    network("stacked").save(tmp_path / "model.keras")
+    np.save(tmp_path / "samples.npy", SAMPLES)
+    conversion = convert(
+        tmp_path / "model.keras",
+        tmp_path / "out",
+        ["int8x4"],
+        calibration=str(tmp_path / "samples.npy"),
+    )
+    (failure,) = conversion.failures
+    assert failure.message.startswith(f"int8x4: these operators compute in float: {LSTM}")
