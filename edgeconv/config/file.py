@@ -78,13 +78,17 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         own = (_MODEL, model, command, name)
         return own if model and self.written.has(*own) else (command, name)
 
-    def limit_line(self, limit: str, *, model: str = "", recipe: str = "") -> int:
+    def limit_line(
+        self, limit: str, *, model: str = "", recipe: str = "", runtime: str = ""
+    ) -> int:
         """The line of the limit that applies to a recipe of a model, or to all where it is "".
 
-        A recipe's limit comes before the limit for all, and in each the model's before the general
-        one. Without one, it is the line of the budget.
+        A runtime's limit comes before that of a recipe, this before the limit for all, and in each
+        the model's before the general one. Without one, it is the line of the budget.
         """
-        tables = [(_BUDGET, "recipe", recipe), (_BUDGET,)] if recipe else [(_BUDGET,)]
+        names = {"runtime": runtime, "recipe": recipe}
+        tables: list[Key] = [(_BUDGET, kind, name) for kind, name in names.items() if name]
+        tables.append((_BUDGET,))
         owners: tuple[Key, ...] = ((_MODEL, model), ()) if model else ((),)
         keys = [(*owner, *table) for table in tables for owner in owners]
         written = (key for key in keys if self.written.has(*key, limit))
@@ -176,10 +180,11 @@ def _refuse_limit_without_slices(file: TomlFile, model: ModelTable) -> None:
     """Raise `UsageError` for a limit of the worst slice where there are no slices."""
     if model.slices:
         return
-    recipes = model.budget.recipe.items()
+    budget = model.budget
     for within, limits in (
-        ((), model.budget.every),
-        *((("recipe", name), limits) for name, limits in recipes),
+        ((), budget.every),
+        *((("recipe", name), limits) for name, limits in budget.recipe.items()),
+        *((("runtime", name), limits) for name, limits in budget.runtime.items()),
     ):
         if limits.max_slice_drop is None:
             continue
@@ -216,7 +221,7 @@ def _own_budget(
         if name not in recipes:
             raise _idle(file, (*key, _BUDGET, "recipe", name), f"model {key[-1]} is not", recipes)
     fitting = {name: limits for name, limits in general.recipe.items() if name in recipes}
-    return merged(Budget(every=general.every, recipe=fitting), own)
+    return merged(msgspec.structs.replace(general, recipe=fitting), own)
 
 
 def _refuse_idle_limits(

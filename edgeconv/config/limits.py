@@ -1,8 +1,8 @@
 """The [budget] of a configuration to a `Budget`.
 
-`[budget]` has the limits for every artifact, `[budget.recipe.NAME]` further ones for one
-recipe, which replace the general limit of the same name. A limit is its value, or a table
-`{ limit = VALUE, severity = "error" | "warn" }`.
+`[budget]` has the limits for every artifact, `[budget.recipe.NAME]` further ones for one recipe,
+and `[budget.runtime.NAME]` for one runtime, which replace the general limit of the same name. A
+limit is its value, or a table `{ limit = VALUE, severity = "error" | "warn" }`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from edgeconv.store.toml_file import TomlFile
     from edgeconv.store.toml_text import Key
 
@@ -51,6 +53,8 @@ ABOVE_ZERO = frozenset(
 )
 SIGNED = frozenset({"min-output-snr-db"})
 VERSION = r"\d+\.\d+(\.\d+)?"
+# Within a budget.
+_TABLES = ("recipe", "runtime")
 _EXAMPLE = "for example max-accuracy-drop = 0.01"
 _WITH_SEVERITY = '{ limit = 1.2, severity = "warn" }'
 
@@ -62,14 +66,16 @@ def read_budget(file: TomlFile, *key: str) -> Budget:
     to ignore a limit would open the gate.
     """
     table = file.table(*key)
-    recipes = file.table(*key, "recipe")
-    table.pop("recipe", None)
+    recipes, runtimes = file.table(*key, "recipe"), file.table(*key, "runtime")
+    for name in _TABLES:
+        table.pop(name, None)
     for name in recipes:
         if name not in RECIPES:
             file.unknown("recipe", (*key, "recipe", name), RECIPES)
     budget = Budget(
-        every=_limits(file, key, table, ("recipe",)),
-        recipe={name: _recipe_limits(file, (*key, "recipe", name)) for name in recipes},
+        every=_limits(file, key, table, _TABLES),
+        recipe={name: _limits_of_one(file, (*key, "recipe", name)) for name in recipes},
+        runtime={name: _limits_of_one(file, (*key, "runtime", name)) for name in runtimes},
     )
     if budget == Budget() and file.has(*key):
         raise no_limit(file, key)
@@ -82,12 +88,19 @@ def no_limit(file: TomlFile, key: Key) -> Exception:
 
 
 def merged(general: Budget, own: Budget) -> Budget:
-    """`general`, overridden by the limits of `own`, by recipe."""
-    recipes = {
-        name: _over(general.recipe.get(name, Limits()), own.recipe.get(name, Limits()))
-        for name in {**general.recipe, **own.recipe}
+    """`general`, overridden by the limits of `own`, table by table."""
+    return Budget(
+        every=_over(general.every, own.every),
+        recipe=_each_over(general.recipe, own.recipe),
+        runtime=_each_over(general.runtime, own.runtime),
+    )
+
+
+def _each_over(general: Mapping[str, Limits], own: Mapping[str, Limits]) -> dict[str, Limits]:
+    return {
+        name: _over(general.get(name, Limits()), own.get(name, Limits()))
+        for name in {**general, **own}
     }
-    return Budget(every=_over(general.every, own.every), recipe=recipes)
 
 
 def _over(general: Limits, own: Limits) -> Limits:
@@ -97,7 +110,7 @@ def _over(general: Limits, own: Limits) -> Limits:
     return msgspec.structs.replace(general, **values)
 
 
-def _recipe_limits(file: TomlFile, key: Key) -> Limits:
+def _limits_of_one(file: TomlFile, key: Key) -> Limits:
     limits = _limits(file, key, file.table(*key), ())
     if limits == Limits():
         raise no_limit(file, key)

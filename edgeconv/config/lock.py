@@ -148,7 +148,8 @@ def locked_model(name: str, report: Report, inputs: Mapping[str, str]) -> Locked
 
 
 def _stage(row: Measurement) -> LockedStage:
-    return LockedStage(**{name: getattr(row, name) for name in LockedStage.__struct_fields__})
+    facts = {name: getattr(row, name) for name in LockedStage.__struct_fields__}
+    return LockedStage(**{**facts, "measured_in": row.measured_in or None})
 
 
 def _merged(*tables: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Shown also without a table in the file: every model goes through them.
 _OF_A_MODEL = ("convert", "bench")
 _DEFAULT = "default"
+# The limits of a runtime, among those of recipes.
+_RUNTIME = "runtime."
 
 
 class ResolvedValue(NamedTuple):
@@ -93,7 +95,8 @@ def _why(refused: Refusal | NotAllowed | None) -> str:
 def _limits(config: Config, model: str) -> dict[str, Shown]:
     """The limits by table, "" for those of every artifact, with their severities."""
     budget: Budget = config.models[model].budget if model else config.budget
-    tables = {"": budget.every, **budget.recipe}
+    of_runtimes = {f"{_RUNTIME}{name}": limits for name, limits in budget.runtime.items()}
+    tables = {"": budget.every, **budget.recipe, **of_runtimes}
     return {
         recipe: {
             name: ResolvedValue(
@@ -107,7 +110,10 @@ def _limits(config: Config, model: str) -> dict[str, Shown]:
 
 
 def _limit_key(config: Config, model: str, recipe: str, name: str) -> Key:
-    table = ("budget", "recipe", recipe) if recipe else ("budget",)
+    if recipe.startswith(_RUNTIME):
+        table: Key = ("budget", "runtime", recipe.removeprefix(_RUNTIME))
+    else:
+        table = ("budget", "recipe", recipe) if recipe else ("budget",)
     own = ("model", model, *table, name)
     return own if model and config.written.has(*own) else (*table, name)
 

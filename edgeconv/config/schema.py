@@ -86,8 +86,13 @@ def _budget() -> Schema:
         **_table(recipes),
         "description": "Limits for one recipe, instead of the general ones.",
     }
+    runtime = {
+        "type": "object",
+        "additionalProperties": {"$ref": "#/definitions/limits"},
+        "description": "Limits in one runtime, as [bench] names it, instead of the others.",
+    }
     return {
-        **_table({**_limits(), "recipe": recipe}),
+        **_table({**_limits(), "recipe": recipe, "runtime": runtime}),
         "description": "Limits for every artifact; all are inclusive.",
     }
 

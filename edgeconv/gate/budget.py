@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,7 @@ from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
 from edgeconv.gate.limit_check import LimitCheck, OpenLimit, levels_of
 from edgeconv.gate.numbers import own_number
 from edgeconv.gate.pairs import PairedAccuracies, pairs_of
-from edgeconv.types import Finding, GateStatistics, Limit, Verdict
+from edgeconv.types import NEED_TIMES, Finding, GateStatistics, Limit, Limits, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,6 +106,19 @@ def _is_loss(finding: Finding) -> bool:
     )
 
 
+class _Subject(NamedTuple):
+    """What a limit is for: a model, its recipe, and the runtime that it was measured in."""
+
+    model: str
+    recipe: str = ""
+    runtime: str = ""
+
+    @classmethod
+    def of(cls, row: Measurement) -> _Subject:
+        """A measured model."""
+        return cls(row.name, row.recipe or "", row.measured_in)
+
+
 @dataclass(frozen=True)
 class _Gate:
     """A report, and what it is checked against."""
@@ -126,24 +139,35 @@ class _Gate:
     def of_artifacts(self, artifacts: list[Measurement]) -> Iterator[Result]:
         """All limits of all artifacts."""
         for row in artifacts:
-            for name, limit in self.budget.limits(row.recipe).items():
+            for name, limit in self._limits(row).items():
                 if row.error:
-                    yield self._limit_check(row.name, row.recipe, name, limit).missing(
-                        "it did not run"
-                    )
+                    yield self._limit_check(_Subject.of(row), name, limit).missing("it did not run")
                 elif name in _DROPS:
                     yield from self._drops(row, name, limit)
                 else:
-                    yield own_number(
-                        self._limit_check(row.name, row.recipe, name, limit), row, self.report
-                    )
+                    check = self._limit_check(_Subject.of(row), name, limit)
+                    yield own_number(check, row, self.report)
+
+    def _limits(self, row: Measurement) -> dict[str, AnyLimit]:
+        """The limits of a row.
+
+        A limit on times is for runtimes that have times, where one of them ran the same file,
+        unless it is this runtime's own.
+        """
+        limits = self.budget.limits(row.recipe, row.measured_in)
+        timed = {each.sha256 for each in self.report.measurements if each.latency is not None}
+        if row.error or row.latency is not None or row.sha256 not in timed:
+            return limits
+        own = self.budget.runtime.get(row.measured_in, Limits()).by_name()
+        return {n: limit for n, limit in limits.items() if n in own or n not in NEED_TIMES}
 
     def against_lock(self) -> Iterator[Result]:
         """The limits on drops of all models that ran, only from the lock."""
         artifacts = [row for row in self.report.measurements if row.role == "artifact"]
         trained = [self.report.baseline] if self.report.baseline else []
         for row in (*trained, *artifacts):
-            limits = {n: v for n, v in self.budget.limits(row.recipe).items() if n in _DROPS}
+            of_row = self.budget.limits(row.recipe, row.measured_in)
+            limits = {n: v for n, v in of_row.items() if n in _DROPS}
             if not _OF_ALL_SAMPLES & limits.keys():
                 limits |= _default_limit(row)
             if not row.error:
@@ -151,20 +175,27 @@ class _Gate:
                     yield from self._drops(row, name, limit, ("lock",))
 
     def of_missing(self, artifacts: list[Measurement]) -> Iterator[Result]:
-        """Recipes with limits, and locked models, that are not in the report."""
-        measured = {artifact.recipe for artifact in artifacts}
-        for recipe, limits in self.budget.recipe.items():
-            if recipe not in measured:
-                for name, limit in limits.by_name().items():
-                    check = self._limit_check(recipe, recipe, name, limit)
-                    yield check.missing("it is not in the report")
+        """Recipes and runtimes with limits, and locked models, that are not in the report."""
+        recipes = {artifact.recipe for artifact in artifacts}
+        runtimes = {artifact.measured_in for artifact in artifacts}
+        for subject, limits in (
+            *((_Subject(n, n), each) for n, each in self.budget.recipe.items() if n not in recipes),
+            *(
+                (_Subject(n, runtime=n), each)
+                for n, each in self.budget.runtime.items()
+                if n not in runtimes
+            ),
+        ):
+            for name, limit in limits.by_name().items():
+                yield self._limit_check(subject, name, limit).missing("it is not in the report")
         if self.locked is None:
             return
         for stage in self.locked.stages:
             if not self._is_measured(stage, artifacts):
-                for name, limit in self.budget.limits(stage.recipe).items():
+                subject = _Subject(stage.name, stage.recipe or "", stage.measured_in or "")
+                for name, limit in self.budget.limits(stage.recipe, subject.runtime).items():
                     if name in _DROPS:
-                        check = self._limit_check(stage.name, stage.recipe, name, limit, "lock")
+                        check = self._limit_check(subject, name, limit, "lock")
                         yield check.missing("it is in the lock, and not in the report")
 
     def _is_measured(self, stage: LockedStage, artifacts: list[Measurement]) -> bool:
@@ -185,7 +216,7 @@ class _Gate:
             if pair.reference not in references:
                 continue
             reference, after = pair.reference, pair.after
-            check = self._limit_check(row.name, row.recipe, name, limit, reference, after)
+            check = self._limit_check(_Subject.of(row), name, limit, reference, after)
             if isinstance(pair, PairedAccuracies):
                 yield _DROPS[name](check, pair, self.grouping)
             elif name == "max-flip-rate":
@@ -197,8 +228,7 @@ class _Gate:
 
     def _limit_check(
         self,
-        model: str,
-        recipe: str | None,
+        subject: _Subject,
         name: str,
         limit: AnyLimit,
         reference: Reference = "",
@@ -208,12 +238,13 @@ class _Gate:
         accuracy = accuracy or next(measured, None)
         has_unit = name in _OF_THE_METRIC and accuracy is not None and not accuracy.correct
         return LimitCheck(
-            model=model,
+            model=subject.model,
             name=name,
             limit=limit,
             statistics=self.statistics,
             reference=reference,
-            recipe=recipe or "",
+            recipe=subject.recipe,
+            runtime=subject.runtime,
             metric=accuracy.metric if accuracy and has_unit else "",
         )
 

@@ -216,7 +216,9 @@ def _with_lines(check: Check, config: Config, model: str = "") -> Check:
         if finding.limit == NOT_CHECKED:
             line = config.line("model", model)
         else:
-            line = config.limit_line(finding.limit, model=model, recipe=finding.recipe)
+            line = config.limit_line(
+                finding.limit, model=model, recipe=finding.recipe, runtime=finding.runtime
+            )
         return msgspec.structs.replace(finding, line=line)
 
     verdict = Verdict(findings=tuple(map(with_line, check.verdict.findings)))

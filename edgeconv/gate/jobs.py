@@ -77,7 +77,7 @@ class ModelJob:
 
 def refuse_job(job: ModelJob) -> None:
     """Raise `UsageError` for a budget without limits."""
-    if not job.budget.every.by_name() and not job.budget.recipe:
+    if not job.budget.names():
         raise UsageError(
             "the budget has no limit, so nothing would be checked",
             hint="add one to [budget], for example max-accuracy-drop = 0.01",

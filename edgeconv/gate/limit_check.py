@@ -47,6 +47,7 @@ class LimitCheck:
     statistics: GateStatistics
     reference: Reference = ""
     recipe: str = ""
+    runtime: str = ""
     metric: str = ""
 
     @property
@@ -134,6 +135,7 @@ class LimitCheck:
             severity=severity,
             reference=self.reference,
             recipe=self.recipe,
+            runtime=self.runtime,
             metric=self.metric,
             **fields,
         )

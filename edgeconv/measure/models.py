@@ -38,7 +38,8 @@ _DEFAULT = RuntimeChoice(name="litert")
 class MeasuredModel:
     """One model in one runtime: what was measured of it, and the error that ended that.
 
-    `name` is the row's. `model_file` is None for the trained model; where a server runs it,
+    `name` is the row's, and `runtime_text` the runtime as it was given, "" for the trained model.
+    `model_file` is None for the trained model; where a server runs it,
     `batched` is that model with many samples an invoke, and `batched_us` their times.
     """
 
@@ -46,6 +47,7 @@ class MeasuredModel:
     model: Model
     runtime: Runtime
     model_file: ModelFile | None = None
+    runtime_text: str = ""
     timed: list[Timed] = field(default_factory=list)
     outputs: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     error: EdgeconvError | None = None
@@ -155,7 +157,7 @@ class OpenedRuntimes:
             for file in model_files:
                 name = file.name if len(self.running) == 1 else f"{file.name} in {text}"
                 model = names.model(file.file, file.signature, batch, run.scratch)
-                models.append(MeasuredModel(name, model, runtime, file))
+                models.append(MeasuredModel(name, model, runtime, file, text))
         return models
 
 

@@ -181,6 +181,7 @@ def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
         gzip_size_bytes=len(gzip.compress(content, mtime=0)),
         recipe=measured.model_file.recipe,
         group=measured.model_file.group,
+        measured_in=measured.runtime_text,
         latency=_latency(run, measured),
         peak_memory_bytes=_memory_bytes(run, measured),
         arena_bytes=_arena_bytes(measured, content),

@@ -80,22 +80,28 @@ class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defau
 
 
 class Budget(FrozenStruct, kw_only=True, frozen=True):
-    """Limits for every artifact, and further ones by recipe name, which replace those.
+    """Limits for every artifact, and further ones by recipe and by runtime, which replace those.
 
-    As TOML: a table `[budget]` for all, and `[budget.recipe.NAME]` for one recipe.
+    As TOML: a table `[budget]` for all, `[budget.recipe.NAME]` for one recipe, and
+    `[budget.runtime.NAME]` for what runs in one runtime, as `[bench] runtime` names it.
     """
 
     every: Limits = Limits()
     recipe: dict[str, Limits] = {}
+    runtime: dict[str, Limits] = {}
 
     def names(self) -> frozenset[str]:
-        """The names of all limits that are set, for any recipe."""
-        tables = (self.every, *self.recipe.values())
+        """The names of all limits that are set, for any recipe and runtime."""
+        tables = (self.every, *self.recipe.values(), *self.runtime.values())
         return frozenset(name for limits in tables for name in limits.by_name())
 
-    def limits(self, recipe: str | None) -> dict[str, AnyLimit]:
-        """The limits for an artifact of this recipe, by name."""
-        return self.every.by_name() | self.recipe.get(recipe or "", Limits()).by_name()
+    def limits(self, recipe: str | None, runtime: str = "") -> dict[str, AnyLimit]:
+        """The limits for an artifact of this recipe in this runtime, by name."""
+        return (
+            self.every.by_name()
+            | self.recipe.get(recipe or "", Limits()).by_name()
+            | self.runtime.get(runtime, Limits()).by_name()
+        )
 
 
 class GateStatistics(FrozenStruct, kw_only=True, frozen=True):
@@ -127,7 +133,8 @@ class Finding(FrozenStruct, kw_only=True, frozen=True):
     `samples_needed` would be enough to decide, where `samples` are not. `reason` says why a number
     is missing, and other remarks. `metric` is set where the number is in the unit of a metric that
     is not a share of right answers. A drop is between the values `before` (the reference's) and
-    `after` (the model's). `line` is that of the limit in the configuration, from 1.
+    `after` (the model's). `runtime` is what the model runs in, as it is named for the bench, ""
+    for the only one. `line` is that of the limit in the configuration, from 1.
     """
 
     model: str
@@ -148,6 +155,7 @@ class Finding(FrozenStruct, kw_only=True, frozen=True):
     before: float | None = None
     after: float | None = None
     recipe: str = ""
+    runtime: str = ""
     line: int | None = None
 
     @property

@@ -13,12 +13,14 @@ from edgeconv.types.model import FrozenStruct
 class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     """A model as it was accepted: the trained one, or an artifact; see `Measurement`.
 
-    `accuracy` has its per-sample results, so that the next one can be paired with it.
+    `accuracy` has its per-sample results, so that the next one can be paired with it; they are
+    those of the kernels of one runtime. An older edgeconv wrote no `measured_in`.
     """
 
     name: str
     role: Literal["baseline", "artifact"]
     recipe: RecipeName | None = None
+    measured_in: str | None = None
     sha256: str
     size_bytes: int
     gzip_size_bytes: int | None = None
@@ -26,6 +28,10 @@ class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     latency_ratio: float | None = None
     peak_memory_bytes: int | None = None
     accuracy: Accuracy | None = None
+
+    def is_measured_like(self, row: Measurement) -> bool:
+        """Whether both ran in the same runtime, as far as that is known."""
+        return not (self.measured_in and row.measured_in) or self.measured_in == row.measured_in
 
 
 class LockedModel(FrozenStruct, kw_only=True, frozen=True):
@@ -50,11 +56,13 @@ class LockedModel(FrozenStruct, kw_only=True, frozen=True):
     def stage_of(self, row: Measurement) -> LockedStage | None:
         """The locked stage of a measured model: by its name, else the first of its recipe.
 
-        With several runtimes, the name contains the runtime, and stages still compare.
+        Of several runtimes it is the one of the same runtime; one that the lock does not know is
+        compared with the first.
         """
         named = [stage for stage in self.stages if (stage.name, stage.role) == (row.name, row.role)]
         alike = [stage for stage in self.stages if row.recipe and stage.recipe == row.recipe]
-        return next(iter(named or alike), None)
+        there = [stage for stage in alike if stage.is_measured_like(row)]
+        return next(iter(named or there or alike), None)
 
 
 class Lock(FrozenStruct, kw_only=True, frozen=True):

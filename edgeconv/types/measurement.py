@@ -136,6 +136,7 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
     calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
     graph. `group` is the directory's part of `name`, "" where names are unique without it.
+    `runtime` has the version that ran, and `measured_in` is the runtime as the bench was given it.
     None means that it was not measured, never that it was good. `error` is set, and the rest
     None, where the model did not run.
     """
@@ -148,6 +149,7 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     gzip_size_bytes: int | None = None
     recipe: RecipeName | None = None
     group: str = ""
+    measured_in: str = ""
     latency: Latency | None = None
     peak_memory_bytes: int | None = None
     arena_bytes: int | None = None
