@@ -20,6 +20,7 @@ from edgeconv.quantize.quantize import engine_errors
 from edgeconv.quantize.ranges.clipping import clip_ranges
 from edgeconv.quantize.ranges.histograms import histograms
 from edgeconv.quantize.ranges.softmax import cut_at_floors, softmax_floors
+from edgeconv.quantize.refine.floating import KeptOutputs
 from edgeconv.tflite import activation_bounds, float_layers, sum_units, with_input_shapes
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ class CalibratedGraph:
         self._fitted: dict[tuple[CalibrationRange, int], FittedRanges] = {}
         # Files with weights of 8 bits after the pass over layers, by its methods; see `quantize`.
         self.refined: dict[tuple[frozenset[Method], bool], RefinedModel] = {}
+        self.float_outputs = KeptOutputs()
 
     def folds(self, parts: Sequence[Mapping[str, Sequence[int]]], count: int) -> tuple[Fold, ...]:
         """Each of the last `count` parts held back, with the graph on all the others.

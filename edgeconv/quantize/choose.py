@@ -53,7 +53,8 @@ _SURELY_CLOSE_DB = 46.0
 # A gain must surely be above this: a narrower range certainly loses something, and has to be
 # worth it, which it is where it halves the error.
 _MARGIN_DB, _RANGE_MARGIN_DB, _HALVED_DB = 0.1, 0.5, 3.0
-_RANGES: tuple[CalibrationRange, ...] = ("mse", "percentile", "kl", "ema")
+# All of these clip, the first the most: where it does no good, the others seldom do.
+_RANGES: tuple[CalibrationRange, ...] = ("kl", "mse", "percentile", "ema")
 _METHODS: Methods = ("equalization", "bias-correction", "rounding")
 # What is added to those that helped, the cheapest first. With scales by channel, 8 bits seldom
 # need equalization; 4 bits always need rounding, and the bias follows the weights.
@@ -87,12 +88,17 @@ class _HeldBackTrial(NamedTuple):
     errors: SampleErrors | None
     failed: str = ""
 
+    @property
+    def snr_db(self) -> float:
+        """That of all outputs; of a file that could not be made the least there is."""
+        return -MAX_SNR_DB if self.errors is None else self.errors.snr_db
+
     def record(self) -> MethodTrial:
         errors = self.errors
         return MethodTrial(
             calibration_range=self.settings.calibration_range,
             methods=self.settings.methods,
-            snr_db=-MAX_SNR_DB if errors is None else errors.snr_db,
+            snr_db=self.snr_db,
             agreement=None if errors is None else errors.agreement,
             failed=self.failed,
         )
@@ -201,23 +207,29 @@ class MethodSearch:
     def _activation_trials(self, recipe: Recipe) -> list[_HeldBackTrial]:
         """The plain file, and what activations gain by: corrected biases, and other ranges.
 
-        A narrower range moves the means of activations, so both are tried together.
+        A narrower range moves the means of activations, so both are tried together. The first range
+        that is no closer than those before is the last one.
         """
         key = msgspec.structs.replace(recipe, methods=("auto",), min_snr_db=0.0)
         if key in self._by_recipe:
             return self._by_recipe[key]
         best = self._run(recipe, MethodSettings(_ranges_of(recipe)[0], ()))
         trials = [best]
+        plain = best.settings.calibration_range
         ranges = _RANGES if _has_free_ranges(recipe, self.graph) else ()
         methods = _UNBIASED
-        for calibration_range in (best.settings.calibration_range, *ranges):
+        for calibration_range in (plain, *ranges):
             settings = MethodSettings(calibration_range, methods)
             if _is_enough(best, has_four_bits=False) or not self._can_try(settings, best):
                 continue
-            trials.append(self._try(recipe, settings))
-            if trials[-1].failed:
+            trial = self._try(recipe, settings)
+            is_closest = trial.snr_db > max(each.snr_db for each in trials)
+            trials.append(trial)
+            if trial.failed:
                 methods = ()
-            best = trials[-1] if _is_better(trials[-1], best) else best
+            elif calibration_range != plain and not is_closest:
+                break
+            best = trial if _is_better(trial, best) else best
         self._by_recipe[key] = trials
         return trials
 

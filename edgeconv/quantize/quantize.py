@@ -130,6 +130,7 @@ def make_file(
                 methods=layerwise,
                 weight_bits=bits_by_layer,
                 threads=graph.threads,
+                kept=graph.float_outputs,
             )
         model, notes = refined.model, notes + refined.notes
         if refined.layers:
@@ -178,7 +179,12 @@ def _shared(
             graph.model, _WEIGHT_ONLY, None, dense_per_tensor=dense_per_tensor
         )
         graph.refined[key] = refine_layers(
-            plain, graph.model, graph.feeds, methods=methods, threads=graph.threads
+            plain,
+            graph.model,
+            graph.feeds,
+            methods=methods,
+            threads=graph.threads,
+            kept=graph.float_outputs,
         )
     refined = graph.refined[key]
     if not refined.layers:

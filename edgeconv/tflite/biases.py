@@ -73,7 +73,7 @@ def with_fitting_biases(data: bytes, float_data: bytes) -> tuple[bytes, int]:
     """
     import numpy as np
 
-    model = parse(data, where="the quantized model")
+    model = read(data, where="the quantized model")
     if not any(
         _is_integer_bias(model, tensor)
         and np.any(abs(_integers(model, tensor)) > LARGEST_BIAS[type_of(tensor)])
@@ -81,7 +81,8 @@ def with_fitting_biases(data: bytes, float_data: bytes) -> tuple[bytes, int]:
         for tensor in graph.tensors
     ):
         return data, 0
-    original = parse(float_data, where="the float model")
+    model = parse(data, where="the quantized model")
+    original = read(float_data, where="the float model")
     graphs = zip(model.subgraphs, original.subgraphs, strict=False)
     count = sum(_widen(model, graph, original, own) for graph, own in graphs)
     return (serialize(model), count) if count else (data, 0)
@@ -96,7 +97,7 @@ def sum_units(data: bytes, scales: Mapping[str, float]) -> dict[str, float]:
     """
     import numpy as np
 
-    model = parse(data, where="the model")
+    model = read(data, where="the model")
     units: dict[str, float] = {}
     for graph, operator in operators_of(model):
         slots = _SLOTS.get(operator_name(model, operator))

@@ -10,7 +10,7 @@ import copy
 from typing import TYPE_CHECKING
 
 from edgeconv.tflite.edit import code_of, require_version
-from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
+from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, read, serialize, text
 from edgeconv.tflite.operators import SHAPE_ONLY
 from edgeconv.tflite.uses import scales_of, type_of
 
@@ -41,9 +41,26 @@ def without_float_bridges(data: bytes) -> bytes:
     integers on. What is then used for nothing is removed; `data` itself comes back where there is
     nothing to change. Raises `InputRefused` for bytes that are not a model.
     """
+    known = read(data, where="the model")
+    if not any(_may_have_bridges(known, graph) for graph in known.subgraphs):
+        return data
     model = parse(data, where="the model")
     changed = [_bypass(model, graph) for graph in model.subgraphs]
     return serialize(model) if any(changed) else data
+
+
+def _may_have_bridges(model: ModelT, graph: SubGraphT) -> bool:
+    """Whether an operator reads floats that were integers, or only moves values."""
+    floats = {
+        operator.outputs[0]
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE"
+    }
+    return any(
+        operator_name(model, operator) in _MOVERS
+        or (len(operator.inputs) and operator.inputs[0] in floats)
+        for operator in graph.operators
+    )
 
 
 def _bypass(model: ModelT, graph: SubGraphT) -> bool:

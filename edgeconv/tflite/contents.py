@@ -73,7 +73,7 @@ def activation_bounds(data: bytes) -> dict[str, float]:
     from ai_edge_litert.schema_py_generated import ActivationFunctionType
 
     codes = {getattr(ActivationFunctionType, name): bound for name, bound in _BOUNDS.items()}
-    model = parse(data, where="the model")
+    model = read(data, where="the model")
     bounds: dict[str, float] = {}
     for graph, operator in operators_of(model):
         fused = getattr(operator.builtinOptions, "fusedActivationFunction", 0)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, TensorT
     from numpy.typing import NDArray
 
+    from edgeconv.quantize.refine.floating import FloatOutputs
     from edgeconv.quantize.refine.moments import Geometry, Moments, Outputs, Quantity
 
     Floats = NDArray[np.float64]
@@ -86,15 +87,17 @@ class LayerCorrection:
         self._write(self._start, self._float_bias)
         return self._outcome(changed=True)
 
-    def with_samples(self, x: Quantity, float_x: Quantity) -> RefinedLayer:
-        """Round and correct by the layer's inputs, `x`, and those of the float layer, `float_x`."""
+    def with_samples(self, x: Quantity, floating: FloatOutputs) -> RefinedLayer:
+        """Round and correct by the layer's inputs, `x`, and the outputs of the float layers."""
         weights = self._start
-        if weights is None or not self.options.rounding or self._geometry.d > MOST_INPUTS:
-            before = after = outputs(
-                x, float_x, self._geometry, self._weights, self._nearest_values
-            )
+        means = weights is None or not self.options.rounding or self._geometry.d > MOST_INPUTS
+        y = floating.of(self.layer, self._geometry, self._weights, means=means)
+        if y is None:
+            return self.without_samples()
+        if weights is None or means:
+            before = after = outputs(x, y, self._geometry, self._nearest_values)
         else:
-            x_moments = moments(x, float_x, self._geometry, self._weights)
+            x_moments = moments(x, y, self._geometry)
             weights = self._rounded(x_moments, weights)
             before, after = (
                 x_moments.outputs(self._nearest_values),

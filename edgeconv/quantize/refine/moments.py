@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     Values = NDArray[np.float32]
 
 _MOST_ROWS = 40_000
-# Means need fewer than second moments: rows of one sample are much alike.
-_MOST_ROWS_OF_MEANS = 8_000
+# Means need fewer than second moments: what they miss of a layer's error is one part in as many.
+_MOST_ROWS_OF_MEANS = 2_500
 # Multiplications that a second moment may take, and numbers that its rows may have in all groups,
 # unless too few rows would be left.
 _MOST_PRODUCTS, _MOST_NUMBERS = 1e10, 4e6
@@ -138,17 +138,26 @@ class Moments:
         return Outputs(self.output_mean, self.output_variance, lacking, noise)
 
 
-def moments(
-    quantized: Quantity, floating: Quantity, geometry: Geometry, weights: Floats
-) -> Moments:
+def layer_outputs(
+    floating: Quantity, geometry: Geometry, weights: Floats, *, means: bool
+) -> Iterator[Values]:
+    """What the float layer makes of rows of its inputs, (groups, rows, channels), by parts.
+
+    `weights` are the layer's, (groups, channels, d). `means`: fewer rows, enough for means.
+    """
+    kernel = np.swapaxes(weights, 1, 2).astype(np.float32)
+    for own in _row_parts(floating, geometry, means=means):
+        yield own @ kernel
+
+
+def moments(quantized: Quantity, float_outputs: Iterable[Values], geometry: Geometry) -> Moments:
     """The moments over all samples; of evenly spread positions where there are very many.
 
-    `weights` are the float layer's, (groups, channels, d).
+    `float_outputs` are the `layer_outputs` of the same samples.
     """
     sums: _MomentSums | None = None
-    kernel = np.swapaxes(weights, 1, 2).astype(np.float32)
-    for x, own in _row_pairs(quantized, floating, geometry):
-        y = own @ kernel
+    rows = _row_parts(quantized, geometry, means=False)
+    for x, y in zip(rows, float_outputs, strict=True):
         if sums is None:
             sums = _MomentSums.at(x, y)
         sums.add(x, y)
@@ -157,14 +166,17 @@ def moments(
 
 
 def outputs(
-    quantized: Quantity, floating: Quantity, geometry: Geometry, weights: Floats, values: Floats
+    quantized: Quantity, float_outputs: Iterable[Values], geometry: Geometry, values: Floats
 ) -> Outputs:
-    """What `moments(...).outputs(values)` is, without second moments of the inputs."""
-    kernels = [np.swapaxes(each, 1, 2).astype(np.float32) for each in (weights, values)]
+    """What `moments(...).outputs(values)` is, without second moments of the inputs.
+
+    `float_outputs` are the `layer_outputs` of the same samples, for means.
+    """
+    kernel = np.swapaxes(values, 1, 2).astype(np.float32)
     parts: list[tuple[int, Floats, Floats]] = []
-    for x, own in _row_pairs(quantized, floating, geometry, for_means=True):
-        y = own @ kernels[0]
-        both = np.stack([y, y - x @ kernels[1]])
+    rows = _row_parts(quantized, geometry, means=True)
+    for x, y in zip(rows, float_outputs, strict=True):
+        both = np.stack([y, y - x @ kernel])
         mean = both.mean(axis=2, dtype=np.float64)
         parts.append((x.shape[1], mean, both.var(axis=2, dtype=np.float64)))
     shares = np.array([rows for rows, _, _ in parts], np.float64)
@@ -226,26 +238,24 @@ class _MomentSums:
         )
 
 
-def _row_pairs(
-    quantized: Quantity, floating: Quantity, geometry: Geometry, *, for_means: bool = False
-) -> Iterator[tuple[Values, Values]]:
-    """Rows of both inputs at the same places, (groups, rows, d) each, a part at a time."""
+def _row_parts(quantity: Quantity, geometry: Geometry, *, means: bool) -> Iterator[Values]:
+    """Rows of a layer's input, (groups, rows, d), a part of the samples at a time.
+
+    They are at the same places for the input of the quantized layer and of the float one.
+    """
     if geometry.window is not None:
-        quantized, floating = quantized.images(), floating.images()
-    count = len(quantized.stored)
-    places = _places(quantized.stored.shape, geometry, for_means=for_means)
-    whole = int(np.prod(quantized.stored.shape[1:]))
+        quantity = quantity.images()
+    count = len(quantity.stored)
+    places = _places(quantity.stored.shape, geometry, means=means)
+    whole = int(np.prod(quantity.stored.shape[1:]))
     size = places.shape[1] * geometry.d * geometry.groups
     step = max(1, _CHUNK_ELEMENTS // max(1, whole, size))
     for start in range(0, count, step):
         part = slice(start, start + step)
-        yield (
-            _rows(quantized.real(part), geometry, places[part]),
-            _rows(floating.real(part), geometry, places[part]),
-        )
+        yield _rows(quantity.real(part), geometry, places[part])
 
 
-def _places(shape: tuple[int, ...], geometry: Geometry, *, for_means: bool) -> NDArray[np.intp]:
+def _places(shape: tuple[int, ...], geometry: Geometry, *, means: bool) -> NDArray[np.intp]:
     """Which rows of each sample are used: (samples, rows), evenly spread and from the next on."""
     if geometry.window is None:
         total = max(1, int(np.prod(shape[1:])) // geometry.d)
@@ -256,7 +266,7 @@ def _places(shape: tuple[int, ...], geometry: Geometry, *, for_means: bool) -> N
     most = min(_MOST_ROWS, _MOST_ROWS_PER_INPUT * d, int(_MOST_PRODUCTS / (d * d)))
     affordable = max(_LEAST_ROWS, int(_MOST_NUMBERS / (d * geometry.groups)))
     most = max(min(most, affordable), _LEAST_ROWS_PER_INPUT * d)
-    rows = _MOST_ROWS_OF_MEANS if for_means else most
+    rows = _MOST_ROWS_OF_MEANS if means else most
     used = min(total, -(-rows // shape[0]))
     shift = np.arange(shape[0]) * _GOLDEN % 1.0
     places: NDArray[np.intp] = np.floor(

@@ -18,6 +18,7 @@ import numpy as np
 
 from edgeconv.errors import InputRefused
 from edgeconv.quantize.refine.correcting import LayerCorrection, RefineOptions
+from edgeconv.quantize.refine.floating import FloatOutputs, KeptOutputs
 from edgeconv.quantize.refine.layers import unrefined_operators
 from edgeconv.quantize.refine.matching import match_layers, unmatched_layers
 from edgeconv.quantize.refine.running import SampleRun, peak_bytes, tensor_bytes
@@ -65,13 +66,15 @@ def refine_layers(
     methods: frozenset[Method],
     weight_bits: Mapping[str, int] | None = None,
     threads: int,
+    kept: KeptOutputs | None = None,
 ) -> RefinedModel:
     """`quantized`, which was made of `floating`, after the pass.
 
     `feeds` has float samples by signature. `weight_bits` gives layers, by the name of the float
     model's output tensor, weights of 4 or 8 bits; the others keep what the file has. Without
-    `methods` those are rounded to nearest, and no samples are needed. Where the pass does not
-    apply, the model comes back as it is, and a note says why. Raises `InputRefused` for models
+    `methods` those are rounded to nearest, and no samples are needed. `kept` are outputs of the
+    float model on these feeds, of an earlier file. Where the pass does not apply, the model comes
+    back as it is, and a note says why. Raises `InputRefused` for models
     that do not belong together or too few samples, and `ToolFailed` where a model does not run.
     """
     bits = weight_bits or {}
@@ -81,7 +84,10 @@ def refine_layers(
         return RefinedModel(quantized, (), (reason,) if reason else ())
     layers = match_layers(inside.model, outside.model)
     _refuse_unknown(bits, layers)
-    runs = _runs(inside, outside, methods, layers, feeds, threads) if methods and layers else None
+    runs = None
+    if methods and layers:
+        inputs = _inputs(inside, outside, methods, layers, feeds)
+        runs = _runs((inside.model, outside.model), layers, inputs, threads, kept or KeptOutputs())
     refined = []
     for layer in layers:
         options = RefineOptions(
@@ -98,18 +104,23 @@ def refine_layers(
     )
 
 
-def _refine(correction: LayerCorrection, runs: tuple[SampleRun, SampleRun] | None) -> RefinedLayer:
+class _Runs(NamedTuple):
+    """The quantized graph on the samples, and what the float graph's layers give on them."""
+
+    quantized: SampleRun
+    floating: FloatOutputs
+
+
+def _refine(correction: LayerCorrection, runs: _Runs | None) -> RefinedLayer:
     """Bring both graphs to the layer, and put the corrected layer into the file."""
     layer = correction.layer
     if runs is None:
         return correction.without_samples()
-    runs[0].advance(layer.quantized.number)
-    runs[1].advance(layer.floating.number)
-    x = runs[0].quantity(layer.quantized.source)
-    float_x = runs[1].quantity(layer.floating.source)
-    if layer.left_alone or x is None or float_x is None:
+    runs.quantized.advance(layer.quantized.number)
+    x = runs.quantized.quantity(layer.quantized.source)
+    if layer.left_alone or x is None:
         return correction.without_samples()
-    return correction.with_samples(x, float_x)
+    return correction.with_samples(x, runs.floating)
 
 
 class _SignedModel(NamedTuple):
@@ -160,13 +171,31 @@ def _refuse_unknown(bits: Mapping[str, int], layers: Sequence[RefinableLayer]) -
 
 
 def _runs(
+    models: tuple[ModelT, ModelT],
+    layers: Sequence[RefinableLayer],
+    inputs: Mapping[str, NDArray[np.generic]],
+    threads: int,
+    kept: KeptOutputs,
+) -> _Runs:
+    """The quantized and the float model on the inputs."""
+    numbers = [layer.floating.number for layer in layers]
+    last = max(layer.quantized.number for layer in layers)
+    samples = len(next(iter(inputs.values())))
+    floating = SampleRun(models[1], max(numbers), inputs, threads=threads)
+    return _Runs(
+        SampleRun(models[0], last, inputs, threads=threads),
+        FloatOutputs(floating, numbers, samples, kept),
+    )
+
+
+def _inputs(
     inside: _SignedModel,
     outside: _SignedModel,
     methods: frozenset[Method],
     layers: Sequence[RefinableLayer],
     feeds: Mapping[str, Feed],
-    threads: int,
-) -> tuple[SampleRun, SampleRun]:
+) -> dict[str, NDArray[np.generic]]:
+    """As many samples as the methods need and memory allows, by input."""
     feed = feeds.get(text(inside.model.signatureDefs[0].signatureKey))
     count = 0 if feed is None else feed.samples
     for method in sorted(methods):
@@ -190,11 +219,7 @@ def _runs(
     if "rounding" in methods:
         samples, size_bytes = _MOST_SAMPLES, _MOST_BYTES
     most = max(least, min(samples // batch, size_bytes // max(1, each)))
-    inputs = _sampled(feed, most)
-    return (
-        SampleRun(inside.model, max(numbers[0]), inputs, threads=threads),
-        SampleRun(outside.model, max(numbers[1]), inputs, threads=threads),
-    )
+    return _sampled(feed, most)
 
 
 def _sampled(feed: Feed, most: int) -> dict[str, NDArray[np.generic]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +66,11 @@ class SampleRun:
         self._values = {i: value for i, value in self._inputs.items() if i in live}
         self._at = 0
 
+    @property
+    def position(self) -> int:
+        """The operator before which the run is."""
+        return self._at
+
     def quantity(self, index: int) -> Quantity | None:
         """The values of a tensor that is read from here on; None where no sample decides them."""
         if index not in self._values:
@@ -88,11 +93,18 @@ def peak_bytes(model: ModelT, numbers: Sequence[int], sizes: Mapping[int, int]) 
     return max(sum(sizes.get(i, 0) for i in pieces.live(number)) for number in numbers)
 
 
-def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[int, int]:
+def tensor_bytes(data: bytes, shapes: Mapping[str, tuple[int, ...]]) -> Mapping[int, int]:
     """What each tensor of the first graph takes when the inputs have these shapes, in bytes.
 
     `shapes` are by signature input. Raises `ToolFailed` where the model does not run.
     """
+    return _tensor_bytes(data, tuple(shapes.items()))
+
+
+# The float model's are wanted for each file that is made of it.
+@lru_cache(maxsize=4)
+def _tensor_bytes(data: bytes, inputs: tuple[tuple[str, tuple[int, ...]], ...]) -> dict[int, int]:
+    shapes = dict(inputs)
     interpreter = open_interpreter(with_fixed_shapes(data, None, shapes), delegates=False)
     with runtime_errors():
         interpreter.allocate_tensors()

@@ -10,9 +10,21 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed, run
 
 from edgeconv.quantize.refine.layers import from_rows, to_rows
-from edgeconv.quantize.refine.moments import Geometry, Quantity, Window, moments, outputs
+from edgeconv.quantize.refine.moments import (
+    Geometry,
+    Moments,
+    Quantity,
+    Window,
+    layer_outputs,
+    moments,
+    outputs,
+)
 
 IMAGE = (7, 10)
+
+
+def moments_of(x: Quantity, own: Quantity, geometry: Geometry, weights: np.ndarray) -> Moments:
+    return moments(x, layer_outputs(own, geometry, weights, means=False), geometry)
 
 
 def convolved(operator, x, kernel, window, multiplier):
@@ -58,7 +70,7 @@ def test_the_moments_are_those_of_what_the_runtime_computes(kind, window):
     kernel = rng.normal(size=shape).astype(np.float32)
     geometry = Geometry(groups, window.kernel[0] * window.kernel[1] * 4 // groups, window)
     rows = to_rows(kernel.astype(np.float64), operator, groups)
-    seen = moments(Quantity(x), Quantity(x), geometry, rows)
+    seen = moments_of(Quantity(x), Quantity(x), geometry, rows)
     y = convolved(operator, x, kernel, window, multiplier).reshape(-1, channels)
     assert seen.rows == len(y)
     np.testing.assert_allclose(seen.output_mean.ravel(), y.mean(axis=0), atol=1e-4)
@@ -73,7 +85,7 @@ def test_the_moments_are_those_of_what_the_runtime_computes(kind, window):
 def test_a_dense_layer_sees_all_of_its_input_in_rows():
     x = np.arange(24, dtype=np.float32).reshape(2, 1, 3, 4)
     weights = np.eye(4)[None]
-    seen = moments(Quantity(x), Quantity(x), Geometry(1, 4, None), weights)
+    seen = moments_of(Quantity(x), Quantity(x), Geometry(1, 4, None), weights)
     rows = x.reshape(-1, 4)
     assert seen.rows == 6
     np.testing.assert_allclose(seen.mean[0], rows.mean(axis=0))
@@ -84,14 +96,14 @@ def test_a_dense_layer_sees_all_of_its_input_in_rows():
 def test_integers_are_taken_for_what_they_stand_for():
     x = np.array([[10, -6], [0, 4]], np.int8)
     geometry, weights = Geometry(1, 2, None), np.ones((1, 1, 2))
-    seen = moments(Quantity(x, 0.5, 2), Quantity(x, 0.5, 2), geometry, weights)
+    seen = moments_of(Quantity(x, 0.5, 2), Quantity(x, 0.5, 2), geometry, weights)
     np.testing.assert_allclose(seen.mean[0], [1.5, -1.5])
     np.testing.assert_allclose(seen.output_mean[0], [0.0])
 
 
 def test_large_means_cost_no_digits():
     x = np.random.default_rng(0).normal(1000, 0.01, (500, 3)).astype(np.float32)
-    seen = moments(Quantity(x), Quantity(x), Geometry(1, 3, None), np.eye(3)[None])
+    seen = moments_of(Quantity(x), Quantity(x), Geometry(1, 3, None), np.eye(3)[None])
     wanted = np.cov(x.astype(np.float64).T, bias=True)
     np.testing.assert_allclose(seen.covariance[0], wanted, atol=1e-7)
 
@@ -100,7 +112,7 @@ def test_the_error_is_that_of_the_outputs():
     rng = np.random.default_rng(0)
     own, x = rng.normal(size=(2, 300, 5)).astype(np.float32)
     weights, other = rng.normal(size=(2, 1, 4, 5))
-    seen = moments(Quantity(x), Quantity(own), Geometry(1, 5, None), weights)
+    seen = moments_of(Quantity(x), Quantity(own), Geometry(1, 5, None), weights)
     y, have = own @ weights[0].T, x @ other[0].T
     np.testing.assert_allclose(seen.outputs(other).noise[0], np.var(y - have, axis=0), rtol=1e-4)
     about_zero = seen.about_zero().outputs(other).noise[0]
@@ -111,12 +123,12 @@ def test_very_many_positions_are_thinned_out_evenly():
     x = np.zeros((50, 100, 100, 2), np.float32)
     x[:, :, :50, 0], x[:, 50:, :, 1] = 1, 1
     window = Window((1, 1), (1, 1), (1, 1), same=True)
-    seen = moments(Quantity(x), Quantity(x), Geometry(1, 2, window), np.ones((1, 1, 2)))
+    seen = moments_of(Quantity(x), Quantity(x), Geometry(1, 2, window), np.ones((1, 1, 2)))
     assert seen.rows == 2000
     np.testing.assert_allclose(seen.mean, 0.5, atol=0.02)
     np.testing.assert_allclose(seen.covariance[0], np.eye(2) / 4, atol=0.02)
     deep = Geometry(2, 1, window)
-    assert moments(Quantity(x), Quantity(x), deep, np.ones((2, 1, 1))).rows == 1000
+    assert moments_of(Quantity(x), Quantity(x), deep, np.ones((2, 1, 1))).rows == 1000
 
 
 def test_outputs_are_compared_the_same_way_without_second_moments():
@@ -124,7 +136,8 @@ def test_outputs_are_compared_the_same_way_without_second_moments():
     x, own = rng.normal(2, 1, size=(2, 60, 5, 6, 2)).astype(np.float32)
     geometry = Geometry(2, 4, Window((2, 2), (1, 2), (1, 1), same=True))
     weights, other = rng.normal(size=(2, 2, 3, 4))
-    found = outputs(Quantity(x), Quantity(own), geometry, weights, other)
-    wanted = moments(Quantity(x), Quantity(own), geometry, weights).outputs(other)
+    floats = layer_outputs(Quantity(own), geometry, weights, means=True)
+    found = outputs(Quantity(x), floats, geometry, other)
+    wanted = moments_of(Quantity(x), Quantity(own), geometry, weights).outputs(other)
     for have, want in zip(found, wanted, strict=True):
         np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-6)
