@@ -37,6 +37,7 @@ BASELINE_MODELS = {
 RUNTIMES = {
     "adb": "edgeconv.runtimes.kinds.adb",
     "fake": "edgeconv.runtimes.kinds.fake",
+    "gpu": "edgeconv.runtimes.kinds.gpu",
     "litert": "edgeconv.runtimes.kinds.python",
     "ssh": "edgeconv.runtimes.kinds.ssh",
     "tensorflow": "edgeconv.runtimes.kinds.python",

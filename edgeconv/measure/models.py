@@ -12,7 +12,7 @@ import msgspec
 from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.trained import NAME
-from edgeconv.runtimes.choice import open_runtime
+from edgeconv.runtimes.choice import compared_with, open_runtime
 from edgeconv.runtimes.interface import Model
 from edgeconv.types import RuntimeChoice
 
@@ -123,13 +123,21 @@ class OpenedRuntimes:
     def notes(self) -> tuple[str, ...]:
         """What these runtimes do not give."""
         silent = (text for text, runtime in self.running.items() if not runtime.sessions)
-        untimed = (text for text, runtime in self.running.items() if not runtime.has_times)
+        untimed = [each for each in self.running.items() if not each[1].has_times]
         return (
             *(f"{text} gives no outputs: there is no accuracy and no agreement" for text in silent),
             *(
                 f"{text} runs a device's kernels on this processor: the outputs are the device's, "
                 "and no times are shown"
-                for text in untimed
+                for text, runtime in untimed
+                if not runtime.gpu
+            ),
+            *(
+                f"{text} is {runtime.gpu}, which computes on this processor: it runs the program "
+                "of LiteRT's GPU delegate, but not with a phone's driver or its 16-bit floats, and "
+                "no times are shown"
+                for text, runtime in untimed
+                if runtime.gpu
             ),
         )
 
@@ -162,12 +170,20 @@ class OpenedRuntimes:
 
 
 @contextlib.contextmanager
-def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[OpenedRuntimes]:
+def open_runtimes(
+    run: BenchRun, trained: SourceModel | None, *, compares: bool = True
+) -> Iterator[OpenedRuntimes]:
     """The runtimes that `--runtime` names, with LiteRT for .tflite files by default.
+
+    With `compares` also those that their answers are compared with.
 
     Raises `UsageError` for what cannot be measured together, and as the runtimes do.
     """
-    choices = run.measuring.runtimes
+    choices: list[RuntimeChoice] = []
+    chosen = run.measuring.runtimes
+    for each in (*map(compared_with, chosen), *chosen):
+        if each is not None and each not in choices and (compares or each in chosen):
+            choices.append(each)
     serving = [choice for choice in choices if choice.name == _SERVING]
     running = [c for c in choices if c.name != _SERVING and c != _TRAINED]
     if len(serving) > 1 or (serving and trained is None):
@@ -178,10 +194,13 @@ def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[Opened
         )
     with contextlib.ExitStack() as stack:
         settings = run.settings()
-        opened = {
-            str(choice): stack.enter_context(open_runtime(choice, settings))
-            for choice in running or [_DEFAULT]
+        running = running or [_DEFAULT]
+        # First those that others are opened for, which may refuse the settings.
+        in_order = sorted(running, key=lambda choice: compared_with(choice) is None)
+        entered = {
+            str(choice): stack.enter_context(open_runtime(choice, settings)) for choice in in_order
         }
+        opened = {str(choice): entered[str(choice)] for choice in running}
         _check_one_machine(opened)
         served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
         yield OpenedRuntimes(opened, served[0] if served else None)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.measure.acceleration import acceleration, acceleration_note
 from edgeconv.measure.layers.errors import layer_errors
+from edgeconv.measure.layers.kernels import begins_at, kernel_errors
 from edgeconv.measure.layers.profile import profile_model
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.timing import latency_of
@@ -21,6 +23,7 @@ from edgeconv.types import Measurement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -44,6 +47,8 @@ class Rows:
         self._rows: list[Measurement] = []
         self._reference: tuple[str, Outputs] | None = None
         self._floating: MeasuredModel | None = None
+        # Each file on the processor, with which its answers on a GPU are compared.
+        self._here: dict[Path, MeasuredModel] = {}
 
     def artifacts(self) -> tuple[Measurement, ...]:
         """The rows of all artifacts."""
@@ -73,12 +78,18 @@ class Rows:
         others = [measured for measured in models if measured.model_file]
         floating = (m for m in others if _is_floating(m) and m.error is None)
         self._floating = next(floating, None)
+        for measured in others:
+            if not measured.runtime.gpu:
+                self._here.setdefault(measured.model.file, measured)
         if self._reference is None and self._floating and self._floating.outputs:
             self._reference = self._floating.name, self._floating.outputs
         self._rows = [self._scored(measured) for measured in others]
+        self.notes += [note for row in self._rows if (note := acceleration_note(row))]
 
     def _scored(self, measured: MeasuredModel) -> Measurement:
         row = _artifact_row(self._run, measured)
+        if measured.runtime.gpu:
+            row = self._accelerated(row, measured)
         if not measured.outputs:
             return self._inspected(row, measured)
         name, reference = self._reference or ("", None)
@@ -95,6 +106,12 @@ class Rows:
         )
         return self._inspected(row, measured)
 
+    def _accelerated(self, row: Measurement, measured: MeasuredModel) -> Measurement:
+        """The row with what the GPU delegate did."""
+        here = self._here.get(measured.model.file)
+        outcome, kernels = acceleration(self._run, measured, here, self._floating)
+        return msgspec.structs.replace(row, acceleration=outcome, kernels=kernels)
+
     def _inspected(self, row: Measurement, measured: MeasuredModel) -> Measurement:
         """The row with its profile and the errors of its layers, where they are to be measured.
 
@@ -109,7 +126,9 @@ class Rows:
         except (ToolFailed, InputRefused) as error:
             self.notes.append(f"no profile of {measured.name}: {error.message}")
         try:
-            if measuring.layers and measured is not self._floating:
+            if measuring.layers and measured.runtime.gpu:
+                row = self._with_kernels(row, measured)
+            elif measuring.layers and measured is not self._floating:
                 row = self._with_layers(row, measured)
         except (ToolFailed, InputRefused) as error:
             self.notes.append(f"no errors of the layers of {measured.name}: {error.message}")
@@ -129,6 +148,28 @@ class Rows:
             allowance=run.execution.allowance,
         )
         return msgspec.structs.replace(row, profile=profile)
+
+    def _with_kernels(self, row: Measurement, measured: MeasuredModel) -> Measurement:
+        """With the errors of the GPU's kernels alone, and the layer where they begin."""
+        run, here = self._run, self._here.get(measured.model.file)
+        there = measured.runtime
+        if here is None or not isinstance(there, LocalRuntime):
+            raise InputRefused("it did not run on the processor")
+        if not isinstance(here.runtime, LocalRuntime):
+            raise InputRefused("its runtime does not run parts of a model")
+        errors = kernel_errors(
+            measured.model,
+            run.samples.first.arrays,
+            (there, here.runtime),
+            scratch=run.scratch,
+            on_progress=run.on_progress,
+        )
+        first = begins_at(errors)
+        assert row.acceleration is not None
+        outcome = msgspec.structs.replace(row.acceleration, begins_at=first.layer if first else "")
+        return msgspec.structs.replace(
+            row, layer_errors=errors, layers_against=here.name, acceleration=outcome
+        )
 
     def _with_layers(self, row: Measurement, measured: MeasuredModel) -> Measurement:
         run = self._run
@@ -213,4 +254,7 @@ def _arena_bytes(measured: MeasuredModel, content: bytes) -> int:
 
 
 def _runtime(measured: MeasuredModel) -> str:
-    return f"{measured.timed[0].runtime} {measured.timed[0].version}" if measured.timed else ""
+    if not measured.timed:
+        return ""
+    on_gpu = f" on {measured.runtime.gpu}" if measured.runtime.gpu else ""
+    return f"{measured.timed[0].runtime} {measured.timed[0].version}{on_gpu}"

@@ -47,7 +47,7 @@ def batched_line(model: Measurement | None) -> str:
 
 def agreement_table(report: Report) -> PageTable | None:
     """The error of every output against its reference; None where that was not measured."""
-    pairs = [(model, each) for model in report.measurements for each in model.agreement]
+    pairs = [(m, each) for m in report.measurements for each in (*m.agreement, *m.kernels)]
     if not pairs:
         return None
     return PageTable(

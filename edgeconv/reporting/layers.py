@@ -44,7 +44,9 @@ def layer_tables(report: Report) -> list[tuple[str, str, PageTable]]:
         name = units.plain(model.name)
         _, worst = worst_first(model.layer_errors)[0]
         summary = f"worst: {layer_name(worst.layer)}, {units.decibels(worst.snr_db)}"
-        tables.append((name, summary, _layers(index, name, model.layer_errors)))
+        if model.acceleration and model.acceleration.begins_at:
+            summary += f"; the error begins at {layer_name(model.acceleration.begins_at)}"
+        tables.append((name, summary, _layers(index, name, model)))
     return tables
 
 
@@ -75,12 +77,13 @@ def _badness(error: LayerError) -> tuple[bool, float]:
     return (False, 0.0) if math.isnan(error.snr_db) else (True, error.snr_db)
 
 
-def _layers(index: int, name: str, errors: tuple[LayerError, ...]) -> PageTable:
+def _layers(index: int, name: str, model: Measurement) -> PageTable:
+    errors, against = model.layer_errors, units.plain(model.layers_against) or "the float32 model"
     finite = [each.max_error for each in errors if math.isfinite(each.max_error)]
     largest = max(finite, default=0.0)
     return PageTable(
         name=f"layers-{index}",
-        caption=f"{name} against the float32 model, layer by layer, the worst first. "
+        caption=f"{name} against {against}, layer by layer, the worst first. "
         "Every 6 dB halve the error.",
         headings=headings("Layer", "Operator", "Position", "SNR", "Largest error", text={0, 1}),
         lines=tuple(_layer(position, error, largest) for position, error in worst_first(errors)),

@@ -51,6 +51,8 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
         accuracy: lambda row: row.accuracy,
         "drop": lambda row: units.with_interval(row.drop, row.drop_interval),
         "flips": lambda row: row.flips,
+        "GPU": lambda row: row.gpu,
+        "CPU flips": lambda row: row.kernel_flips,
     }
     shown = {
         name: cell
@@ -83,7 +85,7 @@ def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
     yield from fold(
         "Outputs", [f"- {escape(r.name)}: {escape(a)}" for r in rows for a in r.agreement]
     )
-    yield from fold("Worst layers, against the float32 model", list(_layers(report)))
+    yield from fold("Worst layers", list(_layers(report)))
     yield from fold("How this was measured", list(_circumstances(report)))
 
 
@@ -110,7 +112,9 @@ def _layers(report: Report) -> Iterator[str]:
     for model in report.measurements:
         for _, error in worst_first(model.layer_errors)[:_MOST_LAYERS]:
             layer = f"{escape(layer_name(error.layer))} ({escape(error.operator)})"
-            yield f"- {escape(model.name)}: {layer}, {escape(units.decibels(error.snr_db))}"
+            against = escape(model.layers_against or "float32")
+            ratio = escape(units.decibels(error.snr_db))
+            yield f"- {escape(model.name)}: {layer}, {ratio} against {against}"
 
 
 def _circumstances(report: Report) -> Iterator[str]:

@@ -43,8 +43,9 @@ class ModelRow:
 
     `speed_up` is "≈1×" where its interval contains 1. `gzip` is the packed size, where any model
     was pruned or clustered. `metrics` are further metrics, by heading. `agreement` has a sentence
-    for each output. `flips` is "+fixed −broken". `training` is the time of quantization-aware
-    training, where any artifact had it; `remarks` say more.
+    for each output. `flips` is "+fixed −broken". `gpu` is what a GPU delegate did, `kernel_flips`
+    how many answers are others than the processor's for the same file. `training` is the time of
+    quantization-aware training, where any artifact had it; `remarks` say more.
     """
 
     name: str
@@ -67,6 +68,8 @@ class ModelRow:
     drop: str
     drop_interval: str
     flips: str
+    gpu: str
+    kernel_flips: str
     training: str
     oldest_runtime: str
     mark: Mark
@@ -145,6 +148,12 @@ def all_models(report: Report) -> list[Measurement]:
     return [*([report.baseline] if report.baseline else []), *report.measurements]
 
 
+def kernel_flips(model: Measurement) -> int | None:
+    """The samples whose answer is another one than on the processor; None where that is unknown."""
+    flips = [each.flips for each in model.kernels if each.flips is not None]
+    return max(flips, default=None)
+
+
 def first_accuracy(report: Report) -> Accuracy | None:
     """The first accuracy that was measured, whose metric stands for the report."""
     return next((model.accuracy for model in all_models(report) if model.accuracy), None)
@@ -172,10 +181,12 @@ def _model_row(
         arena=units.size(model.arena_bytes),
         accuracy=metric_value(accuracy),
         metrics={metric_heading(each): metric_value(each) for each in model.metrics},
-        agreement=tuple(agreement_line(each) for each in model.agreement),
+        agreement=tuple(agreement_line(each) for each in (*model.agreement, *model.kernels)),
         drop=drop_value(model.accuracy_drop, accuracy),
         drop_interval=interval_value(model.accuracy_drop_interval, accuracy),
         flips=_flips(model.fixed, model.broken),
+        gpu=model.acceleration.state if model.acceleration else units.ABSENT,
+        kernel_flips=_kernel_flips(model),
         training=_training(qat, report.training if is_baseline and has_training else None),
         oldest_runtime=units.plain(model.oldest_runtime) or units.ABSENT,
         mark=mark_of(model.name, report.verdict),
@@ -203,3 +214,8 @@ def _training(qat: QatRecord | None, training: TrainingRecord | None) -> str:
 
 def _flips(fixed: int | None, broken: int | None) -> str:
     return units.ABSENT if fixed is None or broken is None else f"+{fixed} −{broken}"
+
+
+def _kernel_flips(model: Measurement) -> str:
+    flips = kernel_flips(model)
+    return units.ABSENT if flips is None else str(flips)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import mark_of
-from edgeconv.reporting.rows import all_models
+from edgeconv.reporting.rows import all_models, kernel_flips
 from edgeconv.reporting.units import metric_heading
 
 if TYPE_CHECKING:
@@ -101,4 +101,5 @@ _NUMBERS: dict[str, Callable[[Measurement], _Value]] = {
     "drop interval high": _end(1),
     "samples fixed": lambda model: model.fixed,
     "samples broken": lambda model: model.broken,
+    "other answers than on the CPU": kernel_flips,
 }

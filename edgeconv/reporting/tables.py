@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.rows import accuracy_heading, all_models, model_rows
+from edgeconv.reporting.rows import accuracy_heading, all_models, kernel_flips, model_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -143,6 +143,8 @@ def _measured(report: Report, pairs: list[_Pair]) -> Iterator[_Column]:
             ],
         ),
         *_accuracies(report, pairs),
+        ("GPU", [Cell(text=r.gpu, key=r.gpu) for _, r in pairs]),
+        ("CPU flips", [number(r.kernel_flips, kernel_flips(m)) for m, r in pairs]),
         ("Training", [Cell(text=r.training) for _, r in pairs]),
         ("Runs from", [Cell(text=r.oldest_runtime) for _, r in pairs]),
     ):
@@ -202,6 +204,7 @@ _EXPLAINED = {
     "speed_up_interval": "≈1× is as fast as float32, within noise: its interval contains 1.",
     "arena": "The arena holds the tensors; memory is all that the process grew by.",
     "flips": "Flips: samples that became right (+) or wrong (−), against the baseline.",
+    "kernel_flips": "CPU flips: samples with another answer than from the same file on the CPU.",
     "gzip": "Gzip is about the size in a package.",
     "training": "Training is the time of quantization-aware training.",
     "oldest_runtime": "Runs from: the oldest TensorFlow Lite that has every operator.",

@@ -79,13 +79,16 @@ _REPORT = {
     "drop": GridColumn("drop", beneath=True),
     "drop_interval": GridColumn("95 % interval", beneath=True),
     "flips": GridColumn("flips"),
+    "gpu": GridColumn("GPU"),
+    "kernel_flips": GridColumn("CPU flips", beneath=True),
     "training": GridColumn("training", beneath=True),
 }
 # Methods that were chosen faster are not worth a word about it.
 _NOTED_S = 1.0
 # Left out where no model has them.
 _TIMED = ("p50", "p90", "p99", "speed_up", "memory")
-_RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED})
+_ON_GPU = ("gpu", "kernel_flips")
+_RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED, *_ON_GPU})
 
 
 def conversion_page(conversion: Conversion) -> Page:
@@ -135,6 +138,8 @@ def report_page(report: Report) -> Page:
     notes = [f"note: {units.plain(note)}" for note in report.notes]
     if _is_there("flips", models):
         notes.insert(0, "flips: samples that became right (+) or wrong (−), against the baseline")
+    if _is_there("kernel_flips", models):
+        notes.insert(0, "CPU flips: samples with another answer than from the same file on the CPU")
     if any(row.speed_up == SAME_SPEED for row in models):
         notes.insert(0, f"speed-up: {SAME_SPEED} is as fast as float32, within noise")
     return [

@@ -59,6 +59,12 @@ def runs_here_alone(choice: RuntimeChoice) -> bool:
     return getattr(runtime_module(choice.name), "RUNS_HERE_ALONE", False)
 
 
+def compared_with(choice: RuntimeChoice) -> RuntimeChoice | None:
+    """The runtime whose answers to the same files are compared with those of `choice`, if any."""
+    name = getattr(runtime_module(choice.name), "COMPARES_WITH", "")
+    return RuntimeChoice(name=name) if name else None
+
+
 def files_named(choice: RuntimeChoice) -> tuple[str, ...]:
     """The files that decide which programs a runtime starts."""
     named = getattr(runtime_module(choice.name), "files_named", None)

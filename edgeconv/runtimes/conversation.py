@@ -20,7 +20,8 @@ from edgeconv.errors import Cause, ToolFailed
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.talk import Talk
 from edgeconv.processes.workers import Child
-from edgeconv.runtimes.interface import Timed
+from edgeconv.runtimes.interface import Delegated, Timed
+from edgeconv.runtimes.vulkan import VulkanDrivers
 from edgeconv.types import Accelerator, Allowance, Environment
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
     Paths of models are those on its machine. `label` names it in errors. One that `shares` memory
     runs on this machine, and gets its arrays that way where the system has it. `access` is what its
-    process may touch in addition to the model.
+    process may touch in addition to the model. With `gpu` models run in LiteRT's GPU delegate.
     """
 
     command: tuple[str, ...]
@@ -81,6 +82,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     accelerator: Accelerator = "interpreter"
     allowance: Allowance = Allowance()
     shares: bool = False
+    gpu: VulkanDrivers | None = None
 
     def facts(self) -> Facts:
         """What the machine is. Raises `ToolFailed` where it does not have the runtime."""
@@ -96,13 +98,13 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
             answer, _ = talk.ask(request, batch)
         return msgspec.convert(answer, Timed)
 
-    def start(self, file: str, model: Model) -> RunnerSession:
-        """Load a model to stay. Raises `ToolFailed`."""
+    def start(self, file: str, model: Model, *reads: Path) -> RunnerSession:
+        """Load a model to stay, in a process that may read more files. Raises `ToolFailed`."""
         with contextlib.ExitStack() as unless_loaded:
-            talk = unless_loaded.enter_context(self.opened(model))
-            talk.ask(self.request("load", file, model))
+            talk = unless_loaded.enter_context(self.opened(model, *reads))
+            loaded, _ = talk.ask(self.request("load", file, model))
             unless_loaded.pop_all()
-        return RunnerSession(talk, self.package)
+        return RunnerSession(talk, self.package, delegated(loaded))
 
     def opened(self, model: Model, *reads: Path) -> Conversation:
         """A runner's process for a model, which may read it and these files."""
@@ -127,6 +129,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
             "signature": model.signature,
             "threads": self.threads,
             "batch": model.batch,
+            **({"gpu": msgspec.structs.asdict(self.gpu)} if self.gpu else {}),
         }
 
     def _open(self, label: str, access: Access) -> Conversation:
@@ -141,10 +144,14 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerSession:
-    """A model that stays loaded in a runner; a `RuntimeSession`."""
+    """A model that stays loaded in a runner; a `RuntimeSession`.
 
-    def __init__(self, talk: Conversation, package: str) -> None:
+    `gpu` is what a GPU delegate took of the model that was loaded first.
+    """
+
+    def __init__(self, talk: Conversation, package: str, gpu: Delegated | None = None) -> None:
         self.talk = talk
+        self.gpu = gpu
         self._package = package
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
@@ -154,6 +161,12 @@ class RunnerSession:
     def close(self) -> None:
         """End the process."""
         self.talk.close()
+
+
+def delegated(loaded: dict[str, Any]) -> Delegated | None:
+    """What a GPU delegate took, in the answer to a load; None where there is no delegate."""
+    gpu = loaded.get("gpu")
+    return msgspec.convert(gpu, Delegated) if gpu else None
 
 
 def _failure(what: str, error: str) -> ToolFailed:

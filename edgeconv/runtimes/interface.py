@@ -10,7 +10,8 @@ answer. With `RUNS_HERE_ALONE = True` it runs on this machine, from edgeconv's o
 a project may choose it. Otherwise `files_named(choice)`, where there is one, gives the files that
 decide which programs it starts. With `HAS_VERSIONS = True` a version can be chosen. `OPTIONS` are
 the options that a location may end in, as in `host?key=value&key=value`; with
-`HAS_LOCATION = False` there is nothing before them.
+`HAS_LOCATION = False` there is nothing before them. `COMPARES_WITH` is the runtime whose answers to
+the same files its own are compared with: `bench` opens that first.
 """
 
 from __future__ import annotations
@@ -60,13 +61,30 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 1
 
 
+class Delegated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a GPU delegate took of a model, as it printed it.
+
+    `device` is the GPU; a program computes what it would on the processor where it `is_software`.
+    Where the delegate did not take all (`is_full`), `on_gpu` and `on_cpu` are numbers of operators,
+    and `left` has a line for each kind that it does not support: its name, a colon and why.
+    """
+
+    device: str
+    is_software: bool
+    is_full: bool
+    on_gpu: int | None = None
+    on_cpu: int | None = None
+    left: tuple[str, ...] = ()
+
+
 class Timed(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one model in one process, in microseconds.
 
     `runtime` and `version` are the runtime's own names. `warmup` is the number of invokes until the
     times were stable, None where it is unknown. `memory_bytes` is the growth of the peak resident
     set from just before the model was loaded, `arena_bytes` what the model took of its arena; None
-    where the runtime does not tell. `log` is what the process printed, where it is kept.
+    where the runtime does not tell. `gpu` is what a GPU delegate took. `log` is what the process
+    printed, where it is kept.
     """
 
     runtime: str
@@ -77,6 +95,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     warmup: int | None = None
     memory_bytes: int | None = None
     arena_bytes: int | None = None
+    gpu: Delegated | None = None
     log: str = ""
 
 
@@ -102,6 +121,8 @@ class Runtime(Protocol):
     environment: Environment
     # Whether its times are those of the device that it stands for.
     has_times: bool
+    # The GPU that it computes on, "" for a processor.
+    gpu: str
     # How many sessions may work at the same time; 0 where it gives no outputs.
     sessions: int
 

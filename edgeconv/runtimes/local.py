@@ -12,8 +12,9 @@ import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.sandbox import Access
-from edgeconv.runtimes.conversation import Package, Runner
+from edgeconv.runtimes.conversation import Package, Runner, delegated
 from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.runtimes.vulkan import VulkanDrivers
 from edgeconv.store import tool_versions
 from edgeconv.types import Allowance
 
@@ -21,18 +22,23 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from edgeconv.processes.sandbox.access import Profile
     from edgeconv.runtimes.conversation import Conversation, RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Timed
+    from edgeconv.runtimes.interface import Arrays, Delegated, Timed
     from edgeconv.types import Environment, Timing
 
 RUNNER = Path(__file__).with_name("runner.py")
 
 
 class RuntimePython(msgspec.Struct, frozen=True, kw_only=True):
-    """A runtime in Python: the package with the interpreter, and the Python that has it."""
+    """A runtime in Python: the package with the interpreter, and the Python that has it.
+
+    With `gpu` models run in its GPU delegate.
+    """
 
     package: Package = "ai_edge_litert"
     python: str = sys.executable
+    gpu: VulkanDrivers | None = None
 
 
 def start_run(
@@ -59,12 +65,16 @@ def start_run(
 
 
 class RunResult(NamedTuple):
-    """The runtime of a run, and every output (samples, *shape) by name."""
+    """The runtime of a run, and every output (samples, *shape) by name.
+
+    `gpu` is what a GPU delegate took of the model.
+    """
 
     runtime: str
     version: str
     load_us: float
     outputs: dict[str, NDArray[np.generic]]
+    gpu: Delegated | None = None
 
 
 class IdleRunners:
@@ -133,7 +143,9 @@ class StoredRun:
         _, outputs = self._talk.hear()
         self._is_over = True
         self._idle.give_back(self._runner, self._talk)
-        return RunResult(loaded["runtime"], loaded["version"], loaded["load_us"], outputs)
+        return RunResult(
+            loaded["runtime"], loaded["version"], loaded["load_us"], outputs, delegated(loaded)
+        )
 
     def close(self) -> None:
         """End the process, unless the run is over."""
@@ -152,12 +164,21 @@ def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
         package=target.package,
         label=target.package,
         scratch=settings.scratch,
-        access=Access(reads=settings.reads),
+        access=_access(target).reading(*settings.reads),
         threads=settings.threads,
-        accelerator=settings.accelerator,
+        accelerator="compiled" if target.gpu else settings.accelerator,
         allowance=settings.allowance,
         shares=True,
+        gpu=target.gpu,
     )
+
+
+def _access(target: RuntimePython) -> Access:
+    """What a runtime may touch in addition to models: nothing, or a GPU and its drivers."""
+    if target.gpu is None:
+        return Access()
+    profile: Profile = "gpu" if target.gpu.has_device else "confined"
+    return Access(profile=profile, reads=target.gpu.reads())
 
 
 class LocalRuntime:
@@ -167,12 +188,19 @@ class LocalRuntime:
     """
 
     def __init__(
-        self, target: RuntimePython, settings: RuntimeSettings, *, has_times: bool = True
+        self,
+        target: RuntimePython,
+        settings: RuntimeSettings,
+        *,
+        has_times: bool = True,
+        gpu: str = "",
     ) -> None:
         self.has_times = has_times
+        self.gpu = gpu
         self._runner = _runner(target, settings)
         self.environment = _environment(self._runner, target)
-        self.sessions = usable_cores()
+        # A GPU has one queue, and SwiftShader takes all processors for itself.
+        self.sessions = 1 if target.gpu else usable_cores()
         # Whether it is the LiteRT that edgeconv itself uses.
         self.is_present_litert = target == RuntimePython()
 
@@ -180,9 +208,12 @@ class LocalRuntime:
         """Time the model on its first batch in a new process. Raises `ToolFailed`."""
         return self._runner.time(str(model.file.absolute()), model, inputs, timing)
 
-    def start(self, model: Model) -> RunnerSession:
-        """Load the model for its outputs. Raises `ToolFailed`."""
-        return self._runner.start(str(model.file.absolute()), model)
+    def start(self, model: Model, *reads: Path) -> RunnerSession:
+        """Load the model for its outputs; `load` may then take others in the directories `reads`.
+
+        Raises `ToolFailed`.
+        """
+        return self._runner.start(str(model.file.absolute()), model, *reads)
 
     def load(self, session: RunnerSession, model: Model) -> None:
         """Load another model, in the directories `reads`, in a session. Raises `ToolFailed`."""

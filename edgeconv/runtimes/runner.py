@@ -17,7 +17,8 @@ each array. "files" has the paths of .npy files of more inputs, which are mapped
 
 Every request has "do", and "runtime": the package "ai_edge_litert", "tflite_runtime", "tensorflow"
 or "tflite_micro", which needs micro_interpreter.py in the same directory; an answer has "runtime",
-its "version", and "error" where it failed.
+its "version", and "error" where it failed. "gpu", the drivers of gpu_delegate.py in the same
+directory, runs models in LiteRT's GPU delegate; the answer to a load has its facts as "gpu".
 
 facts    what the machine is: machine, cpu, cores, system, python, numpy
 load     load the model for "run": path "model", with "threads", "signature" (null takes the
@@ -165,13 +166,14 @@ class RequestHandler:
         if before_bytes is not None and after_bytes is not None:
             memory = max(0, after_bytes - before_bytes)
         arena = getattr(getattr(model, "interpreter", None), "arena_bytes", None)
-        return dict(times, load_us=load_us, memory_bytes=memory, arena_bytes=arena), {}
+        times.update(load_us=load_us, memory_bytes=memory, arena_bytes=arena)
+        return dict(times, gpu=getattr(model, "gpu", None)), {}
 
     def do_load(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:  # noqa: ARG002
         """Load a model, to stay."""
         self.batch = request["batch"]
         self.model, load_us = time_call(model_loader(package, request))
-        return {"load_us": load_us}, {}
+        return {"load_us": load_us, "gpu": getattr(self.model, "gpu", None)}, {}
 
     def do_run(self, _: Any, request: dict[str, Any], arrays: Batch) -> Answer:
         """Run all samples in the loaded model."""
@@ -208,10 +210,14 @@ def import_runtime(name: str) -> tuple[Any, str]:
     if name == "tflite_micro":
         from importlib.metadata import version
 
-        file = os.path.join(os.path.dirname(__file__), "micro_interpreter.py")
-        interpreter = runpy.run_path(file)["MicroInterpreter"]
+        interpreter = in_this_directory("micro_interpreter.py")["MicroInterpreter"]
         return types.SimpleNamespace(Interpreter=interpreter), version("tflite-micro")
     raise SystemExit("unknown runtime " + repr(name))
+
+
+def in_this_directory(name: str) -> dict[str, Any]:
+    """The names of another file next to this one."""
+    return runpy.run_path(os.path.join(os.path.dirname(__file__), name))
 
 
 def model_loader(package: Any, request: dict[str, Any]) -> Callable[[], Any]:
@@ -225,7 +231,8 @@ def model_loader(package: Any, request: dict[str, Any]) -> Callable[[], Any]:
         return load
     # CompiledModel does not tell the scales.
     details = load()
-    return lambda: Compiled(path, signature, threads, details.inputs, details.outputs)
+    both = details.inputs, details.outputs
+    return lambda: Compiled(path, signature, threads, *both, gpu=request.get("gpu"))
 
 
 class LoadedModel:
@@ -303,10 +310,16 @@ class LoadedModel:
 
 
 class Compiled:
-    """A model in LiteRT's CompiledModel on the processor; see `LoadedModel`."""
+    """A model in LiteRT's CompiledModel on the processor, or the GPU; see `LoadedModel`."""
 
     def __init__(
-        self, path: str, signature: str | None, threads: int, inputs: Batch, outputs: Batch
+        self,
+        path: str,
+        signature: str | None,
+        threads: int,
+        inputs: Batch,
+        outputs: Batch,
+        gpu: dict[str, Any] | None = None,
     ) -> None:
         from ai_edge_litert.compiled_model import CompiledModel
         from ai_edge_litert.hardware_accelerator import HardwareAccelerator
@@ -316,8 +329,12 @@ class Compiled:
             if np.dtype(details["dtype"]).kind in "SO":
                 raise ValueError("CompiledModel takes no strings, and %r holds strings" % name)
         cpu = CpuOptions(num_threads=threads)
-        options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
-        self.model = CompiledModel.from_file(path, options=options)
+        self.gpu = None
+        if gpu is not None:
+            self.model, self.gpu = in_this_directory("gpu_delegate.py")["compiled"](path, gpu, cpu)
+        else:
+            options = Options(hardware_accelerators=HardwareAccelerator.CPU, cpu_options=cpu)
+            self.model = CompiledModel.from_file(path, options=options)
         self.inputs, self.outputs = inputs, outputs
         self.index = self.model.get_signature_index(signature) if signature else 0
         self.shapes: dict[str, tuple[int, ...]] = {}

@@ -14,7 +14,13 @@ from edgeconv.types.words import SERVING_DEFAULT, quoted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ai_edge_litert.schema_py_generated import BufferT, ModelT, SignatureDefT, SubGraphT
+    from ai_edge_litert.schema_py_generated import (
+        BufferT,
+        ModelT,
+        OperatorT,
+        SignatureDefT,
+        SubGraphT,
+    )
 
 _WHERE = "the model"
 
@@ -39,16 +45,17 @@ def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[i
     return serialize(model)
 
 
-def prefixes(data: bytes) -> Iterator[bytes]:
+def prefixes(data: bytes, *, keeps_constants: bool = True) -> Iterator[bytes]:
     """For each operator of the model with one signature, the model that ends after it.
 
     Its outputs are all tensors that the rest of the graph would read. Its inputs stay, even if
-    nothing reads them.
+    nothing reads them. Without `keeps_constants` what only the rest would read of widened weights
+    is left out: runtimes refuse such outputs.
     """
     model = parse(data, where=_WHERE)
     graph = model.subgraphs[_signature(model, None).subgraphIndex]
     for count in range(1, len(graph.operators) + 1):
-        yield serialize(_end_after(model, count))
+        yield serialize(_end_after(model, count, keeps_constants=keeps_constants))
 
 
 def with_outputs(data: bytes, tensors: Sequence[int]) -> bytes:
@@ -92,11 +99,13 @@ def _unnamed_signature(model: ModelT) -> SignatureDefT:
     )
 
 
-def _end_after(model: ModelT, count: int) -> ModelT:
+def _end_after(model: ModelT, count: int, *, keeps_constants: bool) -> ModelT:
     ended = copy.copy(model)
     signature = copy.copy(model.signatureDefs[0])
     graph = copy.copy(model.subgraphs[signature.subgraphIndex])
     graph.operators = graph.operators[:count]
+    if not keeps_constants:
+        graph.operators = _without_unread_constants(model, graph)
     graph.outputs = _unread_outputs(model, graph)
     signature.outputs = tensor_maps(graph, graph.outputs, "output")
     ended.signatureDefs = [signature]
@@ -104,6 +113,19 @@ def _end_after(model: ModelT, count: int) -> ModelT:
     ended.subgraphs[signature.subgraphIndex] = graph
     ended.buffers = _needed_buffers(model, graph)
     return ended
+
+
+def _without_unread_constants(model: ModelT, graph: SubGraphT) -> list[OperatorT]:
+    """The operators but those that compute from constants what none of the others reads."""
+    *before, last = graph.operators
+    read = {index for operator in graph.operators for index in operator.inputs}
+    kept = [
+        operator
+        for operator in before
+        if not read.isdisjoint(operator.outputs)
+        or not all(is_constant(model, graph.tensors[i]) for i in operator.inputs if i != -1)
+    ]
+    return [*kept, last]
 
 
 def _needed_buffers(model: ModelT, graph: SubGraphT) -> list[BufferT]:

@@ -120,6 +120,7 @@ class _ReusingRuntime:
         self._idle: list[RunnerSession] = []
         self.environment = runtime.environment
         self.has_times = runtime.has_times
+        self.gpu = runtime.gpu
         self.sessions = runtime.sessions
         self.time = runtime.time
 
@@ -206,7 +207,7 @@ def open_evaluators(
             )
             for name, source in sources.items()
         }
-        places = stack.enter_context(open_runtimes(next(iter(runs.values())), None))
+        places = stack.enter_context(open_runtimes(next(iter(runs.values())), None, compares=False))
         (runtime,) = places.running.values()
         if not runtime.sessions:
             raise InputRefused(

@@ -89,6 +89,7 @@ from edgeconv.types.evidence import (
 from edgeconv.types.execution import DEFAULT_TIMEOUT_S, Allowance, Execution
 from edgeconv.types.locking import Lock, LockedModel, LockedStage
 from edgeconv.types.measurement import (
+    Acceleration,
     Accuracy,
     Agreement,
     Comparison,
@@ -174,6 +175,7 @@ __all__ = [
     "ROUNDING",
     "STRATEGY_NAMES",
     "TOP1",
+    "Acceleration",
     "AcceptedDrop",
     "Accuracy",
     "Agreement",

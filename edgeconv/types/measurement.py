@@ -120,6 +120,23 @@ class LayerError(FrozenStruct, kw_only=True, frozen=True):
     tensor: str = ""
 
 
+class Acceleration(FrozenStruct, kw_only=True, frozen=True):
+    """What a GPU delegate did with a file.
+
+    `state`: it computes all of the graph ("full") or a part; its answers are other ones than those
+    of the float32 model on the processor ("wrong"); it refuses the file; or the process ended
+    ("crashed"). `device` is the GPU. `on_cpu` has the operators that stay on the processor, and of
+    a refused file what it refuses. `reason` says why in words; `begins_at` is the layer from which
+    on the values are others, where layers were measured.
+    """
+
+    state: Literal["full", "partial", "wrong", "refused", "crashed"]
+    device: str = ""
+    on_cpu: tuple[str, ...] = ()
+    reason: str = ""
+    begins_at: str = ""
+
+
 class Measurement(FrozenStruct, kw_only=True, frozen=True):
     """What was measured of one model: an artifact, or the trained baseline.
 
@@ -135,10 +152,12 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     runtime; of a baseline in TensorFlow it is the whole process. `arena_bytes` is the memory
     that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
     calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
-    graph. `group` is the directory's part of `name`, "" where names are unique without it.
-    `runtime` has the version that ran, and `measured_in` is the runtime as the bench was given it.
-    None means that it was not measured, never that it was good. `error` is set, and the rest
-    None, where the model did not run.
+    graph; on a GPU they are against the same layers on the processor, by `layers_against`'s name.
+    `acceleration` is what a GPU delegate did, and `kernels` the agreement of its outputs with those
+    of the same file on the processor. `group` is the directory's part of `name`, "" where names are
+    unique without it. `runtime` has the version that ran, and `measured_in` is the runtime as the
+    bench was given it. None means that it was not measured, never that it was good. `error` is set,
+    and the rest None, where the model did not run.
     """
 
     name: str
@@ -158,6 +177,9 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     agreement: tuple[Agreement, ...] = ()
     profile: Profile | None = None
     layer_errors: tuple[LayerError, ...] = ()
+    layers_against: str = ""
+    acceleration: Acceleration | None = None
+    kernels: tuple[Agreement, ...] = ()
     batched_us: tuple[float, ...] = ()
     batched_size: int | None = None
     oldest_runtime: str = ""

@@ -138,3 +138,17 @@ def cli(tmp_path: Path) -> Any:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def gpu_device(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The GPU, or SwiftShader, that the runtime `gpu` computes on; skips without one."""
+    from edgeconv.runtimes.choice import open_runtime, parse_choice
+    from edgeconv.runtimes.interface import RuntimeSettings
+
+    settings = RuntimeSettings(scratch=tmp_path_factory.mktemp("gpu"))
+    try:
+        with open_runtime(parse_choice("gpu"), settings) as runtime:
+            return runtime.gpu
+    except UsageError as error:
+        pytest.skip(str(error))

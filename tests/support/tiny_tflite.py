@@ -59,6 +59,19 @@ class Graph:
             )
         self.operators.append(operator)
 
+    def convolution(self, inputs, output, stride=1, *, kind="CONV_2D", version=5) -> None:
+        """A convolution with padding; of the kind DEPTHWISE_CONV_2D with a multiplier of 1."""
+        self.operator(kind, inputs, [output], version=version)
+        name = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}[kind]
+        options = getattr(schema, f"{name}T")()
+        options.padding = schema.Padding.SAME
+        options.strideW = options.strideH = stride
+        options.dilationWFactor = options.dilationHFactor = 1
+        if kind != "CONV_2D":
+            options.depthMultiplier = 1
+        self.operators[-1].builtinOptions = options
+        self.operators[-1].builtinOptionsType = getattr(schema.BuiltinOptions, name)
+
     def model(self, inputs, outputs, *, signature=None) -> schema.ModelT:
         graph = schema.SubGraphT(
             tensors=self.tensors,

@@ -65,6 +65,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 PROFILES: dict[Profile, Rules] = {
     # Converts, quantizes and runs models, and reads data.
     "confined": Rules(),
+    # Runs models on a GPU of this machine.
+    "gpu": Rules(devices=True),
     # One process that trains on this machine.
     "training": Rules(devices=True, home=True),
     # One of several that train, or one that writes to remote storage.

@@ -87,6 +87,7 @@ class AdbRuntime:
     """benchmark_model on a device; see `edgeconv.runtimes.interface.Runtime`."""
 
     has_times = True
+    gpu = ""
     # Two would disturb each other.
     sessions = 1
 

@@ -76,6 +76,7 @@ class Fake:
     """See `edgeconv.runtimes.interface.Runtime`."""
 
     has_times = True
+    gpu = ""
     sessions = 2
 
     def __init__(self, fault: Fault, host: str) -> None:

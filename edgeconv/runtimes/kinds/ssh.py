@@ -199,6 +199,7 @@ class SshRuntime:
     """A runtime on another machine; see `edgeconv.runtimes.interface.Runtime`."""
 
     has_times = True
+    gpu = ""
 
     def __init__(self, machine: Machine, directory: str, runner: Runner, facts: Facts) -> None:
         self._machine, self._directory, self._runner = machine, directory, runner

@@ -57,6 +57,7 @@ class ServingRuntime:
 
     # More calls would only wait for each other in the server's queue.
     has_times = True
+    gpu = ""
     sessions = 2
 
     def __init__(self, address: ServedModel, timeout_s: float) -> None:

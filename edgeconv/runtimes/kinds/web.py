@@ -81,6 +81,7 @@ class WebRuntime:
     """LiteRT.js in a browser; see `edgeconv.runtimes.interface.Runtime`."""
 
     has_times = True
+    gpu = ""
 
     def __init__(self, browser: str, package: Path, settings: RuntimeSettings) -> None:
         self._runner = Runner(

@@ -26,7 +26,7 @@ MAX_FUNCTION_LINES = 60
 MAX_FILE_LINES = 350
 # It is a program of its own, copied to where a model is to run, and so in one file.
 SCRIPT = "runtimes/runner.py"
-MAX_SCRIPT_LINES = 405
+MAX_SCRIPT_LINES = 420
 
 
 def test_only_the_tensorflow_folder_and_the_models_import_tensorflow_and_inside_functions():
@@ -170,7 +170,7 @@ def test_only_the_command_line_knows_click():
 # Each is run in a child, or is the code of one.
 OF_CHILDREN = {
     *("quantize/worker.py", "tf/lean.py", "tf/environment.py", "tf/training/member.py"),
-    *("data/reading.py", "data/code.py"),
+    *("data/reading.py", "data/code.py", "runtimes/gpu_delegate.py"),
 }
 CHANGES_THE_PROCESS = re.compile(
     r"os\.(?:chdir|fchdir|putenv|unsetenv)\(.*"

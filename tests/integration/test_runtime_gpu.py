@@ -1,0 +1,127 @@
+"""The runtime `gpu`: LiteRT's GPU delegate, run for real on a GPU or on SwiftShader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tiny_tflite import Graph, float_model, int8_model, packed
+
+from edgeconv import bench
+from edgeconv.errors import UsageError
+from edgeconv.types import Measuring, RuntimeChoice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeconv.types import Measurement, Report
+
+GPU = Measuring(rounds=1, runtimes=(RuntimeChoice(name="gpu"),))
+
+pytestmark = pytest.mark.usefixtures("gpu_device")
+
+
+def measured(directory: Path, **options: object) -> tuple[Report, dict[str, Measurement]]:
+    report = bench([directory], **{"measuring": GPU, **options})
+    return report, {row.name: row for row in report.measurements}
+
+
+def unary(*names: str) -> bytes:
+    """A float model of operators with one input."""
+    graph = Graph()
+    first = last = graph.tensor("x", (1, 4), "float32")
+    for number, name in enumerate(names):
+        output = graph.tensor(f"t{number}", (1, 4), "float32")
+        graph.operator(name, [last], [output])
+        last = output
+    return packed(graph.model([first], [last]))
+
+
+def test_right_files_are_full_and_have_the_answers_of_the_processor(
+    tmp_path: Path, gpu_device: str
+) -> None:
+    (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
+    (tmp_path / "float.tflite").write_bytes(packed(float_model()))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 4)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x, labels=rng.integers(0, 3, 40))
+    report, rows = measured(tmp_path, data=str(tmp_path / "data.npz"))
+    for name in ("int8", "float"):
+        there, here = rows[f"{name} in gpu"], rows[f"{name} in litert"]
+        assert there.error == here.error == ""
+        assert there.acceleration.state == "full"
+        assert there.acceleration.device == gpu_device
+        assert there.runtime.endswith(f" on {gpu_device}")
+        (kernels,) = there.kernels
+        assert kernels.reference == f"{name} in litert"
+        assert kernels.flips == 0
+        assert here.acceleration is None
+        assert here.kernels == ()
+        if "SwiftShader" in gpu_device:
+            assert there.latency is None
+            assert there.peak_memory_bytes is None
+    if "SwiftShader" in gpu_device:
+        assert any("no times are shown" in note for note in report.notes)
+
+
+def test_operators_that_stay_on_the_processor_are_named(tmp_path: Path) -> None:
+    (tmp_path / "part.tflite").write_bytes(unary("RELU", "LOG_SOFTMAX", "TANH"))
+    report, rows = measured(tmp_path)
+    row = rows["part in gpu"]
+    assert row.acceleration.state == "partial"
+    assert row.acceleration.on_cpu == ("LOG_SOFTMAX: Operation is not supported.",)
+    assert any("on the processor: LOG_SOFTMAX" in note for note in report.notes)
+
+
+def test_a_file_that_it_refuses_has_the_operator(tmp_path: Path) -> None:
+    (tmp_path / "no.tflite").write_bytes(unary("RELU", "SignalWindow"))
+    _, rows = measured(tmp_path)
+    row = rows["no in gpu"]
+    assert row.error
+    assert row.acceleration.state == "refused"
+    assert row.acceleration.on_cpu == ("SignalWindow",)
+
+
+def test_the_layer_is_named_where_its_kernels_begin_to_be_wrong(tmp_path: Path) -> None:
+    (tmp_path / "strided.tflite").write_bytes(strided_model())
+    rng = np.random.default_rng(1)
+    np.savez(tmp_path / "data.npz", x=rng.normal(size=(50, 8, 8, 4)).astype(np.float32))
+    layers = Measuring(rounds=1, runtimes=GPU.runtimes, layers=True)
+    report, rows = measured(tmp_path, data=str(tmp_path / "data.npz"), measuring=layers)
+    row = rows["strided in gpu"]
+    first, second, *_ = row.layer_errors
+    assert row.layers_against == "strided in litert"
+    assert first.snr_db > 30
+    # LiteRT 2.3.0: a convolution of 1x1 with strides and integer weights ignores its strides.
+    assert second.snr_db < 10
+    assert row.acceleration.state == "wrong"
+    assert row.acceleration.begins_at == second.layer
+    assert any(f"begins at {second.layer}" in note for note in report.notes)
+
+
+def strided_model() -> bytes:
+    """Two convolutions with weights of 8 bits: 3x3, and 1x1 with strides of 2; then the means."""
+    rng = np.random.default_rng(2)
+    graph = Graph()
+    x = graph.tensor("x", (1, 8, 8, 4), "float32")
+    last = x
+    for name, size, stride, side in (("three", 3, 1, 8), ("one", 1, 2, 4)):
+        weights = rng.integers(-127, 128, (4, size, size, 4)).astype(np.int8)
+        scales = np.full(4, 0.01 / size, np.float32)
+        kernel = graph.tensor(f"{name}_w", weights.shape, "int8", data=weights, scale=scales)
+        bias = graph.tensor(f"{name}_b", (4,), "float32", data=np.zeros(4, np.float32))
+        output = graph.tensor(name, (1, side, side, 4), "float32")
+        graph.convolution([last, kernel, bias], output, stride)
+        last = output
+    axes = graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
+    y = graph.tensor("y", (1, 4), "float32")
+    graph.operator("MEAN", [last, axes], [y])
+    return packed(graph.model([x], [y]))
+
+
+def test_it_takes_no_accelerator_and_no_python(tmp_path: Path) -> None:
+    (tmp_path / "float.tflite").write_bytes(packed(float_model()))
+    own = Measuring(rounds=1, runtimes=GPU.runtimes, python="/usr/bin/python3")
+    with pytest.raises(UsageError, match="--python /usr/bin/python3"):
+        bench([tmp_path], measuring=own)

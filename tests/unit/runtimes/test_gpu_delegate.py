@@ -1,0 +1,89 @@
+"""What is read from the log of LiteRT's GPU delegate, and which Vulkan drivers are tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeconv.errors import UsageError
+from edgeconv.runtimes import vulkan
+from edgeconv.runtimes.gpu_delegate import facts, reasons
+
+SELECTED = (
+    "I0000 00:00:1795419772.4 6816 environment.cc:532] Selected adapter: {}, arch=x, "
+    "vendor=google, backend=Vulkan, adapterType={}\n"
+)
+LEFT = """ERROR: Following operations are not supported by GPU delegate:
+LOG_SOFTMAX: Operation is not supported.
+RELU_0_TO_1: Not supported op RELU_0_TO_1
+3 operations will run on the GPU, and the remaining 2 operations will run on the CPU.
+"""
+
+
+def test_the_device_and_what_it_leaves_are_read() -> None:
+    text = SELECTED.format("SwiftShader Device (Subzero)", "CPU / Software") + LEFT
+    taken = facts(text, is_full=False)
+    assert taken["device"] == "SwiftShader Device (Subzero)"
+    assert taken["is_software"]
+    assert (taken["on_gpu"], taken["on_cpu"]) == (3, 2)
+    assert [line.partition(":")[0] for line in taken["left"]] == ["LOG_SOFTMAX", "RELU_0_TO_1"]
+
+
+def test_a_real_device_is_not_software() -> None:
+    taken = facts(SELECTED.format("NVIDIA T4", "Discrete GPU"), is_full=True)
+    assert taken["device"] == "NVIDIA T4"
+    assert not taken["is_software"]
+    assert taken["left"] == []
+
+
+def test_reasons_leave_out_what_every_start_prints() -> None:
+    text = (
+        "WARNING: [compiler_plugin.cc:312] Failed to load plugin at: x with error: ERROR: [y]\n"
+        "ERROR: Node number 1 (TANH) failed to prepare.\n"
+        "E0000 00:00:1.2 66 delegate_webgpu.cc:736] Failed to get it\n"
+        "ERROR: Node number 1 (TANH) failed to prepare.\n"
+    )
+    assert reasons(text) == "Node number 1 (TANH) failed to prepare.; Failed to get it"
+
+
+def test_a_driver_that_the_environment_names_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "driver.json"
+    driver.write_text("{}")
+    monkeypatch.setenv("VK_ICD_FILENAMES", str(driver))
+    (drivers,) = vulkan.vulkan_drivers()
+    assert drivers.files == str(driver)
+    assert tmp_path in drivers.reads()
+    monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path / "none.json"))
+    with pytest.raises(UsageError, match=r"none\.json, which is not a file"):
+        vulkan.vulkan_drivers()
+
+
+def test_without_parts_the_error_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(vulkan, "_DRIVERS", ())
+    monkeypatch.setattr(vulkan, "_BESIDE", ())
+    monkeypatch.setattr(vulkan, "_BROWSERS", ())
+    with pytest.raises(UsageError, match="needs Vulkan") as raised:
+        vulkan.vulkan_drivers()
+    assert "apt-get install chromium" in raised.value.hint
+
+
+def test_swiftshader_comes_with_the_loader_of_its_browser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("vk_swiftshader_icd.json", "libvulkan.so.1"):
+        (tmp_path / name).write_text("{}")
+    monkeypatch.setattr(vulkan, "_DRIVERS", ())
+    monkeypatch.setattr(vulkan, "_SYSTEM", ())
+    monkeypatch.setattr(vulkan, "_BROWSERS", ())
+    monkeypatch.setattr(vulkan, "_BESIDE", (str(tmp_path),))
+    (drivers,) = vulkan.vulkan_drivers()
+    assert Path(drivers.files).name == "vk_swiftshader_icd.json"
+    assert drivers.loader == str(tmp_path / "libvulkan.so.1")
+    assert not drivers.has_device
