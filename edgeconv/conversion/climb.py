@@ -23,7 +23,7 @@ from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.sizes import size_warning
-from edgeconv.conversion.target import has_target, verify_on_target
+from edgeconv.conversion.target import has_target, right_recipe, verify_on_target
 from edgeconv.conversion.verify import (
     compare_candidates,
     convert_with_tflite,
@@ -221,14 +221,22 @@ def _take_closer_engines(climb: _Climb) -> None:
 
 
 def _verify_on_targets(climb: _Climb) -> None:
-    """Verify the good files on their target runtime."""
+    """Verify the good files on their target runtime, and propose what is right there."""
+    refused: dict[Recipe, tuple[Session, EdgeconvError]] = {}
+    right: dict[Recipe, VerifiedCandidate] = {}
     for recipe, good in tuple(climb.good.items()):
         verified = verify_on_target(good.session, good.examined, good.session.expected.outputs)
         if isinstance(verified, EdgeconvError):
             del climb.good[recipe]
-            climb.add(recipe, good.session, "verified on the target runtime", verified)
+            refused[recipe] = good.session, verified
         else:
             climb.good[recipe] = SessionResult(good.session, verified)
+            right[recipe] = verified
+    proposed = ""
+    for recipe, (session, error) in refused.items():
+        proposed = proposed or right_recipe(session, right)
+        error.hint = proposed or error.hint
+        climb.add(recipe, session, "verified on the target runtime", error)
 
 
 def _warn_of_sizes(climb: _Climb) -> None:

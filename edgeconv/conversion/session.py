@@ -16,7 +16,7 @@ import msgspec
 from edgeconv.conversion.calibration_checks import check_calibration
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.quantize import start_engine, start_quantizing
-from edgeconv.conversion.target import verifying_runtime
+from edgeconv.conversion.target import target_python, verifying_runtime
 from edgeconv.conversion.verify import verify_candidates, verify_float
 from edgeconv.data import read_samples, write_samples
 from edgeconv.errors import EdgeconvError
@@ -141,6 +141,11 @@ class Session:
         return verifying_runtime(self.run, self.prepared.select_ops)
 
     @cached_property
+    def target(self) -> RuntimePython:
+        """The runtime that the artifacts are for. Raises as `target_python` does."""
+        return target_python(self.run)
+
+    @cached_property
     def expected(self) -> Answers:
         """What the float32 graph answers; it is run once."""
         return self.answers(self.prepared.float_model, self.where)
@@ -242,7 +247,7 @@ class Session:
             try:
                 run = each.result()
                 outputs[part.signature.key] = run.outputs
-                runtime = f"{run.runtime} {run.version}"
+                runtime = f"gpu {run.gpu.device}" if run.gpu else f"{run.runtime} {run.version}"
             except EdgeconvError as error:
                 failed = failed or error
         if failed is not None:

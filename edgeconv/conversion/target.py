@@ -10,28 +10,32 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.candidate import VerifiedCandidate
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.verify import convert_with_tflite, verify_candidates
 from edgeconv.errors import EdgeconvError, VerificationFailed
+from edgeconv.quantize.recipes import make_recipes
 from edgeconv.reporting.closeness import worst_snr
-from edgeconv.reporting.units import decibels
+from edgeconv.reporting.units import decibels, percent
+from edgeconv.runtimes.gpu import gpu_target
+from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RuntimePython
+from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs, Session
-    from edgeconv.types import OutputError
+    from edgeconv.types import OutputError, Recipe
 
 # The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
 _WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
-# Twice the error, where that can be seen.
-_MORE_DB, _CLOSE_DB = 6.0, 60.0
+_GPU = "gpu"
+_ANOTHER_RECIPE = "choose another recipe for this runtime"
 _HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})
 
 
@@ -48,6 +52,17 @@ def has_target(run: Run) -> bool:
     return run.plan.request.target_runtime != TargetRuntime()
 
 
+def target_python(run: Run) -> RuntimePython:
+    """The Python with the target runtime. Raises as `isolated_target` and `gpu_target` do."""
+    runtime = run.plan.request.target_runtime
+    if runtime.name != _GPU:
+        return isolated_target(runtime, run.on_progress)
+    settings = RuntimeSettings(
+        scratch=run.scratch, allowance=run.execution.allowance, on_progress=run.on_progress
+    )
+    return gpu_target(settings)[0]
+
+
 def verify_on_target(
     session: Session, examined: VerifiedCandidate, expected: Outputs
 ) -> VerifiedCandidate | EdgeconvError:
@@ -57,7 +72,7 @@ def verify_on_target(
     """
     run = session.run
     runtime = str(run.plan.request.target_runtime)
-    target = isolated_target(run.plan.request.target_runtime, run.on_progress)
+    target = session.target
     recipe = examined.candidate.recipe
     run.on_progress(f"running {recipe.name} on {runtime}")
     first = _run_on_target(session, examined, expected, target, cost="")
@@ -76,8 +91,9 @@ def verify_on_target(
     tried = "".join(f"\n  tried: {step.attempt}: {step.failed}" for step in steps[1:])
     return VerificationFailed(
         f"{recipe.name} does not run right on {runtime}: {first.message}{tried}",
-        hint="choose another recipe for this runtime; `edgeconv inspect` says which operators "
-        "need a newer one",
+        hint=_ANOTHER_RECIPE
+        if target.gpu
+        else f"{_ANOTHER_RECIPE}; `edgeconv inspect` says which operators need a newer one",
     )
 
 
@@ -95,6 +111,8 @@ def _run_on_target(
         some = session.some_outputs(expected, candidate.recipe)
         errors, warnings = compare(candidate, answers.outputs, some)
         _refuse_other_kernels(examined, errors)
+        if target.gpu:
+            _refuse_other_answers(examined, errors)
     except EdgeconvError as error:
         return error
     environment = installed(target)
@@ -118,12 +136,60 @@ def _refuse_other_kernels(examined: VerifiedCandidate, there: tuple[OutputError,
         verified = here.get(error.output)
         if verified is None or verified.snr_db is None or error.snr_db is None:
             continue
-        if error.snr_db < min(verified.snr_db - _MORE_DB, _CLOSE_DB):
+        if is_another(error.snr_db, verified.snr_db):
             raise VerificationFailed(
                 f"output {error.output!r}: SNR {decibels(error.snr_db)} there, and "
                 f"{decibels(verified.snr_db)} in LiteRT: its kernels compute something else",
-                hint="choose another recipe for this runtime",
+                hint=_ANOTHER_RECIPE,
             )
+
+
+def _refuse_other_answers(examined: VerifiedCandidate, there: tuple[OutputError, ...]) -> None:
+    """Raise `VerificationFailed` where too many answers are not those of float32.
+
+    A delegate may compute something else only now and then.
+    """
+    here = {error.output: error.argmax_agreement for error in examined.verification.outputs}
+    for error in there:
+        share, own = error.argmax_agreement, here.get(error.output)
+        if share is None or share >= LEAST_AGREEMENT:
+            continue
+        with_processor = "" if own is None else f", and {percent(own, 1)} on the processor"
+        raise VerificationFailed(
+            f"output {error.output!r}: {percent(share, 1)} of {error.samples} answers there are "
+            f"those of float32{with_processor}; {percent(LEAST_AGREEMENT, 0)} must be",
+            hint=_ANOTHER_RECIPE,
+        )
+
+
+def right_recipe(session: Session, right: Mapping[Recipe, VerifiedCandidate]) -> str:
+    """The recipe to take where others are refused on a GPU, as a hint; "" where none is known.
+
+    The smallest file of those that are `right` there, else float16 or float32, made and run there.
+    """
+    if not session.target.gpu:
+        return ""
+    files = dict(right)
+    for name in ("float16", "float32"):
+        if files:
+            break
+        (recipe,) = make_recipes([name])
+        try:
+            examined = session.verified(session.candidate(recipe))
+        except EdgeconvError:
+            continue
+        expected = session.expected.outputs
+        outcome = _run_on_target(session, examined, expected, session.target, cost="")
+        if isinstance(outcome, VerifiedCandidate):
+            files[recipe] = outcome
+    if not files:
+        return ""
+    best = min(files, key=lambda recipe: files[recipe].candidate.file.stat().st_size)
+    target = files[best].target
+    outputs = target.outputs if target else ()
+    shares = [e.argmax_agreement for e in outputs if e.argmax_agreement is not None]
+    known = f": {percent(min(shares), 1)} of the answers are float32's" if shares else ""
+    return f"choose {best.name}, which is right there{known}"
 
 
 def _others(

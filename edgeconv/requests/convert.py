@@ -246,8 +246,8 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         TargetRuntime,
         Option(
             "Recipes",
-            "Verify on this runtime too, such as tflite-runtime==2.14.0. Others are "
-            "litert==2.1.0 and tflite-micro. It is installed once, in a separate environment.",
+            "Verify on this runtime too, such as tflite-runtime==2.14.0. Others are litert==2.1.0, "
+            "tflite-micro and gpu. It is installed once, in a separate environment.",
             text=TARGET_RUNTIME,
             metavar="RUNTIME",
             is_shown=False,

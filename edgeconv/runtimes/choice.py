@@ -23,11 +23,13 @@ if TYPE_CHECKING:
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
 # tflite-micro has a build of each day, and no releases.
 _DEFAULT_VERSION = {
+    "gpu": "",
     "litert": "",
     "tensorflow": "2.15.1",
     "tflite-micro": "0.dev20261023182759",
     "tflite-runtime": "2.14.0",
 }
+_GPU = "gpu"
 _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
 _DAILY = re.compile(r"0\.dev\d{14}")
 
@@ -113,9 +115,14 @@ def default_target(name: str) -> TargetRuntime:
 
 
 def recorded_target(text: str) -> TargetRuntime:
-    """The runtime that a manifest records, such as `tflite_runtime 2.14.0`. Raises `UsageError`."""
+    """The runtime that a manifest records, such as `tflite_runtime 2.14.0`. Raises `UsageError`.
+
+    The text of a GPU is `gpu` and its name.
+    """
     package, _, version = text.partition(" ")
     name = {"ai_edge_litert": "litert"}.get(package, package.replace("_", "-"))
+    if name == _GPU:
+        return default_target(name)
     return target_runtime(name, version)
 
 
@@ -125,6 +132,11 @@ def target_runtime(name: str, version: str) -> TargetRuntime:
     Raises `UsageError` for an unknown name, and for what is not a version.
     """
     default_target(name)
+    if name == _GPU:
+        raise UsageError(
+            f"{name} is the GPU delegate of the installed LiteRT, and has no versions: =={version}",
+            hint=f"remove =={version}",
+        )
     if _DAILY.fullmatch(version):
         return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
     if not (match := _VERSION.fullmatch(version)):

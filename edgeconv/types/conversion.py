@@ -189,8 +189,9 @@ class Verification(FrozenStruct, kw_only=True, frozen=True):
 class TargetCheck(FrozenStruct, kw_only=True, frozen=True):
     """An artifact's run on its target runtime, in an environment of that runtime.
 
-    `outputs` are against the same reference as in `Verification`; `cost` says what had to be given
-    up to run there, "" for nothing.
+    `runtime` is a package and its version, or "gpu" and the device. `outputs` are against the same
+    reference as in `Verification`; `cost` says what had to be given up to run there, "" for
+    nothing.
     """
 
     runtime: str

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
-from edgeconv import bench
+from edgeconv import bench, convert
 from edgeconv.errors import UsageError
 from edgeconv.types import Measuring, RuntimeChoice
 
@@ -100,24 +100,59 @@ def test_the_layer_is_named_where_its_kernels_begin_to_be_wrong(tmp_path: Path) 
     assert any(f"begins at {second.layer}" in note for note in report.notes)
 
 
-def strided_model() -> bytes:
-    """Two convolutions with weights of 8 bits: 3x3, and 1x1 with strides of 2; then the means."""
+def strided_model(*, is_float: bool = False, channels: int = 4) -> bytes:
+    """Two convolutions, 3x3, and 1x1 with strides of 2, with weights of 8 bits; then the means."""
     rng = np.random.default_rng(2)
     graph = Graph()
-    x = graph.tensor("x", (1, 8, 8, 4), "float32")
+    x = graph.tensor("x", (1, 8, 8, channels), "float32")
     last = x
     for name, size, stride, side in (("three", 3, 1, 8), ("one", 1, 2, 4)):
-        weights = rng.integers(-127, 128, (4, size, size, 4)).astype(np.int8)
-        scales = np.full(4, 0.01 / size, np.float32)
-        kernel = graph.tensor(f"{name}_w", weights.shape, "int8", data=weights, scale=scales)
-        bias = graph.tensor(f"{name}_b", (4,), "float32", data=np.zeros(4, np.float32))
-        output = graph.tensor(name, (1, side, side, 4), "float32")
+        levels = rng.integers(-127, 128, (channels, size, size, channels))
+        scales = np.full(channels, 0.02 / size / np.sqrt(channels), np.float32)
+        weights = {"data": levels.astype(np.int8), "scale": scales}
+        if is_float:
+            weights = {"data": (levels * scales[0]).astype(np.float32)}
+        kind = "float32" if is_float else "int8"
+        kernel = graph.tensor(f"{name}_w", levels.shape, kind, **weights)
+        bias = graph.tensor(f"{name}_b", (channels,), "float32", data=np.zeros(channels, "f4"))
+        output = graph.tensor(name, (1, side, side, channels), "float32")
         graph.convolution([last, kernel, bias], output, stride)
         last = output
     axes = graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
-    y = graph.tensor("y", (1, 4), "float32")
+    y = graph.tensor("y", (1, channels), "float32")
     graph.operator("MEAN", [last, axes], [y])
-    return packed(graph.model([x], [y]))
+    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
+    tmp_path: Path, gpu_device: str
+) -> None:
+    (tmp_path / "strided.tflite").write_bytes(strided_model(is_float=True, channels=32))
+    rng = np.random.default_rng(1)
+    np.savez(tmp_path / "cal.npz", x=rng.normal(size=(60, 8, 8, 32)).astype(np.float32))
+    out = tmp_path / "out"
+    conversion = convert(
+        tmp_path / "strided.tflite",
+        out,
+        ["float32", "dynamic"],
+        calibration=str(tmp_path / "cal.npz"),
+        target_runtime="gpu",
+    )
+    (artifact,) = conversion.artifacts
+    assert artifact.recipe.name == "float32"
+    assert artifact.target.runtime == f"gpu {gpu_device}"
+    (failure,) = conversion.failures
+    assert "dynamic does not run right on gpu" in failure.message
+    assert "choose float32, which is right there: 100 %" in failure.hint
+    alone = convert(
+        tmp_path / "strided.tflite",
+        out,
+        ["dynamic"],
+        calibration=str(tmp_path / "cal.npz"),
+        target_runtime="gpu",
+    )
+    assert "choose float16, which is right there" in alone.failures[0].hint
+    assert [file.name for file in out.glob("*.tflite")] == [artifact.file]
 
 
 def test_it_takes_no_accelerator_and_no_python(tmp_path: Path) -> None:

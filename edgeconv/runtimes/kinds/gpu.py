@@ -8,23 +8,16 @@ on the processor. A model may end the process.
 from __future__ import annotations
 
 import contextlib
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-import numpy as np
-
-from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.isolated import relu_model
-from edgeconv.runtimes.local import LocalRuntime, RuntimePython
-from edgeconv.runtimes.vulkan import vulkan_drivers
+from edgeconv.errors import UsageError
+from edgeconv.runtimes.gpu import gpu_target
+from edgeconv.runtimes.local import LocalRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.runtimes.interface import Delegated, RuntimeSettings
+    from edgeconv.runtimes.interface import RuntimeSettings
     from edgeconv.types import RuntimeChoice
 
 # See edgeconv.runtimes.interface.
@@ -48,39 +41,3 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
         )
     target, gpu = gpu_target(settings)
     yield LocalRuntime(target, settings, has_times=not gpu.is_software, gpu=gpu.device)
-
-
-def gpu_target(settings: RuntimeSettings) -> tuple[RuntimePython, Delegated]:
-    """The Python with the first drivers that a model runs on, and the device. Raises as above."""
-    failed: ToolFailed | None = None
-    for drivers in vulkan_drivers():
-        target = RuntimePython(gpu=drivers)
-        try:
-            return target, _probed(target, settings)
-        except ToolFailed as error:
-            failed = failed or error
-            settings.on_progress(f"{drivers.files}: {error.message}")
-    assert failed is not None
-    raise ToolFailed(
-        f"the GPU delegate does not work with any Vulkan driver here: {failed.message}",
-        hint="install another driver, or Debian's chromium, which has SwiftShader",
-    )
-
-
-def _probed(target: RuntimePython, settings: RuntimeSettings) -> Delegated:
-    """Run a model there. Raises `ToolFailed`.
-
-    A driver may be found, and fail with the first model.
-    """
-    with tempfile.TemporaryDirectory(dir=settings.scratch) as scratch:
-        file = Path(scratch) / "relu.tflite"
-        file.write_bytes(relu_model())
-        runtime = LocalRuntime(target, msgspec.structs.replace(settings, reads=()))
-        session = runtime.start(Model(file=file))
-        try:
-            outputs = session.run({"x": np.array([[-3.0, 2.5]], np.float32)})
-        finally:
-            session.close()
-    if session.gpu is None or not np.array_equal(outputs["y"], [[0.0, 2.5]]):
-        raise ToolFailed("it computes a wrong RELU")
-    return session.gpu

@@ -8,6 +8,7 @@ import pytest
 
 from edgeconv.errors import UsageError
 from edgeconv.runtimes import vulkan
+from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
 from edgeconv.runtimes.gpu_delegate import facts, reasons
 
 SELECTED = (
@@ -35,6 +36,14 @@ def test_a_real_device_is_not_software() -> None:
     assert taken["device"] == "NVIDIA T4"
     assert not taken["is_software"]
     assert taken["left"] == []
+
+
+def test_the_gpu_as_a_target_has_no_version_and_is_read_from_a_manifest() -> None:
+    target = parse_target_runtime("gpu")
+    assert str(target) == "gpu"
+    assert recorded_target("gpu SwiftShader Device (Subzero)") == target
+    with pytest.raises(UsageError, match="has no versions"):
+        parse_target_runtime("gpu==2.1.0")
 
 
 def test_reasons_leave_out_what_every_start_prints() -> None:
