@@ -230,6 +230,7 @@ def _verify_on_targets(climb: _Climb) -> None:
             del climb.good[recipe]
             refused[recipe] = good.session, verified
         else:
+            verified = verified.with_warnings(good.session.overflows)
             climb.good[recipe] = SessionResult(good.session, verified)
             right[recipe] = verified
     proposed = ""

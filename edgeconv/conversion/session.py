@@ -16,7 +16,7 @@ import msgspec
 from edgeconv.conversion.calibration_checks import check_calibration
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.quantize import start_engine, start_quantizing
-from edgeconv.conversion.target import target_python, verifying_runtime
+from edgeconv.conversion.target import overflow_warnings, target_python, verifying_runtime
 from edgeconv.conversion.verify import verify_candidates, verify_float
 from edgeconv.data import read_samples, write_samples
 from edgeconv.errors import EdgeconvError
@@ -144,6 +144,11 @@ class Session:
     def target(self) -> RuntimePython:
         """The runtime that the artifacts are for. Raises as `target_python` does."""
         return target_python(self.run)
+
+    @cached_property
+    def overflows(self) -> list[str]:
+        """What `overflow_warnings` gives."""
+        return overflow_warnings(self)
 
     @cached_property
     def expected(self) -> Answers:

@@ -15,6 +15,7 @@ from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.verify import convert_with_tflite, verify_candidates
 from edgeconv.errors import EdgeconvError, VerificationFailed
+from edgeconv.quantize.half_floats import HalfFloatJob, layer_magnitudes, overflow_warning
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels, percent
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 # The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
 _WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
 _GPU = "gpu"
+_NOT_CHECKED = "whether layers overflow in the 16-bit floats of a GPU was not checked"
 _ANOTHER_RECIPE = "choose another recipe for this runtime"
 _HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})
 
@@ -190,6 +192,20 @@ def right_recipe(session: Session, right: Mapping[Recipe, VerifiedCandidate]) ->
     shares = [e.argmax_agreement for e in outputs if e.argmax_agreement is not None]
     known = f": {percent(min(shares), 1)} of the answers are float32's" if shares else ""
     return f"choose {best.name}, which is right there{known}"
+
+
+def overflow_warnings(session: Session) -> list[str]:
+    """Of a GPU: the layers that may overflow in its 16-bit floats, or why that is not known."""
+    if not session.target.gpu:
+        return []
+    graph = session.graph
+    if not any(part.samples for part in graph.parts):
+        return [f"{_NOT_CHECKED}: there are no calibration samples (--calibration)"]
+    try:
+        answer = session.result(layer_magnitudes, HalfFloatJob(graph=graph))
+    except EdgeconvError as error:
+        return [f"{_NOT_CHECKED}: {error.headline}"]
+    return [warning] if (warning := overflow_warning(answer.layers)) else []
 
 
 def _others(

@@ -155,6 +155,34 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
     assert [file.name for file in out.glob("*.tflite")] == [artifact.file]
 
 
+def test_layers_that_overflow_in_16_bits_are_named(tmp_path: Path) -> None:
+    # LiteRT#9249: the values of a sum are small, and the sum is not.
+    graph = Graph()
+    x = graph.tensor("x", (1, 32, 32, 4), "float32")
+    scaled = graph.tensor("scaled", (1, 32, 32, 4), "float32")
+    factor = graph.tensor("factor", (1,), "float32", data=np.array([80], np.float32))
+    axes = graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
+    y = graph.tensor("y", (1, 4), "float32")
+    graph.operator("MUL", [x, factor], [scaled])
+    graph.operator("MEAN", [scaled, axes], [y])
+    model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
+    (tmp_path / "mean.tflite").write_bytes(packed(model))
+    rng = np.random.default_rng(4)
+    np.savez(tmp_path / "cal.npz", x=rng.uniform(0.9, 1, (40, 32, 32, 4)).astype(np.float32))
+    conversion = convert(
+        tmp_path / "mean.tflite",
+        tmp_path / "out",
+        ["float32"],
+        calibration=str(tmp_path / "cal.npz"),
+        target_runtime="gpu",
+    )
+    (artifact,) = conversion.artifacts
+    (warning,) = [each for each in artifact.verification.warnings if "16-bit" in each]
+    assert "65,504" in warning
+    assert "(MEAN: values to " in warning
+    assert "MUL" not in warning
+
+
 def test_it_takes_no_accelerator_and_no_python(tmp_path: Path) -> None:
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     own = Measuring(rounds=1, runtimes=GPU.runtimes, python="/usr/bin/python3")
