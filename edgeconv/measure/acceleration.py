@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Errors of a process that ended without an answer.
 _ENDED = (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory)
-_OPERATOR = re.compile(r"Node number \d+ \(([\w-]+)\)")
+_OPERATOR = re.compile(r"(?:Node number \d+ \(|not supported by GPU delegate:\W+)([\w-]+)")
 
 
 def acceleration(

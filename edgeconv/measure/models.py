@@ -181,7 +181,8 @@ def open_runtimes(
     """
     choices: list[RuntimeChoice] = []
     chosen = run.measuring.runtimes
-    for each in (*map(compared_with, chosen), *chosen):
+    others = [compared_with(choice, run.measuring.accelerator) for choice in chosen]
+    for each in (*others, *chosen):
         if each is not None and each not in choices and (compares or each in chosen):
             choices.append(each)
     serving = [choice for choice in choices if choice.name == _SERVING]
@@ -196,9 +197,13 @@ def open_runtimes(
         settings = run.settings()
         running = running or [_DEFAULT]
         # First those that others are opened for, which may refuse the settings.
-        in_order = sorted(running, key=lambda choice: compared_with(choice) is None)
+        in_order = sorted(running, key=lambda choice: choice in others)
+        plain = msgspec.structs.replace(settings, accelerator="interpreter")
         entered = {
-            str(choice): stack.enter_context(open_runtime(choice, settings)) for choice in in_order
+            str(choice): stack.enter_context(
+                open_runtime(choice, plain if choice in others else settings)
+            )
+            for choice in in_order
         }
         opened = {str(choice): entered[str(choice)] for choice in running}
         _check_one_machine(opened)

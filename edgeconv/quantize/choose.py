@@ -207,8 +207,8 @@ class MethodSearch:
     def _activation_trials(self, recipe: Recipe) -> list[_HeldBackTrial]:
         """The plain file, and what activations gain by: corrected biases, and other ranges.
 
-        A narrower range moves the means of activations, so both are tried together. The first range
-        that is no closer than those before is the last one.
+        A narrower range moves the means of activations, so both are tried together. A range
+        that is not closer than those before it is the last one.
         """
         key = msgspec.structs.replace(recipe, methods=("auto",), min_snr_db=0.0)
         if key in self._by_recipe:

@@ -25,7 +25,10 @@ Measured = Annotated[
             metavar="NAME",
             is_common=True,
         ),
-        accelerator=Option("Quality", "LiteRT's interpreter, or its CompiledModel."),
+        accelerator=Option(
+            "Quality",
+            "LiteRT's interpreter, or its CompiledModel; webgpu: the GPU of --runtime web.",
+        ),
         threads=Option(
             "Quality",
             "Threads of the interpreter that is measured.",

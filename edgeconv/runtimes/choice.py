@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from edgeconv.runtimes.interface import Runtime, RuntimeSettings
+    from edgeconv.types import Accelerator
 
 # What a name without a version means; tflite-runtime has no release after 2.14, and later
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
@@ -61,9 +62,9 @@ def runs_here_alone(choice: RuntimeChoice) -> bool:
     return getattr(runtime_module(choice.name), "RUNS_HERE_ALONE", False)
 
 
-def compared_with(choice: RuntimeChoice) -> RuntimeChoice | None:
+def compared_with(choice: RuntimeChoice, accelerator: Accelerator) -> RuntimeChoice | None:
     """The runtime whose answers to the same files are compared with those of `choice`, if any."""
-    name = getattr(runtime_module(choice.name), "COMPARES_WITH", "")
+    name = getattr(runtime_module(choice.name), "COMPARES_WITH", {}).get(accelerator)
     return RuntimeChoice(name=name) if name else None
 
 

@@ -40,7 +40,7 @@ _ALIGNMENT = 64
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """A runner's machine, and the runtime there, which may be in a browser."""
+    """A runner's machine, and the runtime there, which may be in a browser that has a GPU."""
 
     runtime: str
     version: str
@@ -51,6 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     numpy: str
     browser: str = ""
+    gpu: str = ""
+    is_software: bool = False
 
     def environment(self, location: str = "") -> Environment:
         """The environment of measurements there."""

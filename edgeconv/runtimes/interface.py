@@ -10,8 +10,9 @@ answer. With `RUNS_HERE_ALONE = True` it runs on this machine, from edgeconv's o
 a project may choose it. Otherwise `files_named(choice)`, where there is one, gives the files that
 decide which programs it starts. With `HAS_VERSIONS = True` a version can be chosen. `OPTIONS` are
 the options that a location may end in, as in `host?key=value&key=value`; with
-`HAS_LOCATION = False` there is nothing before them. `COMPARES_WITH` is the runtime whose answers to
-the same files its own are compared with: `bench` opens that first.
+`HAS_LOCATION = False` there is nothing before them. `COMPARES_WITH` has, by accelerator, the
+runtime whose answers to the same files its own are compared with: `bench` opens that too, without
+an accelerator.
 """
 
 from __future__ import annotations

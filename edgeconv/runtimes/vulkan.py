@@ -76,11 +76,11 @@ def vulkan_drivers() -> tuple[VulkanDrivers, ...]:
                     f"{_VARIABLES[0]} names {file}, which is not a file",
                     hint="unset it, or name the description of a Vulkan driver",
                 )
-        return (VulkanDrivers(files=named, loader=loader, has_device=_has_device()),)
+        return (VulkanDrivers(files=named, loader=loader, has_device=has_device()),)
     drivers = []
     files = [str(file) for directory in _DRIVERS for file in sorted(Path(directory).glob("*.json"))]
     files = [file for file in files if not Path(file).name.startswith(_ON_PROCESSOR)]
-    if files and _has_device():
+    if files and has_device():
         joined = os.pathsep.join(files)
         drivers.append(VulkanDrivers(files=joined, loader=loader, has_device=True))
     description = next(filter(Path.is_file, (each / _SWIFTSHADER for each in browsers)), None)
@@ -112,5 +112,6 @@ def _loader(browsers: list[Path]) -> str:
     return next((str(b / _LOADER) for b in browsers if (b / _LOADER).is_file()), "")
 
 
-def _has_device() -> bool:
+def has_device() -> bool:
+    """Whether this machine has the device file of a GPU."""
     return any(next(Path("/dev").glob(each), None) for each in _DEVICES)

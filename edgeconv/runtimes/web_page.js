@@ -14,20 +14,22 @@ let runner = null;
 
 const tasks = {
   // Load LiteRT itself; threads need the page to be isolated from others.
-  async open({ threads }) {
+  async open({ threads, webgpu }) {
     litert = await import("@litertjs/core");
     await litert.loadLiteRt("package/@litertjs/core/wasm/", { threads: threads > 1 });
     const wanted = ["fullVersionList"];
     const { fullVersionList } = await navigator.userAgentData.getHighEntropyValues(wanted);
-    return { browser: fullVersionList.find(({ brand }) => brand === "Chromium").version };
+    const { version } = fullVersionList.find(({ brand }) => brand === "Chromium");
+    return { browser: version, ...(webgpu ? await graphics() : {}) };
   },
 
-  async load({ signature, threads }) {
+  async load({ signature, threads, webgpu }) {
     const response = await fetch("model.tflite");
     if (!response.ok) throw new Error(`the model: ${response.status}`);
     const bytes = new Uint8Array(await response.arrayBuffer());
     const started = performance.now();
-    const options = { accelerator: "wasm", cpuOptions: { numThreads: threads } };
+    const accelerator = webgpu ? "webgpu" : "wasm";
+    const options = { accelerator, cpuOptions: { numThreads: threads } };
     const compiled = await litert.loadAndCompile(bytes, options);
     const load_us = (performance.now() - started) * 1e3;
     runner = signature ? compiled.signatures[signature] : compiled;
@@ -67,6 +69,15 @@ const tasks = {
     return { first_us: us(first), warmup: warm + 1, samples_us: samples.map(us) };
   },
 };
+
+// The GPU that the browser gives pages.
+async function graphics() {
+  const adapter = await navigator.gpu?.requestAdapter();
+  if (!adapter) throw new Error("the browser has no WebGPU adapter");
+  const { vendor, architecture, description } = adapter.info;
+  const name = description || [vendor, architecture].filter(Boolean).join(" ") || "unnamed";
+  return { gpu: name, is_software: /swiftshader/i.test(`${architecture} ${description}`) };
+}
 
 // The model's inputs from a batch of samples, in the model's own order.
 function tensors(arrays, start, batch) {
@@ -147,11 +158,14 @@ async function send(said, parts = new Map()) {
 
 // LiteRT says on the console that it cannot run a model, and gives zeros for its outputs.
 const complaints = [];
+// The next lines have the operators that WebGPU lacks, without which nothing runs.
+const LACKS = /not supported by GPU delegate/, OPERATOR = /^[A-Z0-9_]+: /;
 for (const kind of ["error", "warn", "log"]) {
   const print = console[kind].bind(console);
   console[kind] = (...said) => {
     const text = said.join(" ");
-    if (text.startsWith("ERROR")) complaints.push(text);
+    const lacking = OPERATOR.test(text) && complaints.some((line) => LACKS.test(line));
+    if (text.startsWith("ERROR") || lacking) complaints.push(text);
     print(...said);
   };
 }

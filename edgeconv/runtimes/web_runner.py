@@ -1,11 +1,12 @@
 """Run .tflite models with LiteRT.js, in a page of a headless browser.
 
-    python -m edgeconv.runtimes.web_runner BROWSER PACKAGE
+    python -m edgeconv.runtimes.web_runner BROWSER PACKAGE [webgpu | swiftshader]
 
 It answers requests as runner.py does. BROWSER is the program, PACKAGE the directory with @litertjs
-in it. The page (web_page.js) comes from a server on the loopback. Its paths begin with a secret, so
-that nobody else can use it. Each file is served with headers that isolate the page from others:
-without these a browser gives it neither threads nor a fine clock.
+in it. With a third word models run on WebGPU, on the browser's GPU or on SwiftShader. The page
+(web_page.js) comes from a server on the loopback. Its paths begin with a secret, so that nobody
+else can use it. Each file is served with headers that isolate the page from others: without these a
+browser gives it neither threads nor a fine clock.
 """
 
 from __future__ import annotations
@@ -45,29 +46,34 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _FLAGS = (
-    *("--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--headless", "--disable-quic", "--no-first-run", "--disable-sync"),
     *("--disable-background-networking", "--disable-component-update", "--mute-audio"),
     *("--disable-extensions", "--no-default-browser-check", "--disable-dev-shm-usage"),
     # A page in the background must not be slowed down.
     *("--disable-background-timer-throttling", "--disable-renderer-backgrounding"),
     "--disable-backgrounding-occluded-windows",
 )
+_FLAGS_OF = {
+    "": ("--disable-gpu",),
+    "webgpu": ("--enable-unsafe-webgpu", "--enable-features=Vulkan"),
+    "swiftshader": ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader"),
+}
 _HOLD_S = 10.0
 
 
-def main(browser: str, package: str) -> None:
+def main(browser: str, package: str, graphics: str = "") -> None:
     """Answer the requests of stdin on stdout, until it closes."""
     server = PageServer(Path(package))
     # Chromium has no sandbox as root, as in a container.
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     profile = f"--user-data-dir={Path.cwd() / 'profile'}"
-    command = [browser, *_FLAGS, *sandbox, profile, server.address]
+    command = [browser, *_FLAGS, *_FLAGS_OF[graphics], *sandbox, profile, server.address]
     # It ends with this process's session.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     watch = threading.Thread(target=lambda: server.page_gone(process.wait()), daemon=True)
     watch.start()
     try:
-        serve(PageHandler(server))
+        serve(PageHandler(server, webgpu=bool(graphics)))
     except PageGone:
         # The parent finds that there is no answer, and shows the log.
         sys.stderr.write(
@@ -87,9 +93,10 @@ class PageGone(Exception):
 class PageHandler(RequestHandler):
     """Answers requests by a page; a model stays loaded between them."""
 
-    def __init__(self, server: PageServer) -> None:
+    def __init__(self, server: PageServer, *, webgpu: bool = False) -> None:
         super().__init__()
         self._server = server
+        self._webgpu = webgpu
         about = server.directory / "package" / "@litertjs" / "core" / "package.json"
         self._version: str = json.loads(about.read_bytes())["version"]
 
@@ -105,15 +112,25 @@ class PageHandler(RequestHandler):
 
     def do_facts(self, *_: Any) -> Answer:
         """What the machine and the browser are, once LiteRT.js has loaded."""
-        return {**super().do_facts()[0], **self._ask("open", {"threads": 1})[0]}, {}
+        return {**super().do_facts()[0], **self._opened(1)}, {}
 
     def do_load(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:  # noqa: ARG002
         """Load LiteRT.js and a model, to stay."""
         file, self.batch, threads = Path(request["model"]), request["batch"], request["threads"]
         self._signature = signature_of(Model(file=file, signature=request["signature"]))
         self._server.directory.joinpath("model.tflite").symlink_to(file)
-        self._ask("open", {"threads": threads})
-        return self._ask("load", {"signature": self._signature.key or None, "threads": threads})
+        opened = self._opened(threads)
+        request = {"signature": self._signature.key or None, "threads": threads}
+        loaded, _ = self._ask("load", {**request, "webgpu": self._webgpu})
+        if not self._webgpu:
+            return loaded, {}
+        # What it does not take whole it does not run.
+        taken = {"device": opened["gpu"], "is_software": opened["is_software"], "is_full": True}
+        return {**loaded, "gpu": taken}, {}
+
+    def _opened(self, threads: int) -> dict[str, Any]:
+        """What the browser is, once LiteRT.js has loaded."""
+        return self._ask("open", {"threads": threads, "webgpu": self._webgpu})[0]
 
     def do_time(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:
         """Load a model, and time one run of the arrays by the page's own clock."""

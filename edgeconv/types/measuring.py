@@ -6,7 +6,7 @@ from typing import Literal
 
 from edgeconv.types.model import FrozenStruct
 
-Accelerator = Literal["interpreter", "compiled"]
+Accelerator = Literal["interpreter", "compiled", "webgpu"]
 
 
 class Timing(FrozenStruct, frozen=True, kw_only=True):

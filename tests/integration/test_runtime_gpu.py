@@ -83,6 +83,16 @@ def test_a_file_that_it_refuses_has_the_operator(tmp_path: Path) -> None:
     assert row.acceleration.on_cpu == ("SignalWindow",)
 
 
+def test_a_file_that_ends_the_process_is_crashed_and_the_rest_goes_on(tmp_path: Path) -> None:
+    # A custom operator of the runtime without its options.
+    (tmp_path / "bad.tflite").write_bytes(unary("TANH", "TFLite_Detection_PostProcess"))
+    (tmp_path / "good.tflite").write_bytes(unary("TANH"))
+    _, rows = measured(tmp_path)
+    assert "SIGSEGV" in rows["bad in gpu"].error
+    assert rows["bad in gpu"].acceleration.state == "crashed"
+    assert rows["good in gpu"].acceleration.state == "full"
+
+
 def test_the_layer_is_named_where_its_kernels_begin_to_be_wrong(tmp_path: Path) -> None:
     (tmp_path / "strided.tflite").write_bytes(strided_model())
     rng = np.random.default_rng(1)

@@ -16,11 +16,12 @@ import pytest
 from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
+from edgeconv import bench
 from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.web import open_runtime
 from edgeconv.runtimes.web_package import litertjs
-from edgeconv.types import RuntimeChoice, Timing
+from edgeconv.types import Measuring, RuntimeChoice, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -309,3 +310,31 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(OutputRefused, match="cannot create"):
         litertjs("", print)
+
+
+def test_on_webgpu_it_is_compared_with_the_processor_and_swiftshader_has_no_times(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
+    directory = tmp_path / "models"
+    directory.mkdir()
+    written(directory, float_model(signature=("serving_default", ["x"], ["y"])), "float.tflite")
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
+    graph.operator("LOG_SOFTMAX", [x], [y])
+    signature = ("serving_default", ["x"], ["y"])
+    written(directory, graph.model([x], [y], signature=signature), "lacking.tflite")
+    measuring = Measuring(
+        rounds=1, runtimes=(RuntimeChoice(name="web"),), accelerator="webgpu", timing=TIMING
+    )
+    rows = {row.name: row for row in bench([directory], measuring=measuring).measurements}
+    row = rows["float in web"]
+    assert row.error == ""
+    assert row.acceleration.state == "full"
+    assert row.kernels[0].reference == "float in litert"
+    assert row.kernels[0].flips == 0
+    if "swiftshader" in row.acceleration.device:
+        assert row.latency is None
+    assert rows["lacking in web"].acceleration.state == "refused"
+    assert rows["lacking in web"].acceleration.on_cpu == ("LOG_SOFTMAX",)
+    assert rows["lacking in litert"].error == ""

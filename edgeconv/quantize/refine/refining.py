@@ -195,7 +195,7 @@ def _inputs(
     layers: Sequence[RefinableLayer],
     feeds: Mapping[str, Feed],
 ) -> dict[str, NDArray[np.generic]]:
-    """As many samples as the methods need and memory allows, by input."""
+    """The samples that the methods need, up to what memory allows, by input."""
     feed = feeds.get(text(inside.model.signatureDefs[0].signatureKey))
     count = 0 if feed is None else feed.samples
     for method in sorted(methods):

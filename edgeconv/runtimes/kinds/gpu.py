@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
 HAS_LOCATION = False
-COMPARES_WITH = "litert"
+COMPARES_WITH = {"interpreter": "litert"}
 
 
 @contextlib.contextmanager

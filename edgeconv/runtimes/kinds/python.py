@@ -72,6 +72,10 @@ def _check(package: Package, choice: RuntimeChoice, settings: RuntimeSettings) -
             f"{choice.name}=={choice.version} gets its own environment, and --python names another",
             hint="remove --python, or the version",
         )
+    if settings.accelerator == "webgpu":
+        raise UsageError(
+            f"{choice.name} has no WebGPU", hint="choose --runtime web, or --runtime gpu"
+        )
     if settings.accelerator == "compiled" and package != "ai_edge_litert":
         raise UsageError(
             f"{choice.name} has no CompiledModel",

@@ -4,7 +4,8 @@
     web==2.5.3           that version of LiteRT.js
     web:/usr/bin/chrome  that browser
 
-Models run unchanged, on the processor ("wasm"). LiteRT.js needs fixed dimensions, and inputs and
+Models run unchanged, on the processor ("wasm"), or with `--accelerator webgpu` on the browser's GPU
+or, without one, on SwiftShader. LiteRT.js needs fixed dimensions, and inputs and
 outputs of float32, int32 or uint8.
 """
 
@@ -21,6 +22,7 @@ from edgeconv.errors import InputRefused, UsageError
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Runner
 from edgeconv.runtimes.tensors import check_fixed, refuse_strings, signature_of
+from edgeconv.runtimes.vulkan import has_device
 from edgeconv.runtimes.web_package import litertjs
 from edgeconv.store import scratch_directory
 from edgeconv.types.words import listed
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 # See edgeconv.runtimes.interface.
 HAS_VERSIONS = True
+COMPARES_WITH = {"webgpu": "litert"}
+_RUNNER = "edgeconv.runtimes.web_runner"
 _BROWSERS = (
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
     "microsoft-edge",
@@ -80,12 +84,9 @@ def _browser(location: str) -> str:
 class WebRuntime:
     """LiteRT.js in a browser; see `edgeconv.runtimes.interface.Runtime`."""
 
-    has_times = True
-    gpu = ""
-
     def __init__(self, browser: str, package: Path, settings: RuntimeSettings) -> None:
         self._runner = Runner(
-            command=(sys.executable, "-m", "edgeconv.runtimes.web_runner", browser, str(package)),
+            command=(sys.executable, "-m", _RUNNER, browser, str(package), *_graphics(settings)),
             package="LiteRT.js",
             label="LiteRT.js",
             scratch=settings.scratch,
@@ -95,10 +96,14 @@ class WebRuntime:
             shares=True,
         )
         facts = self._runner.facts()
+        self.gpu = facts.gpu
+        self.has_times = not facts.is_software
         self.sessions = max(1, facts.cores // settings.threads)
         # The Python there does not run the model.
         tools = {"LiteRT.js": facts.version, "Chromium": facts.browser}
-        self.environment = replace(facts.environment("web"), python="", tools=tools)
+        # On WebGPU it is compared with LiteRT on this machine.
+        host = "" if self.gpu else "web"
+        self.environment = replace(facts.environment(host), python="", tools=tools)
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """Time the model on its first batch in a new browser. Raises `ToolFailed`."""
@@ -107,6 +112,13 @@ class WebRuntime:
     def start(self, model: Model) -> RunnerSession:
         """Load the model in a new browser. Raises `ToolFailed`."""
         return self._runner.start(_checked_path(model), model)
+
+
+def _graphics(settings: RuntimeSettings) -> tuple[str, ...]:
+    """What the models are to run on, for the runner."""
+    if settings.accelerator != "webgpu":
+        return ()
+    return ("webgpu",) if has_device() else ("swiftshader",)
 
 
 def _checked_path(model: Model) -> str:

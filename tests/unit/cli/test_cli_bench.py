@@ -95,7 +95,7 @@ def test_what_was_typed_is_in_the_report_and_every_option_arrives(
         (["--metric", "topp5"], 2, "did you mean 'top5'"),
         (["--metric", "mae"], 3, "the metric mae needs labels"),
         (["--runtime", "fake:failing=tiny.tflite"], 4, ""),
-        (["--accelerator", "gpu"], 2, "'interpreter', 'compiled'"),
+        (["--accelerator", "gpu"], 2, "'interpreter', 'compiled', 'webgpu'"),
     ],
 )
 def test_what_cannot_be_measured_ends_with_its_exit_code(
