@@ -26,7 +26,7 @@ from edgeconv.measure.model_files import (
 from edgeconv.measure.models import open_runtimes
 from edgeconv.measure.names import CommonNames
 from edgeconv.measure.rows import Rows
-from edgeconv.measure.timing import time_batched, time_in_rounds
+from edgeconv.measure.timing import time_batched, time_cold, time_in_rounds
 from edgeconv.measure.trained import measure_trained
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import read_noun, scratch_directory, writable_directory
@@ -191,6 +191,7 @@ def _measure(
     with LoadMonitor() as watch:
         time_in_rounds(run, models)
         time_batched(run, models)
+        time_cold(run, models)
     evaluate(run, models)
     rows.add(models, trained)
     return rows, watch

@@ -11,6 +11,7 @@ import msgspec
 
 from edgeconv.data.rows import RowsFile
 from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.measure.pace import check_pace
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import compared_with, open_runtime
 from edgeconv.runtimes.interface import Model
@@ -39,6 +40,7 @@ class MeasuredModel:
     """One model in one runtime: what was measured of it, and the error that ended that.
 
     `name` is the row's, and `runtime_text` the runtime as it was given, "" for the trained model.
+    `paced` are the timings of invokes in a fixed period, `cold` those of fresh processes.
     `model_file` is None for the trained model; where a server runs it,
     `batched` is that model with many samples an invoke, and `batched_us` their times.
     """
@@ -49,6 +51,8 @@ class MeasuredModel:
     model_file: ModelFile | None = None
     runtime_text: str = ""
     timed: list[Timed] = field(default_factory=list)
+    paced: list[Timed] = field(default_factory=list)
+    cold: list[Timed] = field(default_factory=list)
     outputs: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     error: EdgeconvError | None = None
     batched: Model | None = None
@@ -207,6 +211,7 @@ def open_runtimes(
         }
         opened = {str(choice): entered[str(choice)] for choice in running}
         _check_one_machine(opened)
+        check_pace(run.measuring, opened)
         served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
         yield OpenedRuntimes(opened, served[0] if served else None)
 

@@ -14,7 +14,7 @@ from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.measure.layers.kernels import begins_at, kernel_errors
 from edgeconv.measure.layers.profile import profile_model
 from edgeconv.measure.metrics.agreement import agreements
-from edgeconv.measure.timing import latency_of
+from edgeconv.measure.timing import cold_latency_of, latency_of, paced_latency_of
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.tflite import oldest_runtime
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.metrics.scoring import Scorer
     from edgeconv.measure.models import MeasuredModel
-    from edgeconv.types import Latency, SourceModel
+    from edgeconv.types import Latency, PacedLatency, SourceModel
 
     Outputs = Mapping[str, NDArray[np.generic]]
 
@@ -204,6 +204,8 @@ def _trained_row(run: BenchRun, measured: MeasuredModel, model: SourceModel) -> 
         sha256=model.sha256,
         size_bytes=model.size_bytes,
         latency=_latency(run, measured),
+        paced=_paced(run, measured),
+        cold=_cold(run, measured),
         peak_memory_bytes=_memory_bytes(run, measured),
         batched_us=measured.batched_us,
         batched_size=measured.batched.batch if measured.batched else None,
@@ -224,6 +226,8 @@ def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
         group=measured.model_file.group,
         measured_in=measured.runtime_text,
         latency=_latency(run, measured),
+        paced=_paced(run, measured),
+        cold=_cold(run, measured),
         peak_memory_bytes=_memory_bytes(run, measured),
         arena_bytes=_arena_bytes(measured, content),
         oldest_runtime=oldest_runtime(content, str(measured.model_file.file)).version,
@@ -235,6 +239,22 @@ def _latency(run: BenchRun, measured: MeasuredModel) -> Latency | None:
     if not (measured.timed and _is_timed(run, measured)):
         return None
     return latency_of(measured.timed, threads=run.measuring.threads, batch=measured.model.batch)
+
+
+def _paced(run: BenchRun, measured: MeasuredModel) -> PacedLatency | None:
+    every, threads = run.measuring.every, run.measuring.threads
+    if not measured.paced or every is None:
+        return None
+    return paced_latency_of(
+        measured.paced, every * 1e6, threads=threads, batch=measured.model.batch
+    )
+
+
+def _cold(run: BenchRun, measured: MeasuredModel) -> Latency | None:
+    if not measured.cold:
+        return None
+    threads = run.measuring.threads
+    return cold_latency_of(measured.cold, threads=threads, batch=measured.model.batch)
 
 
 def _memory_bytes(run: BenchRun, measured: MeasuredModel) -> int | None:

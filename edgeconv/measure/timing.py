@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from edgeconv.errors import ToolFailed
+from edgeconv.measure.pace import paced_timing
 from edgeconv.processes.progress import CountedLine
 from edgeconv.statistics.rounds import median_interval
-from edgeconv.types import Latency, Timing
+from edgeconv.types import Latency, PacedLatency, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +41,29 @@ def time_in_rounds(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
             is_timed = run.measuring.is_timed and model.runtime.has_times
             if model.error is None and (is_timed or not model.timed):
                 timing = run.measuring.timing if is_timed else _ONE_INVOKE
-                try:
-                    inputs = run.samples.first.arrays
-                    model.timed.append(model.runtime.time(model.model, inputs, timing))
-                except ToolFailed as error:
-                    model.error = error
+                _time(run, model, timing, model.timed)
+            if is_timed and run.measuring.every is not None and model.runtime.has_pace:
+                _time(run, model, paced_timing(run.measuring), model.paced)
+
+
+def time_cold(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
+    """Load every model in fresh processes and invoke it, the models taking turns."""
+    times = (run.measuring.cold or 0) if run.measuring.is_timed else 0
+    paced = [model for model in models if model.runtime.has_pace]
+    for number in range(times):
+        for index, model in enumerate(paced):
+            count = number * len(paced) + index
+            run.on_progress(CountedLine("cold starts", count, times * len(paced)))
+            _time(run, model, _ONE_INVOKE, model.cold)
+
+
+def _time(run: BenchRun, model: MeasuredModel, timing: Timing, results: list[Timed]) -> None:
+    """Add the times of a new process to the results, or set the model's error."""
+    if model.error is None:
+        try:
+            results.append(model.runtime.time(model.model, run.samples.first.arrays, timing))
+        except ToolFailed as error:
+            model.error = error
 
 
 def time_batched(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
@@ -68,6 +88,30 @@ def latency_of(runs: Sequence[Timed], *, threads: int, batch: int) -> Latency:
         threads=threads,
         batch=batch,
         warmup=tuple(run.warmup for run in runs if run.warmup is not None),
+    )
+
+
+def paced_latency_of(
+    runs: Sequence[Timed], period_us: float, *, threads: int, batch: int
+) -> PacedLatency:
+    """The latency of invokes that were to begin every `period_us`, one process a round."""
+    # A lone invoke in a process has no distance to another.
+    distances = [np.diff(run.starts_us) for run in runs if len(run.starts_us) > 1]
+    median_us = float(np.median(np.concatenate(distances))) if distances else period_us
+    latency = latency_of(runs, threads=threads, batch=batch)
+    return PacedLatency(
+        **msgspec.structs.asdict(latency), period_us=period_us, distance_us=median_us
+    )
+
+
+def cold_latency_of(runs: Sequence[Timed], *, threads: int, batch: int) -> Latency:
+    """The latency of load and first invoke together, one sample a process."""
+    return make_latency(
+        tuple((run.load_us + run.first_us,) for run in runs),
+        load_us=tuple(run.load_us for run in runs),
+        first_us=tuple(run.first_us for run in runs),
+        threads=threads,
+        batch=batch,
     )
 
 

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
+from edgeconv.reporting.pace import pace_title
 from edgeconv.reporting.rows import all_models
 from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
 from edgeconv.reporting.training import Fact
 from edgeconv.reporting.units import duration_interval
 
 if TYPE_CHECKING:
-    from edgeconv.types import Agreement, Conditions, Measurement, Report
+    from collections.abc import Iterator
+
+    from edgeconv.types import Agreement, Conditions, Latency, Measurement, Report
 
 
 def latency_table(report: Report) -> PageTable | None:
@@ -22,15 +25,17 @@ def latency_table(report: Report) -> PageTable | None:
     timed = [model for model in all_models(report) if model.latency]
     if not timed:
         return None
+    is_cold = any(model.cold for model in timed)
     return PageTable(
         name="latency",
         caption="Load and first invoke are the medians of the processes. "
-        "Percentiles are over the samples of all processes.",
+        "Percentiles are over the samples of all processes"
+        + ("; of cold starts, over load and first invoke together." if is_cold else "."),
         headings=headings(
             *("Model", "Load", "First invoke", "p50", "95 % interval", "p90", "p99"),
             *("Samples", "Warm-up", "Threads", "Batch"),
         ),
-        lines=tuple(_latency_line(model) for model in timed),
+        lines=tuple(_latency_line(model, *kind) for model in timed for kind in _kinds(model)),
     )
 
 
@@ -127,16 +132,27 @@ def hash_table(report: Report) -> PageTable:
     )
 
 
-def _latency_line(model: Measurement) -> Line:
-    latency = model.latency
-    assert latency is not None
+def _kinds(model: Measurement) -> Iterator[tuple[str, Latency]]:
+    """The latencies of a model: without pause, in a period, and of cold starts."""
+    if model.latency:
+        yield "", model.latency
+    if model.paced:
+        yield f", {pace_title(model.paced)}", model.paced
+    if model.cold:
+        yield ", cold", model.cold
+
+
+def _latency_line(model: Measurement, kind: str, latency: Latency) -> Line:
     rounds, count = len(latency.rounds_us), sum(map(len, latency.rounds_us))
     load, first = (
         median(times) if times else None for times in (latency.load_us, latency.first_us)
     )
     return Line(
         cells=(
-            Cell(text=units.plain(model.name), under=f"{rounds} process{'es' * (rounds > 1)}"),
+            Cell(
+                text=f"{units.plain(model.name)}{kind}",
+                under=f"{rounds} process{'es' * (rounds > 1)}",
+            ),
             number(units.duration(load), load),
             number(units.duration(first), first),
             number(units.duration(latency.p50_us), latency.p50_us),

@@ -47,6 +47,8 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
         "size": lambda row: row.size,
         "ratio": lambda row: row.size_ratio,
         "p50": lambda row: row.p50,
+        "paced p50": lambda row: units.with_interval(row.paced, row.paced_interval),
+        "cold p50": lambda row: units.with_interval(row.cold, row.cold_interval),
         "speed-up": lambda row: units.with_interval(row.speed_up, row.speed_up_interval),
         accuracy: lambda row: row.accuracy,
         "drop": lambda row: units.with_interval(row.drop, row.drop_interval),
@@ -81,6 +83,9 @@ def _broken(report: Report) -> Iterator[str]:
 
 def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
     yield from fold("Differences", [f"- {escape(line)}" for line in difference_lines(report)])
+    yield from fold(
+        "Pace", [f"- {escape(r.name)}: {escape(line)}" for r in rows for line in r.pace]
+    )
     yield from fold("Flips", list(_flips(report)))
     yield from fold(
         "Outputs", [f"- {escape(r.name)}: {escape(a)}" for r in rows for a in r.agreement]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import agreement_line
 from edgeconv.reporting.limits import Mark, mark_of
+from edgeconv.reporting.pace import pace_lines
 from edgeconv.reporting.training import is_smaller_packed, qat_remarks
 from edgeconv.reporting.units import (
     drop_value,
@@ -42,10 +43,12 @@ class ModelRow:
     """One measured model, as harmless text.
 
     `speed_up` is "≈1×" where its interval contains 1. `gzip` is the packed size, where any model
-    was pruned or clustered. `metrics` are further metrics, by heading. `agreement` has a sentence
-    for each output. `flips` is "+fixed −broken". `gpu` is what a GPU delegate did, `kernel_flips`
-    how many answers are others than the processor's for the same file. `training` is the time of
-    quantization-aware training, where any artifact had it; `remarks` say more.
+    was pruned or clustered. `paced` and `cold` are the medians of invokes in a fixed period and of
+    cold starts, of which `pace` has a line each. `metrics` are further metrics, by heading.
+    `agreement` has a sentence for each output. `flips` is "+fixed −broken". `gpu` is what a GPU
+    delegate did, `kernel_flips` how many answers are others than the processor's for the same file.
+    `training` is the time of quantization-aware training, where any artifact had it; `remarks` say
+    more.
     """
 
     name: str
@@ -58,6 +61,11 @@ class ModelRow:
     p50_interval: str
     p90: str
     p99: str
+    paced: str
+    paced_interval: str
+    cold: str
+    cold_interval: str
+    pace: tuple[str, ...]
     speed_up: str
     speed_up_interval: str
     memory: str
@@ -162,7 +170,7 @@ def first_accuracy(report: Report) -> Accuracy | None:
 def _model_row(
     model: Measurement, qat: QatRecord | None, report: Report, *, has_gzip: bool, has_training: bool
 ) -> ModelRow:
-    latency, accuracy = model.latency, model.accuracy
+    latency, accuracy, paced, cold = model.latency, model.accuracy, model.paced, model.cold
     is_baseline = model.role == "baseline"
     return ModelRow(
         name=units.plain(model.name),
@@ -175,6 +183,11 @@ def _model_row(
         p50_interval=duration_interval(latency.p50_interval_us if latency else None),
         p90=units.duration(latency.p90_us if latency else None),
         p99=units.duration(latency.p99_us if latency else None),
+        paced=units.duration(paced.p50_us if paced else None),
+        paced_interval=duration_interval(paced.p50_interval_us if paced else None),
+        cold=units.duration(cold.p50_us if cold else None),
+        cold_interval=duration_interval(cold.p50_interval_us if cold else None),
+        pace=pace_lines(model),
         speed_up=_speed_up(model),
         speed_up_interval=factor_interval(model.latency_ratio_interval),
         memory=units.size(model.peak_memory_bytes),

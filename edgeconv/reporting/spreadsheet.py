@@ -66,6 +66,23 @@ def _ratio_end(index: int) -> Callable[[Measurement], _Value]:
     return lambda m: m.latency_ratio_interval[index] if m.latency_ratio_interval else None
 
 
+def _percentiles(
+    name: str, of: Callable[[Measurement], Latency | None]
+) -> dict[str, Callable[[Measurement], _Value]]:
+    """The columns of the further latencies of a model."""
+
+    def column(number: Callable[[Latency], float]) -> Callable[[Measurement], _Value]:
+        return lambda model: number(latency) if (latency := of(model)) else None
+
+    return {
+        f"{name} p50 (us)": column(lambda latency: latency.p50_us),
+        f"{name} p50 interval low (us)": column(lambda latency: latency.p50_interval_us[0]),
+        f"{name} p50 interval high (us)": column(lambda latency: latency.p50_interval_us[1]),
+        f"{name} p90 (us)": column(lambda latency: latency.p90_us),
+        f"{name} p99 (us)": column(lambda latency: latency.p99_us),
+    }
+
+
 _TEXTS: dict[str, Callable[[Report, Measurement], str]] = {
     "report": lambda report, _: report.title,
     "machine": lambda report, _: report.environment.machine,
@@ -87,6 +104,8 @@ _NUMBERS: dict[str, Callable[[Measurement], _Value]] = {
     "p50 interval high (us)": _timed(lambda latency: latency.p50_interval_us[1]),
     "latency p90 (us)": _timed(lambda latency: latency.p90_us),
     "latency p99 (us)": _timed(lambda latency: latency.p99_us),
+    **_percentiles("paced", lambda model: model.paced),
+    **_percentiles("cold", lambda model: model.cold),
     "threads": _timed(lambda latency: latency.threads),
     "batch": _timed(lambda latency: latency.batch),
     "latency ratio": lambda model: model.latency_ratio,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.reporting.rows import ModelRow
-    from edgeconv.types import Measurement, Report
+    from edgeconv.types import Latency, Measurement, Report
 
     _Pair = tuple[Measurement, ModelRow]
 
@@ -153,17 +153,22 @@ def _measured(report: Report, pairs: list[_Pair]) -> Iterator[_Column]:
 
 
 def _times(pairs: list[_Pair]) -> Iterator[tuple[str, list[Cell]]]:
-    p50, p90, speed_up = [], [], []
+    p50, p90, paced, cold, speed_up = [], [], [], [], []
     for model, row in pairs:
         latency, ratio = model.latency, units.speed_up(model.latency_ratio)
-        p50.append(
-            number(row.p50, latency.p50_us if latency else None, under=_under("", row.p50_interval))
-        )
+        p50.append(_median(row.p50, latency, row.p50_interval))
         p90.append(
             number(row.p90, latency.p90_us if latency else None, under=_under("p99 ", row.p99))
         )
+        paced.append(_median(row.paced, model.paced, row.paced_interval))
+        cold.append(_median(row.cold, model.cold, row.cold_interval))
         speed_up.append(number(row.speed_up, ratio, under=_under("", row.speed_up_interval)))
-    yield from (("p50", p50), ("p90", p90), ("Speed-up", speed_up))
+    yield from (("p50", p50), ("p90", p90), ("Paced p50", paced), ("Cold p50", cold))
+    yield "Speed-up", speed_up
+
+
+def _median(text: str, latency: Latency | None, interval: str) -> Cell:
+    return number(text, latency.p50_us if latency else None, under=_under("", interval))
 
 
 def _accuracies(report: Report, pairs: list[_Pair]) -> Iterator[tuple[str, list[Cell]]]:
@@ -201,6 +206,8 @@ def _caption(rows: tuple[ModelRow, ...]) -> str:
 
 _EXPLAINED = {
     "p50_interval": "In brackets: 95 % intervals, of the median and, by sample, of the drop.",
+    "paced": "Paced: invokes in a fixed period, with sleep in between.",
+    "cold": "Cold: load and first invoke of a fresh process.",
     "speed_up_interval": "≈1× is as fast as float32, within noise: its interval contains 1.",
     "arena": "The arena holds the tensors; memory is all that the process grew by.",
     "flips": "Flips: samples that became right (+) or wrong (−), against the baseline.",

@@ -72,6 +72,8 @@ _REPORT = {
     "p50": GridColumn("p50"),
     "p90": GridColumn("p90", beneath=True),
     "p99": GridColumn("p99", beneath=True),
+    "paced": GridColumn("paced p50"),
+    "cold": GridColumn("cold p50"),
     "speed_up": GridColumn("speed-up"),
     "memory": GridColumn("memory", beneath=True),
     "arena": GridColumn("arena", beneath=True),
@@ -86,7 +88,7 @@ _REPORT = {
 # Methods that were chosen faster are not worth a word about it.
 _NOTED_S = 1.0
 # Left out where no model has them.
-_TIMED = ("p50", "p90", "p99", "speed_up", "memory")
+_TIMED = ("p50", "p90", "p99", "paced", "cold", "speed_up", "memory")
 _ON_GPU = ("gpu", "kernel_flips")
 _RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED, *_ON_GPU})
 
@@ -247,9 +249,10 @@ def _measured_row(row: ModelRow, shown: Sequence[str], has_runtime: bool) -> Row
 
 
 def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
-    """The further metrics; without an accuracy, the agreement of the outputs too."""
+    """The pace and the further metrics; without an accuracy, the agreement of the outputs too."""
     metrics = ", ".join(f"{name} {value}" for name, value in row.metrics.items())
     return (
+        *row.pace,
         *([metrics] if metrics else []),
         *(row.agreement if row.accuracy == units.ABSENT else ()),
     )

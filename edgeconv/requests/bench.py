@@ -8,7 +8,17 @@ from edgeconv.plugins import METRICS
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Executed, Opened, Sandboxed
-from edgeconv.requests.texts import METRIC, PATH, PROGRAM, RUNTIME, SOURCE, STEPS, TEXT, TREE
+from edgeconv.requests.texts import (
+    METRIC,
+    PATH,
+    PERIOD,
+    PROGRAM,
+    RUNTIME,
+    SOURCE,
+    STEPS,
+    TEXT,
+    TREE,
+)
 from edgeconv.types import DataSource, Execution, Measuring, Opening, Steps
 
 Measured = Annotated[
@@ -61,6 +71,20 @@ Measured = Annotated[
             warmup_seconds=Option(
                 "Quality", "Seconds of warm-up at most, until the times are stable.", least=0
             ),
+        ),
+        every=Option(
+            "Quality",
+            "Time one invoke in each period too, such as 10ms, with sleep in between, as in an "
+            "app. The usual times are of invokes without pause.",
+            text=PERIOD,
+            takes="text",
+            metavar="PERIOD",
+        ),
+        cold=Option(
+            "Quality",
+            "Time N fresh processes too: load and first invoke together.",
+            least=1,
+            metavar="N",
         ),
         metrics=Option(
             "Quality",

@@ -20,6 +20,7 @@ from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import METRIC_ALIASES, METRICS, tracker
 from edgeconv.quantize.rules import parse_rule
 from edgeconv.reporting.verdicts import FORMATS
+from edgeconv.requests.durations import parse_period, period_text
 from edgeconv.requests.paths import (
     Reach,
     path_reach,
@@ -321,6 +322,9 @@ RUNTIME = TextKind(
     "A runtime outside this machine has to be allowed; see docs/security.md.",
     parse=parse_choice,
     reaches=_runtime_reach,
+)
+PERIOD = TextKind(
+    "A duration with its unit, such as 10ms.", parse=parse_period, text_of=period_text
 )
 TARGET_RUNTIME = TextKind(parse=parse_target_runtime)
 ADDRESS = TextKind("It has to be allowed; see docs/security.md.", reaches=_reaches_as("address"))

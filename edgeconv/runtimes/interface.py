@@ -82,10 +82,11 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one model in one process, in microseconds.
 
     `runtime` and `version` are the runtime's own names. `warmup` is the number of invokes until the
-    times were stable, None where it is unknown. `memory_bytes` is the growth of the peak resident
-    set from just before the model was loaded, `arena_bytes` what the model took of its arena; None
-    where the runtime does not tell. `gpu` is what a GPU delegate took. `log` is what the process
-    printed, where it is kept.
+    times were stable, None where it is unknown. `starts_us` are when the timed invokes began, from
+    the first one on, empty where the runtime does not tell. `memory_bytes` is the growth of the
+    peak resident set from just before the model was loaded, `arena_bytes` what the model took of
+    its arena; None where the runtime does not tell. `gpu` is what a GPU delegate took. `log` is
+    what the process printed, where it is kept.
     """
 
     runtime: str
@@ -93,6 +94,7 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     load_us: float
     first_us: float
     samples_us: tuple[float, ...]
+    starts_us: tuple[float, ...] = ()
     warmup: int | None = None
     memory_bytes: int | None = None
     arena_bytes: int | None = None
@@ -124,6 +126,8 @@ class Runtime(Protocol):
     has_times: bool
     # The GPU that it computes on, "" for a processor.
     gpu: str
+    # Whether it can time invokes in a fixed period, and starts a new process for each timing.
+    has_pace: bool
     # How many sessions may work at the same time; 0 where it gives no outputs.
     sessions: int
 

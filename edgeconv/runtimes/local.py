@@ -195,7 +195,7 @@ class LocalRuntime:
         has_times: bool = True,
         gpu: str = "",
     ) -> None:
-        self.has_times = has_times
+        self.has_times = self.has_pace = has_times
         self.gpu = gpu
         self._runner = _runner(target, settings)
         self.environment = _environment(self._runner, target)

@@ -30,8 +30,10 @@ run      run the inputs, (n, *sample) by name; the arrays of the answer are the 
 time     load the model, as load does, and time it on the arrays, the samples of one invoke.
          warmup: the least number of invokes before timing; warmup_seconds: the longest warm-up,
          which ends when the times are stable; repeats, seconds: the most timed invokes and
-         seconds. The answer has load_us, first_us, warmup (the number of warm-up invokes),
-         samples_us (raw, one per timed invoke) and memory_bytes, the growth of the peak
+         seconds; every_seconds: the time from the beginning of a timed invoke to that of the
+         next, at least, with sleep in between; 0 for none. The answer has load_us, first_us,
+         warmup (the number of warm-up invokes), samples_us (raw, one per timed invoke),
+         starts_us (when each began, from the first one on) and memory_bytes, the growth of the peak
          resident set from just before the model was loaded (null where it is unknown), and
          arena_bytes, what the model took of its arena (null where the runtime does not tell)
 
@@ -443,11 +445,29 @@ def timings(invoke: Callable[[], None], request: dict[str, Any]) -> dict[str, An
     _, first_us = time_call(invoke)
     warm_us = warm_up(invoke, request["warmup"] - 1, request["warmup_seconds"])
     samples_us: list[float] = []
-    clock = time.perf_counter_ns
-    deadline = clock() + request["seconds"] * 1e9
+    starts_ns: list[int] = []
+    clock, every_ns = time.perf_counter_ns, int(request["every_seconds"] * 1e9)
+    begun = clock()
+    deadline = begun + request["seconds"] * 1e9
     while len(samples_us) < request["repeats"] and (clock() < deadline or not samples_us):
+        # The first one is a period after the warm-up, so that it is no warmer than the others.
+        sleep_until((starts_ns[-1] if starts_ns else begun) + every_ns)
+        starts_ns.append(clock())
         samples_us.append(time_call(invoke)[1])
-    return {"first_us": first_us, "warmup": len(warm_us) + 1, "samples_us": samples_us}
+    return {
+        "first_us": first_us,
+        "warmup": len(warm_us) + 1,
+        "samples_us": samples_us,
+        "starts_us": [(each - starts_ns[0]) / 1e3 for each in starts_ns],
+    }
+
+
+def sleep_until(due_ns: int) -> None:
+    """Sleep until `time.perf_counter_ns` is `due_ns`; not at all where it is already."""
+    left_ns = due_ns - time.perf_counter_ns()
+    while left_ns > 0:
+        time.sleep(left_ns / 1e9)
+        left_ns = due_ns - time.perf_counter_ns()
 
 
 def warm_up(invoke: Callable[[], None], least: int, seconds: float) -> list[float]:

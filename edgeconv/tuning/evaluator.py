@@ -119,7 +119,7 @@ class _ReusingRuntime:
         self._runtime = runtime
         self._idle: list[RunnerSession] = []
         self.environment = runtime.environment
-        self.has_times = runtime.has_times
+        self.has_times, self.has_pace = runtime.has_times, runtime.has_pace
         self.gpu = runtime.gpu
         self.sessions = runtime.sessions
         self.time = runtime.time

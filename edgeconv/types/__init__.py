@@ -99,6 +99,7 @@ from edgeconv.types.measurement import (
     LayerError,
     Measurement,
     OperatorTime,
+    PacedLatency,
     Profile,
     Report,
 )
@@ -235,6 +236,7 @@ __all__ = [
     "LoopName",
     "Loss",
     "Measurement",
+    "PacedLatency",
     "Method",
     "MethodTrial",
     "MetricChoice",

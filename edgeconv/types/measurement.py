@@ -38,6 +38,17 @@ class Latency(FrozenStruct, kw_only=True, frozen=True):
     warmup: tuple[int, ...] = ()
 
 
+class PacedLatency(Latency, kw_only=True, frozen=True):
+    """The times of invokes that began every `period_us` microseconds, with sleep in between.
+
+    `distance_us` is the median distance between the beginnings of two invokes: the period, or more
+    where an invoke takes longer.
+    """
+
+    period_us: float
+    distance_us: float
+
+
 class Accuracy(FrozenStruct, kw_only=True, frozen=True):
     """One metric over labeled samples, with what each of them contributed.
 
@@ -140,24 +151,25 @@ class Acceleration(FrozenStruct, kw_only=True, frozen=True):
 class Measurement(FrozenStruct, kw_only=True, frozen=True):
     """What was measured of one model: an artifact, or the trained baseline.
 
-    `accuracy_drop` is how much worse the accuracy is than the baseline's (baseline minus this
-    model where higher is better, else this model minus baseline), and `accuracy_drop_interval`
-    the 95 % interval of that, paired by sample; `latency_ratio` is this model over the float32
-    .tflite in the same runtime, and `latency_ratio_interval` its 95 % interval, by rounds, None
-    for the float32 .tflite itself and for a lone round; `size_ratio` is this model over the
-    baseline on disk; `fixed` and `broken` count the
-    samples that changed from wrong to right and back. `accuracy` is the first metric, `metrics`
-    the further ones. `agreement` compares outputs with the baseline's, or without one with the
-    float32 artifact's. `peak_memory_bytes` is the growth of the peak resident set over the bare
-    runtime; of a baseline in TensorFlow it is the whole process. `arena_bytes` is the memory
-    that the tensors of the graph need, planned by their lifetimes. `batched_us` are raw times of
-    calls of a baseline with `batched_size` samples. `layer_errors` are in the order of the
-    graph; on a GPU they are against the same layers on the processor, by `layers_against`'s name.
-    `acceleration` is what a GPU delegate did, and `kernels` the agreement of its outputs with those
-    of the same file on the processor. `group` is the directory's part of `name`, "" where names are
-    unique without it. `runtime` has the version that ran, and `measured_in` is the runtime as the
-    bench was given it. None means that it was not measured, never that it was good. `error` is set,
-    and the rest None, where the model did not run.
+    `accuracy_drop` is how much worse the accuracy is than the baseline's (baseline minus this model
+    where higher is better, else this model minus baseline), and `accuracy_drop_interval` the 95 %
+    interval of that, paired by sample; `latency_ratio` is this model over the float32 .tflite in
+    the same runtime, and `latency_ratio_interval` its 95 % interval, by rounds, None for the
+    float32 .tflite itself and for a lone round; `size_ratio` is this model over the baseline on
+    disk; `fixed` and `broken` count the samples that changed from wrong to right and back.
+    `accuracy` is the first metric, `metrics` the further ones. `agreement` compares outputs with
+    the baseline's, or without one with the float32 artifact's. `peak_memory_bytes` is the growth of
+    the peak resident set over the bare runtime; of a baseline in TensorFlow it is the whole
+    process. `arena_bytes` is the memory that the tensors of the graph need, planned by their
+    lifetimes. `batched_us` are raw times of calls of a baseline with `batched_size` samples.
+    `layer_errors` are in the order of the graph; on a GPU they are against the same layers on the
+    processor, by `layers_against`'s name. `acceleration` is what a GPU delegate did, and `kernels`
+    the agreement of its outputs with those of the same file on the processor. `paced` is the
+    latency of invokes that begin in a fixed period, and `cold` of fresh processes, each with one
+    sample: its load and first invoke together. `group` is the directory's part of `name`, "" where names are unique without it.
+    `runtime` has the version that ran, and `measured_in` is the runtime as the bench was given it.
+    None means that it was not measured, never that it was good. `error` is set, and the rest None,
+    where the model did not run.
     """
 
     name: str
@@ -170,6 +182,8 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     group: str = ""
     measured_in: str = ""
     latency: Latency | None = None
+    paced: PacedLatency | None = None
+    cold: Latency | None = None
     peak_memory_bytes: int | None = None
     arena_bytes: int | None = None
     accuracy: Accuracy | None = None

@@ -12,13 +12,16 @@ Accelerator = Literal["interpreter", "compiled", "webgpu"]
 class Timing(FrozenStruct, frozen=True, kw_only=True):
     """How to time a model: invokes before it at least, timed invokes and seconds at most.
 
-    The warm-up goes on, for `warmup_seconds` at most, until the times are stable.
+    The warm-up goes on, for `warmup_seconds` at most, until the times are stable. With
+    `every_seconds` above 0 a timed invoke begins that long after the one before, or later, and the
+    process sleeps in between.
     """
 
     warmup: int = 10
     warmup_seconds: float = 2.0
     repeats: int = 200
     seconds: float = 1.0
+    every_seconds: float = 0.0
 
 
 class RuntimeChoice(FrozenStruct, frozen=True, kw_only=True):
@@ -63,12 +66,16 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     takes top1, where there are labels. `output`: the one that labels are for, None for the only
     one. `profile` and `layers`: the time of each operator, and the error of each layer, too.
     `serving_warmup`: the number of samples that are written into the trained SavedModel as requests
-    that TensorFlow Serving warms up with. Without `is_timed` every model is run only to see that it
-    does, in one round, and there are no times and no memory.
+    that TensorFlow Serving warms up with. `every`: the period in seconds at which invokes are timed
+    too; `cold`: the number of fresh processes in which load and first invoke are. Without
+    `is_timed` every model is run only to see that it does, in one round, and there are no times and
+    no memory.
     """
 
     rounds: int = 3
     timing: Timing = Timing()
+    every: float | None = None
+    cold: int | None = None
     is_timed: bool = True
     runtimes: tuple[RuntimeChoice, ...] = ()
     accelerator: Accelerator = "interpreter"

@@ -88,6 +88,7 @@ class AdbRuntime:
 
     has_times = True
     gpu = ""
+    has_pace = False
     # Two would disturb each other.
     sessions = 1
 

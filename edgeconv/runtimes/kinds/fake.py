@@ -77,6 +77,7 @@ class Fake:
 
     has_times = True
     gpu = ""
+    has_pace = True
     sessions = 2
 
     def __init__(self, fault: Fault, host: str) -> None:
@@ -113,6 +114,7 @@ class Fake:
             first_us=2 * typical_us,
             samples_us=tuple((typical_us * (1 + noise)).tolist()),
             warmup=timing.warmup,
+            starts_us=tuple((np.arange(timing.repeats) * timing.every_seconds * 1e6).tolist()),
             memory_bytes=2 * len(data),
         )
 

@@ -200,6 +200,7 @@ class SshRuntime:
 
     has_times = True
     gpu = ""
+    has_pace = True
 
     def __init__(self, machine: Machine, directory: str, runner: Runner, facts: Facts) -> None:
         self._machine, self._directory, self._runner = machine, directory, runner

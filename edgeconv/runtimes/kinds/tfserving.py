@@ -58,6 +58,7 @@ class ServingRuntime:
     # More calls would only wait for each other in the server's queue.
     has_times = True
     gpu = ""
+    has_pace = False
     sessions = 2
 
     def __init__(self, address: ServedModel, timeout_s: float) -> None:

@@ -84,6 +84,8 @@ def _browser(location: str) -> str:
 class WebRuntime:
     """LiteRT.js in a browser; see `edgeconv.runtimes.interface.Runtime`."""
 
+    has_pace = False
+
     def __init__(self, browser: str, package: Path, settings: RuntimeSettings) -> None:
         self._runner = Runner(
             command=(sys.executable, "-m", _RUNNER, browser, str(package), *_graphics(settings)),

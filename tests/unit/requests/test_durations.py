@@ -1,0 +1,61 @@
+"""Periods as they are typed."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeconv.errors import UsageError
+from edgeconv.requests.durations import parse_period, period_text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds", "again"),
+    [
+        ("10ms", 0.01, "10ms"),
+        (" 0.5 s ", 0.5, "500ms"),
+        ("250us", 250e-6, "250us"),
+        ("16.7ms", 0.0167, "16.7ms"),
+        ("1e3µs", 1e-3, "1ms"),
+        ("10s", 10.0, "10s"),
+    ],
+)
+def test_a_period_is_a_number_with_its_unit(text: str, seconds: float, again: str) -> None:
+    assert parse_period(text) == pytest.approx(seconds, rel=1e-12)
+    assert period_text(parse_period(text)) == again
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("10", "'10' has no unit"),
+        ("0ms", "is not above 0"),
+        ("-1ms", "is not above 0"),
+        ("11s", "10s at most"),
+        ("10h", "unknown unit, 'h'"),
+        ("ms", "is not a duration"),
+        ("", "is not a duration"),
+        ("1.2.3ms", "is not a duration"),
+        ("1e999s", "is not a duration"),
+        ("nan s", "is not a duration"),
+        ("10ms 5ms", "is not a duration"),
+    ],
+)
+def test_what_is_not_a_period_is_refused_with_what_to_write(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as refused:
+        parse_period(text)
+    assert "10ms" in refused.value.hint
+
+
+@given(st.floats(min_value=1e-6, max_value=10.0))
+def test_the_text_of_a_period_is_read_as_that_period(seconds: float) -> None:
+    assert parse_period(period_text(seconds)) == pytest.approx(seconds, rel=1e-9)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_period_within_the_bounds_or_refused(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert 0 < parse_period(text) <= 10
