@@ -138,6 +138,10 @@ class PackageMissing(ToolFailed):
     """A package index has no version of a package that the Python in question can install."""
 
 
+class RuntimeUnusable(ToolFailed):
+    """A runtime that was installed, and does not run a model on this machine."""
+
+
 class VerificationFailed(ToolFailed):
     """The converted model failed its verification. It is not published."""
 

@@ -14,6 +14,7 @@ from edgeconv.measure.baseline_comparison import compared, measurement_warnings,
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.machine import LoadMonitor, load_warnings
+from edgeconv.measure.matrix import version_matrix
 from edgeconv.measure.metrics.accuracy import chosen_name
 from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
 from edgeconv.measure.model_files import (
@@ -70,6 +71,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         run = BenchRun(samples, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, source, model_files[0].signature)
         runtimes = stack.enter_context(open_runtimes(run, trained))
+        matrix = version_matrix(run, model_files, names)
         rows, watch = _measure(run, scorer, runtimes, trained, model_files, names)
         measured = rows.artifacts()
         identity = _identity(samples, steps if source else {})
@@ -82,6 +84,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         baseline=first,
         measurements=tuple(with_baseline(row, first, measured) for row in measured),
         comparisons=compared(measured[: len(model_files)], [file.artifact for file in model_files]),
+        matrix=matrix,
         training=training,
         artifacts=artifacts,
         conditions=conditions,

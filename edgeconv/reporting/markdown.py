@@ -10,6 +10,7 @@ from edgeconv.reporting.flips import class_name, flips_of
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
 from edgeconv.reporting.markup import escape, fold, row
+from edgeconv.reporting.matrix import COLUMNS, matrix_cells, matrix_lines
 from edgeconv.reporting.rows import ModelRow, accuracy_heading, difference_lines, model_rows
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield escape(closing_line(report.verdict))
         yield ""
     yield from _table(report, rows)
+    yield from _matrix(report)
     yield from _broken(report)
     yield from _details(report, rows)
 
@@ -69,6 +71,15 @@ def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
         if each.error:
             name += f"<br>did not run: {escape(each.error)}"
         yield row([_MARKS[each.mark], name, *(escape(cell(each)) for cell in shown.values())])
+
+
+def _matrix(report: Report) -> Iterator[str]:
+    if report.matrix:
+        yield ""
+        yield from (f"- {escape(line)}" for line in matrix_lines(report))
+        header = [row(COLUMNS), row(["---"] * len(COLUMNS))]
+        cells = (row([*map(escape, matrix_cells(each))]) for each in report.matrix)
+        yield from fold("Versions", [*header, *cells])
 
 
 def _broken(report: Report) -> Iterator[str]:

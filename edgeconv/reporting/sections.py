@@ -22,6 +22,7 @@ from edgeconv.reporting.flips import flip_tables
 from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.reporting.layers import layer_tables, models_with_layers, profile_tables
 from edgeconv.reporting.limits import closing_line, word_of_verdict
+from edgeconv.reporting.matrix import matrix_table
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot, latency_region, size_region
 from edgeconv.reporting.rows import all_models, difference_lines, first_accuracy, model_rows
 from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
@@ -60,6 +61,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "pictures": pictures,
         "is_shaded": size_region(report).is_limited or latency_region(report).is_limited,
         "latencies": latency_table(report),
+        "matrix": matrix_table(report),
         "batched": batched_line(report.baseline),
         "dots_a_row": DOTS_A_ROW,
         "flips": flip_tables(report),
@@ -93,6 +95,7 @@ def _contents(parts: dict[str, Any]) -> list[tuple[str, str]]:
         ("models", "Models"): True,
         ("pictures", "Trade-off"): any(pictures[name] for name in ("size", "latency", "snr")),
         ("latencies", "Latency"): parts["latencies"],
+        ("matrix", "Versions"): parts["matrix"],
         ("budget", "Budget"): report.verdict and report.verdict.findings,
         ("flips", "Flips"): parts["flips"],
         ("closeness", "Closeness"): parts["agreement"] or parts["layers"],

@@ -12,6 +12,7 @@ from edgeconv.reporting.closeness import comparison_lines, error_lines, span
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Page, Row
 from edgeconv.reporting.limits import closing_line, word_of_verdict
+from edgeconv.reporting.matrix import COLUMNS, matrix_cells, matrix_lines
 from edgeconv.reporting.rows import (
     SAME_SPEED,
     ModelRow,
@@ -149,9 +150,22 @@ def report_page(report: Report) -> Page:
         *(Text(line, style="dim") for line in _circumstances(report)),
         Text(),
         Grid(columns, [_measured_row(row, shown, has_runtime) for row in models]),
+        *_matrix(report),
         *(Text(line) for line in difference_lines(report)),
         *(Text(note, style="dim") for note in notes),
     ]
+
+
+def _matrix(report: Report) -> Page:
+    """Every file in every version, and the first bad version."""
+    if not report.matrix:
+        return []
+    columns = tuple(
+        GridColumn(name.lower(), right=name in ("Flipped", "SNR"), wraps=name == "Why")
+        for name in COLUMNS
+    )
+    rows = [Row(tuple(map(Text, matrix_cells(each)))) for each in report.matrix]
+    return [Text(), Grid(columns, rows), *map(Text, matrix_lines(report))]
 
 
 def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:

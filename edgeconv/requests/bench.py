@@ -18,6 +18,7 @@ from edgeconv.requests.texts import (
     STEPS,
     TEXT,
     TREE,
+    VERSIONS,
 )
 from edgeconv.types import DataSource, Execution, Measuring, Opening, Steps
 
@@ -34,6 +35,14 @@ Measured = Annotated[
             several=True,
             metavar="NAME",
             is_common=True,
+        ),
+        versions=Option(
+            "Quality",
+            "Run every file in each version of a runtime that pip can install here too, such as "
+            "'litert>=2.0'. Names the first version that is wrong, fails or crashes.",
+            name="runtimes",
+            text=VERSIONS,
+            metavar="SPECIFIER",
         ),
         accelerator=Option(
             "Quality",

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import OutputRefused, PackageMissing, ToolFailed, UsageError
+from edgeconv.errors import (
+    OutputRefused,
+    PackageMissing,
+    RuntimeUnusable,
+    ToolFailed,
+    UsageError,
+)
 from edgeconv.processes.workers import run_program
 from edgeconv.runtimes.interpreters import Version, interpreters, preferred
 from edgeconv.runtimes.local import RuntimePython, start_run
@@ -121,6 +127,11 @@ def isolated_target(
     environments = [_environment(runtime, python) for python in preferred(kind.pythons)]
     ready = next((each for each in environments if each.ready()), None)
     return ready.target if ready else _made_by_any(runtime, on_progress)
+
+
+def distribution_of(name: str) -> str:
+    """What pip calls the package of a runtime."""
+    return _KINDS[name].distribution
 
 
 def installed(target: RuntimePython) -> InstalledRuntime | None:
@@ -241,7 +252,7 @@ def _run(environment: _RuntimeEnvironment, command: Sequence[str], label: str, h
 
 
 def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
-    """Run a model there, and return the runtime's name. Raises `ToolFailed`.
+    """Run a model there, and return the runtime's name. Raises `RuntimeUnusable`.
 
     A runtime with the wrong numpy can be imported, and crashes with a model.
     """
@@ -261,9 +272,11 @@ def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
         try:
             run = running.result()
         except ToolFailed as error:
-            raise ToolFailed(f"{what} cannot run a model: {error.message}", hint=hint) from error
+            raise RuntimeUnusable(
+                f"{what} cannot run a model: {error.message}", hint=hint
+            ) from error
         if not np.array_equal(run.outputs["y"], [[0.0, 2.5]]):
-            raise ToolFailed(f"{what} computes a wrong RELU", hint=hint)
+            raise RuntimeUnusable(f"{what} computes a wrong RELU", hint=hint)
     return f"{run.runtime} {run.version}"
 
 

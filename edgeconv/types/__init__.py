@@ -102,6 +102,7 @@ from edgeconv.types.measurement import (
     PacedLatency,
     Profile,
     Report,
+    VersionResult,
 )
 from edgeconv.types.measuring import (
     TOP1,
@@ -109,6 +110,7 @@ from edgeconv.types.measuring import (
     Measuring,
     MetricChoice,
     RuntimeChoice,
+    RuntimeVersions,
     Timing,
 )
 from edgeconv.types.model import (
@@ -237,6 +239,8 @@ __all__ = [
     "Loss",
     "Measurement",
     "PacedLatency",
+    "RuntimeVersions",
+    "VersionResult",
     "Method",
     "MethodTrial",
     "MetricChoice",

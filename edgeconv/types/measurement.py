@@ -217,6 +217,29 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
         return floats[0].latency if floats else None
 
 
+VersionState = Literal[
+    "right", "wrong", "does not load", "does not run", "crashes", "not installable"
+]
+
+
+class VersionResult(FrozenStruct, kw_only=True, frozen=True):
+    """One file in one version of a runtime.
+
+    "right" and "wrong" are by the answers of the newest version that runs the file, which
+    `is_reference`: `snr_db` is that of the worst output and `flips` counts the samples whose
+    highest score is another one, both None where they are unknown. `detail` says why, where it is
+    neither.
+    """
+
+    model: str
+    runtime: str
+    state: VersionState
+    detail: str = ""
+    is_reference: bool = False
+    snr_db: float | None = None
+    flips: int | None = None
+
+
 class Comparison(FrozenStruct, kw_only=True, frozen=True):
     """Two artifacts by their accuracy on the same samples.
 
@@ -271,6 +294,7 @@ class Report(Result, kw_only=True, frozen=True):
     `checkpoint` is the model that the baseline was exported from, where that was measured too.
     `labels` are those of the samples, in the order of the data set, where they are classes, and
     `class_names` their names, where they are known. `command` is what was typed to measure.
+    `matrix` has every file in every version of a runtime, the oldest first.
     `checksum` is in the file only; see edgeconv/store/checksums.py.
     """
 
@@ -281,6 +305,7 @@ class Report(Result, kw_only=True, frozen=True):
     baseline: Measurement | None
     measurements: tuple[Measurement, ...]
     comparisons: tuple[Comparison, ...] = ()
+    matrix: tuple[VersionResult, ...] = ()
     checkpoint: Measurement | None = None
     training: TrainingRecord | None = None
     artifacts: tuple[Artifact, ...] = ()

@@ -40,6 +40,16 @@ class RuntimeChoice(FrozenStruct, frozen=True, kw_only=True):
         return f"{self.name}:{parts}" if parts else self.name
 
 
+class RuntimeVersions(FrozenStruct, frozen=True, kw_only=True):
+    """The versions of a runtime that a PEP 440 specifier, such as ">=2.0", matches."""
+
+    name: str
+    specifier: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.specifier}"
+
+
 class MetricChoice(FrozenStruct, frozen=True):
     """A metric: a name of `edgeconv.plugins.METRICS`, or a function of the user's in a module.
 
@@ -61,15 +71,15 @@ TOP1 = MetricChoice("top1")
 class Measuring(FrozenStruct, frozen=True, kw_only=True):
     """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
 
-    `runtimes`: where; without one that runs .tflite files, LiteRT does. `accelerator`, `python` and
-    `binary` are for the runtimes that know them. `threads` is the interpreter's. `metrics`: none
-    takes top1, where there are labels. `output`: the one that labels are for, None for the only
-    one. `profile` and `layers`: the time of each operator, and the error of each layer, too.
-    `serving_warmup`: the number of samples that are written into the trained SavedModel as requests
-    that TensorFlow Serving warms up with. `every`: the period in seconds at which invokes are timed
-    too; `cold`: the number of fresh processes in which load and first invoke are. Without
-    `is_timed` every model is run only to see that it does, in one round, and there are no times and
-    no memory.
+    `runtimes`: where; without one that runs .tflite files, LiteRT does. `versions`: those that
+    every file is run in too, to see where it is right. `accelerator`, `python` and `binary` are for
+    the runtimes that know them. `threads` is the interpreter's. `metrics`: none takes top1, where
+    there are labels. `output`: the one that labels are for, None for the only one. `profile` and
+    `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: the
+    number of samples that are written into the trained SavedModel as requests that TensorFlow
+    Serving warms up with. `every`: the period in seconds at which invokes are timed too; `cold`:
+    the number of fresh processes in which load and first invoke are. Without `is_timed` every model
+    is run only to see that it does, in one round, and there are no times and no memory.
     """
 
     rounds: int = 3
@@ -78,6 +88,7 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     cold: int | None = None
     is_timed: bool = True
     runtimes: tuple[RuntimeChoice, ...] = ()
+    versions: RuntimeVersions | None = None
     accelerator: Accelerator = "interpreter"
     python: str = ""
     binary: str = ""

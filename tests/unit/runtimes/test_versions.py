@@ -1,0 +1,83 @@
+"""The versions of a runtime: how they are typed, and which ones pip's index has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.runtimes.versions import matching_versions, parse_versions
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is pip's only index, with four versions of LiteRT, which it only lists."""
+    for version in ("2.0.0", "2.0.3", "2.1.0", "2.10.0rc1"):
+        (tmp_path / f"ai_edge_litert-{version}-py3-none-any.whl").touch()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "again"),
+    [
+        ("litert>=2.0", "litert>=2.0"),
+        (" litert >= 2.0 ", "litert>=2.0"),
+        ("tflite-runtime~=2.5", "tflite-runtime~=2.5"),
+        ("tensorflow==2.15.*", "tensorflow==2.15.*"),
+    ],
+)
+def test_a_runtime_and_a_specifier_are_read_and_written(text: str, again: str) -> None:
+    assert str(parse_versions(text)) == again
+    assert parse_versions(again) == parse_versions(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("litert", "no specifier"),
+        ("litert>=", "no specifier"),
+        ("litert>=new", "no specifier"),
+        ("litert=>2.0", "no specifier"),
+        ("litrt>=2.0", "did you mean 'litert'"),
+        ("tflite-micro>=0", "unknown runtime"),
+        (">=2.0", "unknown runtime"),
+        ("", "unknown runtime"),
+    ],
+)
+def test_what_is_no_specifier_is_refused(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_versions(text)
+
+
+@pytest.mark.usefixtures("index")
+@pytest.mark.parametrize(
+    ("text", "versions"),
+    [
+        ("litert>=2.0", ["2.0.0", "2.0.3", "2.1.0"]),
+        ("litert>2.0.0,!=2.1.0", ["2.0.3"]),
+    ],
+)
+def test_the_versions_of_the_index_that_match_come_oldest_first(
+    text: str, versions: list[str]
+) -> None:
+    matching = matching_versions(parse_versions(text))
+    assert [str(each) for each in matching] == [f"litert=={version}" for version in versions]
+
+
+@pytest.mark.usefixtures("index")
+def test_where_none_matches_those_of_the_index_are_named() -> None:
+    with pytest.raises(UsageError, match=r"no version of litert .* matches >=9") as error:
+        matching_versions(parse_versions("litert>=9"))
+    assert "2.0.0, 2.0.3, 2.1.0" in error.value.hint
+
+
+def test_an_index_without_the_package_is_a_failure_that_says_what_to_check(index: Path) -> None:
+    for wheel in index.iterdir():
+        wheel.unlink()
+    with pytest.raises(ToolFailed, match=r"the versions of litert .* are unknown") as error:
+        matching_versions(parse_versions("litert>=2"))
+    assert "pip index versions ai-edge-litert" in error.value.hint
