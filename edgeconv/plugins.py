@@ -36,6 +36,8 @@ BASELINE_MODELS = {
 # trained model. The module and what it is called with are in edgeconv/runtimes/interface.py.
 RUNTIMES = {
     "adb": "edgeconv.runtimes.kinds.adb",
+    "arm64": "edgeconv.runtimes.kinds.arm",
+    "armv7": "edgeconv.runtimes.kinds.arm",
     "fake": "edgeconv.runtimes.kinds.fake",
     "gpu": "edgeconv.runtimes.kinds.gpu",
     "litert": "edgeconv.runtimes.kinds.python",

@@ -118,8 +118,10 @@ def _run_on_target(
     except EdgeconvError as error:
         return error
     environment = installed(target)
+    # An emulated runtime has the package of another one.
+    wish = session.run.plan.request.target_runtime
     check = TargetCheck(
-        runtime=answers.runtime,
+        runtime=f"{wish.name} {wish.version}" if target.root else answers.runtime,
         python=environment.python if environment else "",
         outputs=errors,
         cost="; ".join(filter(None, (cost, *warnings))),

@@ -12,6 +12,7 @@ from edgeconv import data
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.baseline_comparison import compared, measurement_warnings, with_baseline
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
+from edgeconv.measure.bit_identity import identity_notes
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.matrix import version_matrix
@@ -29,9 +30,11 @@ from edgeconv.measure.names import CommonNames
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import time_batched, time_cold, time_in_rounds
 from edgeconv.measure.trained import measure_trained
+from edgeconv.runtimes.choice import most_samples
 from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.store import read_noun, scratch_directory, writable_directory
 from edgeconv.types import TOP1, DataIdentity, Report, TrainingRecord
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +70,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     names = CommonNames(model_files, trained)
     steps, preprocessing_notes = preprocessing_of(model_files, request.preprocess)
     with contextlib.ExitStack() as stack, scratch_directory() as scratch:
-        samples = _sampled(stack, request, names.inputs, steps)
+        samples, limited = _sampled(stack, request, names.inputs, steps)
         run = BenchRun(samples, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, source, model_files[0].signature)
         runtimes = stack.enter_context(open_runtimes(run, trained))
@@ -97,6 +100,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
             *measurement_warnings(first, samples, training, artifacts),
             *_of_times(measuring, conditions),
             *runtimes.notes,
+            *limited,
             *rows.notes,
         ),
     )
@@ -132,12 +136,15 @@ def _sampled(
     request: BenchRequest,
     inputs: tuple[TensorSpec, ...],
     steps: Mapping[str, Preprocessing],
-) -> EvaluationSet:
-    """The samples to measure on: of a SOURCE, open as long as the stack, or made up."""
+) -> tuple[EvaluationSet, tuple[str, ...]]:
+    """The samples to measure on: of a SOURCE, open as long as the stack, or made up.
+
+    Where their number is not chosen, slow runtimes get fewer; a note says how many.
+    """
     batch = data.batch_size(inputs)
     if request.data is None:
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
-        return EvaluationSet(made_up, None, batch)
+        return EvaluationSet(made_up, None, batch), ()
     opened = data.opened_samples(
         request.data,
         inputs,
@@ -146,7 +153,16 @@ def _sampled(
         only_classes=not request.measuring.metrics,
         allowance=request.execution.allowance,
     )
-    return EvaluationSet(stack.enter_context(opened), request.samples, batch)
+    source = stack.enter_context(opened)
+    slow = most_samples(request.measuring.runtimes)
+    if request.samples is not None or not slow or source.count <= min(slow.values()):
+        return EvaluationSet(source, request.samples, batch), ()
+    count = max(min(slow.values()) // batch, 1) * batch
+    note = (
+        f"{count} of {source.count:,} samples, as {listed(slow)} is slow; --samples N takes "
+        "another number"
+    )
+    return EvaluationSet(source, count, batch), (note,)
 
 
 def _identity(samples: EvaluationSet, steps: Mapping[str, Preprocessing]) -> DataIdentity:
@@ -197,6 +213,7 @@ def _measure(
         time_cold(run, models)
     evaluate(run, models)
     rows.add(models, trained)
+    rows.notes += identity_notes(models)
     return rows, watch
 
 

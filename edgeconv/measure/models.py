@@ -15,6 +15,7 @@ from edgeconv.measure.pace import check_pace
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import compared_with, open_runtime
 from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class OpenedRuntimes:
         """What these runtimes do not give."""
         silent = (text for text, runtime in self.running.items() if not runtime.sessions)
         untimed = [each for each in self.running.items() if not each[1].has_times]
+        emulated = (text for text, runtime in self.running.items() if is_emulated(runtime))
         return (
             *(f"{text} gives no outputs: there is no accuracy and no agreement" for text in silent),
             *(
@@ -143,6 +145,7 @@ class OpenedRuntimes:
                 for text, runtime in untimed
                 if runtime.gpu
             ),
+            *(f"{text} is emulated by QEMU: 20 to 200 times slower than here" for text in emulated),
         )
 
     def models(
@@ -214,6 +217,11 @@ def open_runtimes(
         check_pace(run.measuring, opened)
         served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
         yield OpenedRuntimes(opened, served[0] if served else None)
+
+
+def is_emulated(runtime: Runtime) -> bool:
+    """Whether a runtime's processor is emulated, so that it is slow."""
+    return isinstance(runtime, LocalRuntime) and runtime.is_emulated
 
 
 def _check_one_machine(opened: dict[str, Runtime]) -> None:

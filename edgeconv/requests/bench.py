@@ -27,7 +27,7 @@ Measured = Annotated[
     Within(
         runtimes=Option(
             "Quality",
-            "Where to measure: litert, tflite-runtime==VERSION, tensorflow==VERSION, "
+            "Where to measure: litert, tflite-runtime==VERSION, tensorflow==VERSION, arm64, "
             "ssh:USER@HOST, adb:SERIAL, web. tfserving:URL serves the baseline. Repeatable. "
             "[default: litert]",
             name="runtime",

@@ -247,7 +247,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         Option(
             "Recipes",
             "Verify on this runtime too, such as tflite-runtime==2.14.0. Others are litert==2.1.0, "
-            "tflite-micro and gpu. It is installed once, in a separate environment.",
+            "tflite-micro, gpu, arm64 and armv7. It is installed once, in a separate environment.",
             text=TARGET_RUNTIME,
             metavar="RUNTIME",
             is_shown=False,

@@ -7,6 +7,7 @@ location in `--runtime NAME:LOCATION` may end in options: `host?key=value&key=va
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 from edgeconv.errors import UsageError, unknown_name
@@ -14,6 +15,7 @@ from edgeconv.plugins import runtime_module
 from edgeconv.types import RuntimeChoice, TargetRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from contextlib import AbstractContextManager
     from types import ModuleType
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
 # tflite-micro has a build of each day, and no releases.
 _DEFAULT_VERSION = {
+    "arm64": "",
+    "armv7": "2.14.0",
     "gpu": "",
     "litert": "",
     "tensorflow": "2.15.1",
@@ -66,6 +70,12 @@ def compared_with(choice: RuntimeChoice, accelerator: Accelerator) -> RuntimeCho
     """The runtime whose answers to the same files are compared with those of `choice`, if any."""
     name = getattr(runtime_module(choice.name), "COMPARES_WITH", {}).get(accelerator)
     return RuntimeChoice(name=name) if name else None
+
+
+def most_samples(choices: Iterable[RuntimeChoice]) -> dict[str, int]:
+    """How many samples the slow runtimes of `choices` get where that is not chosen, by runtime."""
+    most = {str(each): getattr(runtime_module(each.name), "MOST_SAMPLES", 0) for each in choices}
+    return {text: count for text, count in most.items() if count}
 
 
 def files_named(choice: RuntimeChoice) -> tuple[str, ...]:
@@ -112,7 +122,11 @@ def default_target(name: str) -> TargetRuntime:
     """The runtime that a name without a version means. Raises `UsageError` for an unknown name."""
     if name not in _DEFAULT_VERSION:
         raise unknown_name("target runtime", name, _DEFAULT_VERSION)
-    return TargetRuntime(name=name, version=_DEFAULT_VERSION[name])  # type: ignore[arg-type]
+    version = _DEFAULT_VERSION[name]
+    if name == "arm64":
+        # That of this environment, so that only the kernels differ.
+        version = metadata.version("ai-edge-litert")
+    return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
 
 
 def recorded_target(text: str) -> TargetRuntime:

@@ -26,7 +26,8 @@ from edgeconv.errors import (
     UsageError,
 )
 from edgeconv.processes.workers import run_program
-from edgeconv.runtimes.interpreters import Version, interpreters, preferred
+from edgeconv.runtimes.emulation import MACHINES, PYTHON, emulator, fill_root
+from edgeconv.runtimes.interpreters import Interpreter, Version, interpreters, preferred
 from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
 from edgeconv.types import Allowance
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edgeconv.runtimes.conversation import Package
-    from edgeconv.runtimes.interpreters import Interpreter
     from edgeconv.types import TargetRuntime
 
 _INSTALL_TIMEOUT_S = 900.0
@@ -46,12 +46,16 @@ _NO_WHEEL = "No matching distribution found"
 
 
 class InstalledRuntime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """ready.json: what an environment contains, and the seconds that making it took."""
+    """ready.json: what an environment contains, and the seconds that making it took.
+
+    `sha256` has the packages of an emulated one, by the names of their files.
+    """
 
     runtime: str
     python: str
     packages: dict[str, str]
     seconds: float
+    sha256: dict[str, str] = {}
 
 
 class _RuntimePackage(NamedTuple):
@@ -73,6 +77,9 @@ _KINDS = {
     "tflite-micro": _RuntimePackage(
         "tflite_micro", "tflite-micro", (), ((3, 13), (3, 12), (3, 11), (3, 10))
     ),
+    # With numpy of PyPI for 64 bits, and of Debian for 32.
+    "arm64": _RuntimePackage("ai_edge_litert", "ai-edge-litert", (), (PYTHON,)),
+    "armv7": _RuntimePackage("tflite_runtime", "tflite-runtime", (), (PYTHON,)),
     # Built for numpy 1, as all of TensorFlow before 2.18 was.
     "tensorflow": _RuntimePackage("tensorflow", "tensorflow", ("2.1",), ((3, 11), (3, 10), (3, 9))),
     "litert": _RuntimePackage(
@@ -97,9 +104,16 @@ class _RuntimeEnvironment(NamedTuple):
 
     @property
     def target(self) -> RuntimePython:
+        if self.is_emulated:
+            root, qemu = str(self.directory / _VENV), str(emulator(self.runtime.name))
+            return RuntimePython(package=self.kind.package, root=root, qemu=qemu)
         return RuntimePython(
             package=self.kind.package, python=str(self.directory / _VENV / "bin" / "python")
         )
+
+    @property
+    def is_emulated(self) -> bool:
+        return self.runtime.name in MACHINES
 
     def ready(self) -> InstalledRuntime | None:
         """Its contents, None where it is not complete or its Python was removed since."""
@@ -136,7 +150,7 @@ def distribution_of(name: str) -> str:
 
 def installed(target: RuntimePython) -> InstalledRuntime | None:
     """The contents of the environment of a `target` made here, None for any other Python."""
-    return _ready(Path(target.python).parents[2])
+    return _ready(Path(target.root).parent if target.root else Path(target.python).parents[2])
 
 
 def _ready(directory: Path) -> InstalledRuntime | None:
@@ -155,7 +169,8 @@ def _environment(runtime: TargetRuntime, python: Version) -> _RuntimeEnvironment
 
 def _made_by_any(runtime: TargetRuntime, on_progress: Callable[[str], None]) -> RuntimePython:
     failure: PackageMissing | None = None
-    for interpreter in interpreters(_KINDS[runtime.name].pythons):
+    pythons = interpreters(_KINDS[runtime.name].pythons)
+    for interpreter in [Interpreter("", PYTHON)] if runtime.name in MACHINES else pythons:
         try:
             return _made_once(runtime, interpreter, on_progress)
         except PackageMissing as error:
@@ -195,7 +210,7 @@ def _make(
         unless_complete.callback(shutil.rmtree, environment.directory, ignore_errors=True)
         shutil.rmtree(environment.directory, ignore_errors=True)
         _make_directory(environment.directory)
-        _install(environment, interpreter, what)
+        sha256 = _install(environment, interpreter, what)
         with tempfile.TemporaryDirectory(dir=environment.directory) as scratch:
             runtime = _probe(environment.target, Path(scratch), what)
         ready = InstalledRuntime(
@@ -203,6 +218,7 @@ def _make(
             python=_python_version(environment),
             packages=_packages(environment),
             seconds=time.monotonic() - started,
+            sha256=sha256,
         )
         environment.complete(ready)
         unless_complete.pop_all()
@@ -219,10 +235,17 @@ def _make_directory(directory: Path) -> None:
         ) from error
 
 
-def _install(environment: _RuntimeEnvironment, interpreter: Interpreter, what: str) -> None:
-    kind, python = environment.kind, environment.target.python
+def _install(
+    environment: _RuntimeEnvironment, interpreter: Interpreter, what: str
+) -> dict[str, str]:
+    """Fill the environment; returns the hashes of packages that are unpacked here."""
+    kind = environment.kind
     venv = str(environment.directory / _VENV)
     requirements = [f"{kind.distribution}=={environment.runtime.version}"]
+    if environment.is_emulated:
+        root = environment.directory / _VENV
+        with tempfile.TemporaryDirectory(dir=environment.directory) as scratch:
+            return fill_root(environment.runtime.name, requirements[0], root, Path(scratch))
     if environment.runtime.version.startswith(kind.numpy_1):
         requirements.append("numpy<2")
     pip = [
@@ -233,8 +256,10 @@ def _install(environment: _RuntimeEnvironment, interpreter: Interpreter, what: s
         f"check that the version exists for Python {'{}.{}'.format(*environment.python)}, and that "
         "pip reaches its package index"
     )
+    python = environment.target.python
     _run(environment, [interpreter.path, "-I", "-m", "venv", venv], f"installing {what}", hint)
     _run(environment, [python, "-I", *pip], f"installing {what}", hint)
+    return {}
 
 
 def _run(environment: _RuntimeEnvironment, command: Sequence[str], label: str, hint: str) -> None:
@@ -301,12 +326,16 @@ def relu_model() -> bytes:
 
 def _packages(environment: _RuntimeEnvironment) -> dict[str, str]:
     names = {environment.kind.distribution, "numpy"}
-    places = (environment.directory / _VENV / "lib").glob("python*/site-packages")
-    installed = metadata.distributions(path=[str(path) for path in places])
+    venv = environment.directory / _VENV
+    own = (venv / "packages", venv / "usr" / "lib" / "python3" / "dist-packages")
+    directories = own if environment.is_emulated else (venv / "lib").glob("python*/site-packages")
+    installed = metadata.distributions(path=[str(path) for path in directories])
     return {d.metadata["Name"]: d.version for d in installed if d.metadata["Name"] in names}
 
 
 def _python_version(environment: _RuntimeEnvironment) -> str:
+    if environment.is_emulated:
+        return "{}.{}".format(*PYTHON)
     settings = (environment.directory / _VENV / "pyvenv.cfg").read_text(encoding="utf-8")
     pairs = dict(line.split(" = ", 1) for line in settings.splitlines() if " = " in line)
     return pairs["version"]

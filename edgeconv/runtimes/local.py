@@ -13,6 +13,7 @@ import msgspec
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Package, Runner, delegated
+from edgeconv.runtimes.emulation import SCRIPT
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.vulkan import VulkanDrivers
 from edgeconv.store import tool_versions
@@ -33,12 +34,21 @@ RUNNER = Path(__file__).with_name("runner.py")
 class RuntimePython(msgspec.Struct, frozen=True, kw_only=True):
     """A runtime in Python: the package with the interpreter, and the Python that has it.
 
-    With `gpu` models run in its GPU delegate.
+    With `gpu` models run in its GPU delegate. One that is emulated is in the directory `root`,
+    which `python` runs with `qemu`.
     """
 
     package: Package = "ai_edge_litert"
     python: str = sys.executable
     gpu: VulkanDrivers | None = None
+    root: str = ""
+    qemu: str = ""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What starts runner.py there."""
+        emulated = (str(SCRIPT), self.qemu, self.root) if self.root else ()
+        return (self.python, *emulated, str(RUNNER))
 
 
 def start_run(
@@ -160,7 +170,7 @@ def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
             f"there is no Python at {target.python}", hint="name another with --python FILE"
         )
     return Runner(
-        command=(target.python, str(RUNNER)),
+        command=target.command,
         package=target.package,
         label=target.package,
         scratch=settings.scratch,
@@ -174,7 +184,9 @@ def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
 
 
 def _access(target: RuntimePython) -> Access:
-    """What a runtime may touch in addition to models: nothing, or a GPU and its drivers."""
+    """What a runtime may touch in addition to models: a GPU and its drivers, or an emulator."""
+    if target.root:
+        return Access(reads=(Path(target.root),), runs=(Path(target.qemu),))
     if target.gpu is None:
         return Access()
     profile: Profile = "gpu" if target.gpu.has_device else "confined"
@@ -203,6 +215,7 @@ class LocalRuntime:
         self.sessions = 1 if target.gpu else usable_cores()
         # Whether it is the LiteRT that edgeconv itself uses.
         self.is_present_litert = target == RuntimePython()
+        self.is_emulated = bool(target.root)
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """Time the model on its first batch in a new process. Raises `ToolFailed`."""
@@ -222,7 +235,7 @@ class LocalRuntime:
 
 def _environment(runner: Runner, target: RuntimePython) -> Environment:
     environment = runner.facts().environment()
-    if target.python != sys.executable:
+    if target.root or target.python != sys.executable:
         return environment
     return msgspec.structs.replace(environment, tools={**tool_versions(), **environment.tools})
 

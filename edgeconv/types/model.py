@@ -153,7 +153,9 @@ class OldestRuntime(FrozenStruct, kw_only=True, frozen=True):
 class TargetRuntime(FrozenStruct, kw_only=True, frozen=True):
     """A runtime that a model is to run in. A `version` of "" is the one installed here."""
 
-    name: Literal["gpu", "litert", "tensorflow", "tflite-micro", "tflite-runtime"] = "litert"
+    name: Literal[
+        "arm64", "armv7", "gpu", "litert", "tensorflow", "tflite-micro", "tflite-runtime"
+    ] = "litert"
     version: str = ""
 
     def __str__(self) -> str:

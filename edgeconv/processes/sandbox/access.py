@@ -14,12 +14,14 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """What a child may touch: files and directories, with all that is below these.
 
     A child may always read the interpreter with its libraries, and read and write its scratch
-    directory. What is in `writes` may be read too, and a missing directory there is created.
+    directory. What is in `writes` may be read too, and a missing directory there is created. `runs`
+    are the programs that it may continue as.
     """
 
     profile: Profile = "confined"
     reads: tuple[Path, ...] = ()
     writes: tuple[Path, ...] = ()
+    runs: tuple[Path, ...] = ()
 
     def reading(self, *paths: Path | str) -> Access:
         """The same with more to read."""

@@ -119,6 +119,7 @@ def _policy(
     if any("nvidia" in each for each in devices):
         # For NCCL, with several GPUs.
         writes.append(Path("/dev/shm"))
+    runs += _texts(access.runs)
     if rules.processes:
         reads, runs = [*reads, Path("/")], ["/"]
     if rules.reads_all:
