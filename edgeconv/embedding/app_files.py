@@ -69,7 +69,7 @@ def app_values(
         "labels": _label_parts(embedding.labels),
         "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
         "vectors": len(embedding.golden.vectors),
-        "golden_source": embedding.golden.source,
+        "golden_source": embedding.golden.text,
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
 

@@ -148,7 +148,8 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
         "labels": embedding.labels,
         "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
         "vectors": len(embedding.golden.vectors),
-        "golden_source": embedding.golden.source,
+        "golden_source": embedding.golden.text,
+        "golden_runtime": embedding.golden.runtime,
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
 

@@ -107,7 +107,8 @@ def make_embedding(
     """What the target gets: the model is run for its golden vectors. Raises as `embed`."""
     from edgeconv.embedding.accessors import check_port, ports
     from edgeconv.embedding.golden import golden, golden_samples, run_samples
-    from edgeconv.embedding.interface import Embedding
+    from edgeconv.embedding.interface import MICRO, Embedding
+    from edgeconv.embedding.micro import refuse_for_micro
     from edgeconv.runtimes.interface import Model
     from edgeconv.runtimes.tensors import signature_of
 
@@ -117,7 +118,11 @@ def make_embedding(
     graph = signature_of(Model(file=published.model, signature=signature.key or None))
     samples, classes = golden_samples(plan, allow_code=allow_code, allowance=allowance)
     is_stateful = _is_stateful(published.model.read_bytes())
-    run = run_samples(published, signature, samples, allowance, afresh=is_stateful)
+    if plan.kernels == MICRO:
+        refuse_for_micro(published.model.read_bytes(), published.artifact.name)
+    run = run_samples(
+        published, signature, samples, allowance, kernels=plan.kernels, afresh=is_stateful
+    )
     outputs = ports(
         signature.outputs, [s.name for s in graph.outputs], run.output_shapes(signature)
     )
@@ -135,7 +140,7 @@ def make_embedding(
             published.artifact.preprocessing,
         ),
         outputs=outputs,
-        golden=golden(run, signature, published, plan.data),
+        golden=golden(run, plan),
         labels=labels,
         labeled=_labeled_output(labels, outputs),
         is_stateful=is_stateful,

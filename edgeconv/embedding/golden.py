@@ -1,4 +1,4 @@
-"""Golden vectors: samples, and LiteRT's outputs for them, as raw bytes."""
+"""Golden vectors: samples, and a runtime's outputs for them, as raw bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from edgeconv.data import batch_size, opened_samples, synthetic_samples
 from edgeconv.data.location import located
 from edgeconv.data.split import seeded_choice
 from edgeconv.embedding.accessors import LIMITS
-from edgeconv.embedding.interface import Golden, Tolerance, Vector
-from edgeconv.errors import InputRefused
+from edgeconv.embedding.interface import LITERT, MICRO, Golden, Tolerance, Vector
+from edgeconv.errors import EdgeconvError, InputRefused
+from edgeconv.runtimes.choice import open_runtime
 from edgeconv.runtimes.interface import Model, RuntimeSettings
-from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import quantized, raw
 from edgeconv.store import scratch_directory
@@ -23,13 +23,15 @@ from edgeconv.tflite.summary import output_steps
 from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
     from edgeconv.embedding.plan import EmbedPlan
     from edgeconv.embedding.published import Published
     from edgeconv.runtimes.interface import Runtime
-    from edgeconv.types import Allowance, DataSource, Signature, TensorSpec
+    from edgeconv.types import Allowance, Signature, TensorSpec
 
     Array = NDArray[np.generic]
 
@@ -84,19 +86,35 @@ def run_samples(
     samples: Samples,
     allowance: Allowance,
     *,
+    kernels: str = LITERT,
     afresh: bool = False,
 ) -> GoldenRun:
-    """Run `samples` in LiteRT; `afresh` in a new child for each invoke. Raises `ToolFailed`."""
+    """Run `samples` in the runtime `kernels`; `afresh` in a new child for each invoke.
+
+    Raises `ToolFailed`, and as the runtime does where it cannot be had.
+    """
     batch = batch_size(signature.inputs)
     inputs = dict(raw(samples.arrays, signature.inputs))
     with scratch_directory() as scratch:
         settings = RuntimeSettings(scratch=scratch, threads=1, allowance=allowance)
         model = Model(file=published.model, signature=signature.key or None, batch=batch)
-        with open_runtime(RuntimeChoice(name="litert"), settings) as runtime:
+        with _opened(kernels, settings) as runtime:
             parts = batches(inputs, batch) if afresh else [inputs]
             raw_outputs = join_batches([_run(runtime, model, part) for part in parts])
     outputs = {spec.name: quantized(raw_outputs[spec.name], spec) for spec in signature.outputs}
     return GoldenRun(inputs, outputs, batch)
+
+
+@contextlib.contextmanager
+def _opened(kernels: str, settings: RuntimeSettings) -> Iterator[Runtime]:
+    with contextlib.ExitStack() as stack:
+        try:
+            runtime = stack.enter_context(open_runtime(RuntimeChoice(name=kernels), settings))
+        except EdgeconvError as error:
+            if kernels != LITERT:
+                error.hint += "; or take LiteRT's outputs, with a tolerance: --option golden=litert"
+            raise
+        yield runtime
 
 
 def _run(runtime: Runtime, model: Model, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -129,20 +147,30 @@ def golden_samples(
         return seeded_choice(opened, count), opened.class_names
 
 
-def golden(
-    run: GoldenRun, signature: Signature, published: Published, data: DataSource | None
-) -> Golden:
+def golden(run: GoldenRun, plan: EmbedPlan) -> Golden:
     """The vectors of a run, and how much the outputs of other runtimes may differ."""
+    published, signature, data = plan.published, plan.signature, plan.data
+    is_exact = plan.kernels == MICRO
     room = 1 if data else _ROOM_IF_SYNTHETIC
     steps = output_steps(published.model.read_bytes(), signature.key)
     return Golden(
         vectors=tuple(_vector(run, signature, index) for index in range(run.count)),
         tolerances=tuple(
-            _tolerance(spec, run.outputs[spec.name], steps.get(spec.name, 0.0), published, room)
+            exact or _tolerance(spec, run.outputs[spec.name], step, published, room)
             for spec in signature.outputs
+            for step in [steps.get(spec.name, 0.0)]
+            for exact in [is_exact and _no_level(run.outputs[spec.name], step)]
         ),
         source=located(data).kind if data else "synthetic",
+        kernels=plan.kernels,
     )
+
+
+def _no_level(values: Array, step: float) -> Tolerance | None:
+    """The tolerance that lets no integer differ; None for floats that no integer is behind."""
+    if values.dtype.kind != "f":
+        return Tolerance()
+    return Tolerance(absolute=step / 4) if step else None
 
 
 def _vector(run: GoldenRun, signature: Signature, index: int) -> Vector:

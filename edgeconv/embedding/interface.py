@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from edgeconv.types import Artifact, Preprocessing, Signature
 
 
+# The runtimes whose outputs may be the golden ones.
+LITERT, MICRO = "litert", "tflite-micro"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TargetOption:
     """An option of a target: its value is one of `choices`, or matches all of `pattern`.
@@ -121,14 +125,26 @@ class Tolerance:
 
 @dataclass(frozen=True, kw_only=True)
 class Golden:
-    """Invokes of the model in LiteRT, for a self-test, with a tolerance for each output.
+    """Invokes of the model in a runtime, for a self-test, with a tolerance for each output.
 
-    `source` is the kind of the samples' source, without a path of this machine.
+    `source` is the kind of the samples' source, without a path of this machine; `kernels` names
+    the runtime.
     """
 
     vectors: tuple[Vector, ...]
     tolerances: tuple[Tolerance, ...]
     source: str
+    kernels: str = LITERT
+
+    @property
+    def runtime(self) -> str:
+        """Its name, for a sentence."""
+        return "LiteRT" if self.kernels == LITERT else self.kernels
+
+    @property
+    def text(self) -> str:
+        """What it is of, for a comment."""
+        return f"{self.source} samples" + (f" in {self.kernels}" if self.kernels != LITERT else "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.embedding.c_files import c_values
-from edgeconv.embedding.interface import yes_or_no
+from edgeconv.embedding.interface import LITERT, MICRO, TargetOption, yes_or_no
 from edgeconv.embedding.rendering import render
 from edgeconv.embedding.savings import saving_notes
 from edgeconv.errors import InputRefused, UnsupportedOperators
@@ -27,7 +27,13 @@ MICRO_OPTION = {
     "micro": yes_or_no(
         "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without, for a "
         "model with operators that it lacks"
-    )
+    ),
+    "golden": TargetOption(
+        help="whose outputs the self-test expects: tflite-micro, by whose reference kernels an "
+        "integer output has to be exactly equal; litert, with a tolerance for other kernels",
+        default=LITERT,
+        choices=(LITERT, MICRO),
+    ),
 }
 _SPELLED = {
     "BATCH_MATMUL": "AddBatchMatMul",
@@ -52,6 +58,12 @@ class Arena(NamedTuple):
     estimate: int
 
 
+def refuse_for_micro(data: bytes, name: str) -> None:
+    """Raise `UnsupportedOperators` or `InputRefused` for a model that it cannot run."""
+    resolver_methods(parse(data, where=name), name)
+    _refuse_weights_outside(data, name)
+
+
 def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     """SYMBOL_micro.h and, with self_test=apart, its self-test; none with micro=no.
 
@@ -71,7 +83,7 @@ def micro_values(embedding: Embedding) -> dict[str, Any]:
     """The values for its templates; raises as `micro_files` does."""
     data = embedding.model.read_bytes()
     model = parse(data, where=str(embedding.model))
-    _refuse_weights_outside(data, embedding)
+    _refuse_weights_outside(data, embedding.name)
     _refuse_other_graph(model, embedding)
     return {
         **c_values(embedding),
@@ -120,11 +132,11 @@ def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:
     return tuple(sorted(CUSTOM[name] if custom else _method(name) for name, custom in used))
 
 
-def _refuse_weights_outside(data: bytes, embedding: Embedding) -> None:
+def _refuse_weights_outside(data: bytes, name: str) -> None:
     """Raise `InputRefused` for weights that it does not see: it would answer nonsense."""
     if has_weights_outside(data):
         raise InputRefused(
-            f"{embedding.name} has weights outside of the flatbuffer, where TensorFlow Lite for "
+            f"{name} has weights outside of the flatbuffer, where TensorFlow Lite for "
             "Microcontrollers does not look",
             hint="convert it again, or use --option micro=no",
         )

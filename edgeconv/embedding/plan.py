@@ -11,10 +11,12 @@ import msgspec
 
 from edgeconv import data as samples
 from edgeconv.embedding.accessors import identifiers
+from edgeconv.embedding.interface import LITERT
 from edgeconv.embedding.published import Published, find_published, published_file
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import embed_target
 from edgeconv.reporting.last_check import require_passed
+from edgeconv.runtimes.choice import default_target
 from edgeconv.source import refuse_unusable
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
 from edgeconv.types import DataSource, Embedded, Signature
@@ -81,10 +83,17 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     bom: bytes = b""
 
     @property
+    def kernels(self) -> str:
+        """The runtime whose outputs are the golden ones."""
+        return self.options.get("golden", LITERT)
+
+    @property
     def key(self) -> str:
         """The hash of all that decides what is written."""
         artifact = self.published.artifact
-        materials = (hashlib.sha256(self.bom).hexdigest(),) if self.bom else ()
+        materials: tuple[str, ...] = (hashlib.sha256(self.bom).hexdigest(),) if self.bom else ()
+        if self.kernels != LITERT:
+            materials += (default_target(self.kernels).version,)
         return hash_of(
             *materials,
             "embed",

@@ -6,6 +6,7 @@ Its wheel on PyPI has the interpreter with the reference kernels, on this machin
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -71,6 +72,36 @@ def tflite_micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def embedded(file: Path, tmp_path: Path):
     return make_embedding(planned(file, "c", tmp_path / "out"))
+
+
+# The generated self-test, whose runtime gives what is on standard input.
+SELF_TEST = """
+#include "net_self_test.h"
+#include <stdio.h>
+static int replay(void *context, const void *const *inputs, void *const *outputs) {
+    (void)context;
+    (void)inputs;
+    for (size_t i = 0; i < NET_OUTPUT_COUNT; ++i) {
+        if (fread(outputs[i], 1, net_outputs[i].bytes, stdin) != net_outputs[i].bytes) return 1;
+    }
+    return 0;
+}
+int main(void) {
+    const net_report report = net_self_test(net_model, net_model_size, replay, NULL);
+    printf("%s: %g\\n", net_verdict_text(report.verdict), report.largest_difference);
+    return (int)report.verdict;
+}
+"""
+
+
+def self_test(directory: Path, outputs: bytes) -> tuple[int, str]:
+    """The exit code and the sentence of the compiled self-test, for these outputs."""
+    program = directory / "program"
+    (directory / "main.c").write_text(SELF_TEST)
+    command = ["gcc", "-std=c11", "-Wall", "-Werror", "-I", directory, *directory.glob("*.c")]
+    subprocess.run([*command, "-o", program], check=True)
+    done = subprocess.run([program], input=outputs, capture_output=True, check=False)
+    return done.returncode, done.stdout.decode().strip()
 
 
 def answers(made, arena: int, python: Path, tmp_path: Path) -> tuple[list[list[np.ndarray]], str]:
@@ -179,6 +210,128 @@ def small_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     assert not done.failures, done.failures
     return place / "out"
+
+
+def dense_net() -> bytes:
+    """A regressor of three dense layers, with random weights."""
+    from tiny_tflite import Graph, packed
+
+    rng = np.random.default_rng(3)
+    graph = Graph()
+    x = graph.tensor("x", (1, 12), "float32")
+    last = x
+    for number, units in enumerate((24, 16, 3)):
+        inputs = 12 if last == x else graph.tensors[last].shape[1]
+        w = rng.normal(0, 0.4, (units, inputs)).astype(np.float32)
+        b = rng.normal(0, 0.4, units).astype(np.float32)
+        weights = graph.tensor(f"w{number}", w.shape, "float32", data=w)
+        bias = graph.tensor(f"b{number}", b.shape, "float32", data=b)
+        y = graph.tensor(f"dense{number}", (1, units), "float32")
+        graph.operator("FULLY_CONNECTED", [last, weights, bias], [y])
+        last = y
+        if units != 3:
+            last = graph.tensor(f"tanh{number}", (1, units), "float32")
+            graph.operator("TANH", [y], [last])
+    return packed(graph.model([x], [last], signature=("serving_default", ["x"], ["y"])))
+
+
+def sensor_net() -> bytes:
+    """Windows of a sensor: a depthwise convolution over time, a mean, dense layer and softmax."""
+    from ai_edge_litert import schema_py_generated as schema
+    from tiny_tflite import Graph, packed
+
+    rng = np.random.default_rng(4)
+    graph = Graph()
+
+    def constant(name: str, *shape: int) -> int:
+        values = rng.normal(0, 0.5, shape).astype(np.float32)
+        return graph.tensor(name, shape, "float32", data=values)
+
+    x = graph.tensor("x", (1, 32, 1, 6), "float32")
+    bands = graph.tensor("bands", (1, 16, 1, 12), "float32")
+    graph.operator("DEPTHWISE_CONV_2D", [x, constant("v", 1, 5, 1, 12), constant("c", 12)], [bands])
+    graph.operators[-1].builtinOptions = schema.DepthwiseConv2DOptionsT(
+        padding=schema.Padding.SAME,
+        strideW=2,
+        strideH=2,
+        depthMultiplier=2,
+        dilationWFactor=1,
+        dilationHFactor=1,
+        fusedActivationFunction=schema.ActivationFunctionType.RELU,
+    )
+    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.DepthwiseConv2DOptions
+    mean = graph.tensor("mean", (1, 12), "float32")
+    axes = graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
+    graph.operator("MEAN", [bands, axes], [mean])
+    graph.operators[-1].builtinOptions = schema.ReducerOptionsT(keepDims=False)
+    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.ReducerOptions
+    logits = graph.tensor("logits", (1, 5), "float32")
+    graph.operator("FULLY_CONNECTED", [mean, constant("u", 5, 12), constant("d", 5)], [logits])
+    y = graph.tensor("y", (1, 5), "float32")
+    graph.operator("SOFTMAX", [logits], [y])
+    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
+    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "kind"),
+    [
+        ("conv_net", (8, 8, 3), "int8"),
+        ("dense_net", (12,), "float32"),
+        ("sensor_net", (32, 1, 6), "int8"),
+    ],
+)
+def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
+    tmp_path, tflite_micro, monkeypatch, make, shape, kind
+):
+    from edgeconv import convert, embed
+    from edgeconv.quantize.recipes import make_recipes
+
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path.parent / "cache"))
+    (tmp_path / "net.tflite").write_bytes(globals()[make]())
+    values = np.random.default_rng(1).uniform(-1, 1, (60, *shape)).astype(np.float32)
+    np.save(tmp_path / "cal.npy", values)
+    options = {"calibration": {"": str(tmp_path / "cal.npy")}}
+    recipes = make_recipes(["int8"], input_type=kind, output_type=kind)
+    done = convert(tmp_path / "net.tflite", tmp_path / "m", recipes, **options)
+    assert not done.failures
+    file, out = tmp_path / "m" / "net.int8.tflite", tmp_path / "out"
+    samples = {"symbol": "net", "vectors": 24, "data": str(tmp_path / "cal.npy")}
+    embed(file, "c", out, options={"golden": "tflite-micro"}, **samples)
+    header = (out / "net_self_test.h").read_text()
+    assert "what tflite-micro gave" in header
+    (tolerance,) = re.findall(r"_TOLERANCE (\S+?)f?$", header, re.MULTILINE)
+    planned_here = planned(file, "c", out, options={"golden": "tflite-micro"}, **samples)
+    made = make_embedding(planned_here)
+    given, _ = answers(made, 1 << 20, tflite_micro, tmp_path)
+    outputs = np.concatenate([array.reshape(1, -1) for (array,) in given])
+    assert outputs.dtype == kind
+    # A quarter of a step between two values that the integers can have.
+    step = 1 if kind == "int8" else np.diff(np.unique(outputs)).min()
+    assert float(tolerance) == (0 if kind == "int8" else pytest.approx(step / 4, rel=1e-3))
+    assert len(np.unique(outputs)) > 10, "which a constant would not be"
+    assert self_test(out, outputs.tobytes()) == (
+        0,
+        "passed: the outputs are those of tflite-micro: 0",
+    )
+    outputs[-1, -1] += step if outputs[-1, -1] < 0 else -step
+    code, sentence = self_test(out, outputs.tobytes())
+    assert (code, sentence.partition(":")[0]) == (3, "failed")
+
+
+def test_kernels_that_cannot_be_had_are_named_with_the_way_out(tmp_path, monkeypatch):
+    from edgeconv.errors import EdgeconvError
+
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    plan = planned(int8_tiny(tmp_path), "c", tmp_path / "out", options={"golden": "tflite-micro"})
+    with pytest.raises(EdgeconvError) as refused:
+        make_embedding(plan)
+    assert "--option golden=litert" in refused.value.hint
 
 
 def conv_net() -> bytes:

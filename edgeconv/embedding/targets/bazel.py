@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.embedding.c_files import C_OPTIONS, c_files
 from edgeconv.embedding.interface import yes_or_no
 from edgeconv.embedding.litert_files import litert_files
-from edgeconv.embedding.micro import micro_files
+from edgeconv.embedding.micro import MICRO_OPTION, micro_files
 from edgeconv.embedding.rendering import render
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ OPTIONS = {
     "micro": yes_or_no(
         "yes: also the resolver and arena for TensorFlow Lite for Microcontrollers", "no"
     ),
+    "golden": MICRO_OPTION["golden"],
     "module": yes_or_no("no: a package for a project's own tree, without MODULE.bazel"),
 }
 
