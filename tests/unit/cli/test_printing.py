@@ -15,7 +15,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tiny_tflite import float_model, packed
 
@@ -106,6 +106,8 @@ def test_nor_does_a_line_that_is_written_in_parts(parts):
 def test_escaped_text_stays_as_it_is_and_json_keeps_its_meaning(text):
     assert plain(plain(text)) == plain(text)
     assert harmless_line(harmless_line(text)) == harmless_line(text)
+    # Both halves of a pair are one character in JSON, however they are written.
+    assume(not re.search("[\ud800-\udbff][\udc00-\udfff]", text))
     document = json.dumps({"name": text}, ensure_ascii=False)
     shown = printed(lambda: _guarded(lambda: echo_text(document)))
     assert json.loads(shown) == {"name": text}
