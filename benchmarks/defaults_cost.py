@@ -5,7 +5,7 @@
 The model is the MobileNetV2-224 of benchmarks.convert unless another is named with its SOURCE of
 calibration samples. Each conversion starts with an empty cache and an empty directory. CPU seconds
 are those of all processes, and the fairer measure where the machine does other work. `trials` has
-what was tried for each recipe, `took_s` the wall seconds of that alone.
+what was tried for each recipe.
 """
 
 from __future__ import annotations
@@ -110,7 +110,6 @@ def trials_of(conversion: Conversion) -> dict[str, Any]:
             "tried": [list(trial.methods) for trial in record.trials],
             "snr_db": [round(trial.snr_db, 1) for trial in record.trials],
             "agreement": [trial.agreement for trial in record.trials],
-            "took_s": record.took_s,
         }
         for artifact in conversion.artifacts
         if (record := artifact.post_training) is not None and record.trials

@@ -361,7 +361,8 @@ def serve(place: Path, kind: str) -> None:
                     selector.unregister(key.data.process)
                 key.data.kill()
                 children.remove(key.data)
-            else:
+            elif key.data in children:
+                # Not one whose end came together with that of its connection.
                 selector.unregister(key.data.process)
                 key.data.tell_end()
 
@@ -381,7 +382,10 @@ class _Child:
     def __init__(self, connection: socket.socket, place: Path) -> None:
         self.connection = connection
         self.has_ended = False
-        content, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, _MOST_FILES)
+        try:
+            content, files, _, _ = socket.recv_fds(connection, _MOST_BYTES, _MOST_FILES)
+        except OSError:
+            content, files = b"", []
         is_ready, ready = os.pipe()
         self.pid = os.fork()
         if not self.pid:
@@ -397,7 +401,9 @@ class _Child:
         new = self._is.with_suffix(".new")
         new.write_bytes(content)
         new.rename(self._is)
-        connection.send(str(self.pid).encode())
+        # Whoever asked for it may have been killed meanwhile.
+        with contextlib.suppress(OSError):
+            connection.send(str(self.pid).encode())
 
     def tell_end(self) -> None:
         """Its number stays taken until whoever asked for it knows."""
