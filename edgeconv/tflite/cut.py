@@ -40,7 +40,8 @@ def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[i
         if name not in shapes:
             raise InputRefused(f"there are no samples for the model's input {name!r}")
         graph.tensors[tensor_map.tensorIndex].shape = list(shapes[name])
-    for tensor in (tensor for each in model.subgraphs for tensor in each.tensors):
+    # A loop's graph gets its shapes when it runs; what is open there is not 1.
+    for tensor in graph.tensors:
         tensor.shapeSignature = None
     return serialize(model)
 

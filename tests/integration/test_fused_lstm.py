@@ -105,3 +105,21 @@ def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
     )
     (failure,) = conversion.failures
     assert failure.message.startswith(f"int8x4: these operators compute in float: {LSTM}")
+
+
+def test_methods_act_on_a_model_with_a_loop(tmp_path):
+    from edgeconv.quantize.recipes import make_recipes
+
+    network("hard").save(tmp_path / "model.keras")
+    np.save(tmp_path / "samples.npy", SAMPLES)
+    conversion = convert(
+        tmp_path / "model.keras",
+        tmp_path / "out",
+        make_recipes(["weight-only-int8"], methods=["bias-correction"]),
+        calibration=str(tmp_path / "samples.npy"),
+    )
+    assert conversion.failures == ()
+    (artifact,) = conversion.artifacts
+    assert artifact.post_training.methods == ("bias-correction",)
+    data = (tmp_path / "out" / artifact.file).read_bytes()
+    assert "WHILE" in {each.name for each in summarize(data, where="it").operators}
