@@ -1,9 +1,10 @@
 """The attempts at a conversion, in order: what is changed in the model when it fails as it is.
 
-    as it is ─► by the other Keras ─► shapes fixed ─► loops unrolled
+    as it is ─► by the other Keras ─► shapes fixed ─► LSTM layers fused ─► loops unrolled
 
 A rung is tried only where it changes something: a Keras file that both Keras versions read,
-dimensions that are open, a loop. Each result is verified against the trained model.
+dimensions that are open, an LSTM of Keras 3, a loop. Each result is verified against the trained
+model. A fused layer keeps a state that a loop has not: recipes that take loops keep them.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Rung(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     fixed: FixedShapes
     other_keras: bool = False
+    fuse: bool = False
     unroll: bool = False
     step: int = 0
 
@@ -77,14 +79,15 @@ class ModelFacts(NamedTuple):
     """What an attempt showed about the model: what there is to change in it.
 
     `loader`: the Keras that loaded the file, where the other may read it as well. `is_open`:
-    fixing dimensions may help. `shapes`: those of the samples, by input, where dimensions within
-    a sample are open.
+    fixing dimensions may help. `can_fuse`: it has LSTM layers that became loops. `shapes`: those of
+    the samples, by input, where dimensions within a sample are open.
     """
 
     converts: bool
     loader: str = ""
     is_open: bool = True
     has_loops: bool = True
+    can_fuse: bool = False
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
@@ -113,11 +116,15 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
         # The user's options may fix the same already.
         if msgspec.structs.replace(first_rung(plan).fixed, only_open=True) != fixed.fixed:
             return fixed
-    if rung.step < 3 and known.has_loops:
+    if rung.step < 4 and known.has_loops:
         is_fixed = rung.step == 2 and not known.converts
         fixed = rung if is_fixed else _fixed_rung(plan, known, other_keras=other_keras)
+        if rung.step < 3 and known.can_fuse and known.converts:
+            return msgspec.structs.replace(
+                fixed, text=f"LSTM layers fused, {fixed.text}", fuse=True, step=3
+            )
         return msgspec.structs.replace(
-            fixed, text=f"loops unrolled, {fixed.text}", unroll=True, step=3
+            fixed, text=f"loops unrolled, {fixed.text}", unroll=True, step=4
         )
     return None
 
@@ -141,6 +148,7 @@ def facts_of(prepared: PreparedModel) -> ModelFacts:
         converts=True,
         is_open=_is_open(prepared),
         has_loops=has_loops(prepared) or has_fused_layers(prepared),
+        can_fuse=prepared.can_fuse and has_loops(prepared),
         shapes=_shapes_of_samples(prepared.parts),
     )
 

@@ -60,7 +60,8 @@ class PreparedModel:
     `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
     `reference`, what the trained model answers to the held-back samples.
     `engine` is the child that has loaded ai-edge-quantizer meanwhile, if that is needed.
-    `narrow` says that the trained model computes in coarser floats than float32.
+    `narrow` says that the trained model computes in coarser floats than float32, and `can_fuse`
+    that it has LSTM layers of Keras 3, which are loops unless they are fused.
     `select_ops` are the operators that only TensorFlow has. `ladder` are the attempts at
     loading the model, where the first one failed.
     """
@@ -73,6 +74,7 @@ class PreparedModel:
     engine: PersistentChild | None = None
     select_ops: tuple[str, ...] = ()
     narrow: bool = False
+    can_fuse: bool = False
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -187,6 +189,7 @@ def _from_tensorflow(
         engine=engine,
         select_ops=select_ops,
         narrow=graph.facts.narrow,
+        can_fuse=graph.facts.can_fuse,
         ladder=graph.facts.loading,
         notes=(
             *graph.facts.notes,

@@ -46,6 +46,7 @@ class FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...]
     narrow: bool
+    can_fuse: bool = False
     notes: tuple[str, ...]
 
 
@@ -127,6 +128,7 @@ def start_float_graph(
         other_keras=rung.other_keras,
         signatures=tuple(signature.key for signature in chosen),
         fixed=rung.fixed,
+        fuse=rung.fuse,
         unroll=rung.unroll,
         select_ops=plan.request.select_ops,
         target=str(directory / _MODEL),
@@ -151,6 +153,7 @@ def start_float_graph(
             signatures=answer.signatures,
             loading=answer.loading,
             narrow=answer.narrow,
+            can_fuse=answer.can_fuse,
             notes=answer.notes,
         )
         (directory / _INDEX).write_bytes(msgspec.json.encode(index))

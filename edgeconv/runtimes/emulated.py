@@ -13,6 +13,10 @@ import os
 import sys
 from pathlib import Path
 
+# That of ROOT/proc/cpuinfo. QEMU's own has matrix instructions that few devices have, and whose
+# kernels give other integers than those of x86.
+_PROCESSOR = "neoverse-n1"
+
 
 def emulated_command(qemu: str, root: Path, arguments: list[str]) -> list[str]:
     """The command of a script and its arguments in the Python of `root`."""
@@ -32,7 +36,8 @@ def emulated_command(qemu: str, root: Path, arguments: list[str]) -> list[str]:
     }
     settings = [text for name, value in variables.items() for text in ("-E", f"{name}={value}")]
     python = str(root / "usr" / "bin" / "python3.11")
-    return [qemu, "-L", str(root), *settings, python, *arguments]
+    processor = ["-cpu", _PROCESSOR] if "aarch64" in Path(qemu).name else []
+    return [qemu, *processor, "-L", str(root), *settings, python, *arguments]
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ _TF1_VARIABLES = "VariableV2"
 class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
     """What to convert. `signatures` is empty for a Keras file, which has one.
 
-    `opening` and `other_keras` say how to load a Keras file, `fixed` and `unroll` what to change
-    in the model first; `select_ops` allows operators that only TensorFlow has. `target` is the
-    .tflite to write, `exported` where the SavedModel of a Keras file is written, and `rewritten`
-    where a changed one is.
+    `opening` and `other_keras` say how to load a Keras file, `fixed`, `fuse` (its LSTM layers) and
+    `unroll` what to change in the model first; `select_ops` allows operators that only TensorFlow
+    has. `target` is the .tflite to write, `exported` where the SavedModel of a Keras file is
+    written, and `rewritten` where a changed one is.
     """
 
     path: str
@@ -43,6 +43,7 @@ class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
     other_keras: bool = False
     signatures: tuple[str, ...]
     fixed: FixedShapes
+    fuse: bool = False
     unroll: bool
     select_ops: bool
     target: str
@@ -56,7 +57,7 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     `trained` is the SavedModel whose outputs are the reference, `read` the one that TensorFlow's
     converter read. `loading` are the attempts at loading where the first failed; otherwise
     `loader` is the Keras that loaded. `narrow`: the trained model computes in coarser floats than
-    float32.
+    float32. `can_fuse`: it has LSTM layers that become loops unless they are fused.
     """
 
     trained: str
@@ -65,6 +66,7 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     loading: tuple[LadderStep, ...] = ()
     loader: str = ""
     narrow: bool = False
+    can_fuse: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -163,7 +165,7 @@ def _exported(job: FloatJob) -> FloatConversion:
         opening=job.opening,
         fixed=job.fixed,
         other=job.other_keras,
-        fused="" if job.unroll else job.rewritten,
+        fused=job.rewritten if job.fuse else "",
     )
     return FloatConversion(
         trained=job.exported,
@@ -171,5 +173,6 @@ def _exported(job: FloatJob) -> FloatConversion:
         signatures=(SERVING_DEFAULT,),
         loading=loading if len(loading) > 1 else (),
         loader=loading[0].attempt if len(loading) == 1 else "",
+        can_fuse=loading[-1].attempt == "keras" and keras_files.has_lstm(job.path),
         notes=(f"loaded with {loading[-1].attempt}",),
     )

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 _IMPLEMENTS = "lstm_edgeconv_{}"
 
 
-def has_lstm(model: Any) -> bool:
-    """Whether a Keras 3 model has an LSTM layer, at any depth."""
-    return any(isinstance(layer, keras.layers.LSTM) for layer in model._flatten_layers())
-
-
 @contextlib.contextmanager
 def recognizable_lstm() -> Iterator[None]:
     """Trace LSTM layers as functions that the converter recognizes, where it can fuse them.

@@ -14,7 +14,7 @@ from edgeconv.tf.both_keras import refuse_another_function
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_keras, inference
-from edgeconv.tf.fused_lstm import has_lstm, recognizable_lstm
+from edgeconv.tf.fused_lstm import recognizable_lstm
 from edgeconv.tf.keras_io import inputs_of, refuse_names, served_shape
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.shapes import FixedShapes
@@ -158,6 +158,11 @@ def dicts_in(config: Any) -> Iterator[dict[str, Any]]:
             waiting += node
 
 
+def has_lstm(path: str) -> bool:
+    """Whether a Keras file has an LSTM layer, at any depth."""
+    return any(node.get("class_name") == "LSTM" for node in dicts_in(_config(path)))
+
+
 def is_code(config: dict[str, Any]) -> bool:
     """Whether a configuration is that of a layer or function stored as bytecode."""
     names = (config.get("class_name"), config.get("registered_name"))
@@ -179,7 +184,7 @@ def export(
     The SavedModel has one signature, `serving_default`, in inference mode. It is traced with the
     shapes of `fixed`, from which the loops of recurrent layers get their batch. `opening` and
     `other` are as in `load`. `fused` is written too, where it is given and Keras 3 loaded a model
-    with LSTM layers and a known batch: the same with layers that the converter recognizes. Raises
+    that gets a known batch: the same with LSTM layers that the converter recognizes. Raises
     `InputRefused`.
     """
     model, loaders = load(path, kind, opening, other=other)
@@ -194,7 +199,7 @@ def export(
         )
     if loaders[-1].attempt == "keras":
         _export(model, path, target, fixed)
-        if fused and has_lstm(model) and _has_fixed_batch(model, fixed):
+        if fused and _has_fixed_batch(model, fixed):
             with recognizable_lstm():
                 _export(model, path, fused, fixed)
         return loaders

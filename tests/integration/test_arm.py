@@ -58,13 +58,15 @@ def test_arm_kernels_give_outputs_and_are_compared_with_this_processor(
         assert here.latency is not None
         assert there.accuracy.samples == 200
         agree = np.equal(there.accuracy.predicted, here.accuracy.predicted).mean()
-        # Values of int8 between two levels are rounded in another way.
-        assert agree >= 0.9
+        assert agree >= 0.99
     assert report.data.samples == 200
     assert any(note.startswith(f"200 of 230 samples, as {name} is slow") for note in report.notes)
     compared = {each.partition(": ")[0]: each for each in report.notes if "processor's" in each}
     assert {f"int8 in {name}", f"float in {name}"} <= set(compared)
     assert "600 values" in compared[f"int8 in {name}"]
+    if name == "arm64":
+        # Integers are; a processor with other instructions may round them otherwise.
+        assert "identical" in compared[f"int8 in {name}"]
     contents = installed(python)
     assert contents.python == "3.11"
     assert set(contents.packages) >= {"numpy"}

@@ -53,8 +53,8 @@ def answers(data, samples):
     return np.concatenate(outputs)
 
 
-@pytest.mark.parametrize(("name", "fused"), [("of many kinds", 5), ("masked", 0), ("hard", 0)])
-def test_a_layer_is_one_operator_where_that_computes_the_same(tmp_path, name, fused):
+@pytest.mark.parametrize("name", ["of many kinds", "masked", "hard"])
+def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(tmp_path, name):
     model = network(name)
     samples = SAMPLES.copy()
     samples[::2, -3:] = 0  # what is masked
@@ -63,35 +63,23 @@ def test_a_layer_is_one_operator_where_that_computes_the_same(tmp_path, name, fu
     conversion = convert(
         tmp_path / "model.keras",
         tmp_path / "out",
-        ["float32"],
+        ["float32", "int8"],
         calibration=str(tmp_path / "samples.npy"),
     )
-    (artifact,) = conversion.artifacts
-    data = (tmp_path / "out" / artifact.file).read_bytes()
-    operators = {each.name: each.count for each in summarize(data, where="it").operators}
-    assert operators.get(LSTM, 0) == fused
-    assert ("WHILE" in operators) is (fused == 0)
-    np.testing.assert_allclose(answers(data, samples), model.predict(samples, verbose=0), atol=1e-5)
-
-
-def test_the_layers_are_small_in_every_recipe_for_weights_and_in_int8(tmp_path):
-    network("stacked").save(tmp_path / "model.keras")
-    np.save(tmp_path / "samples.npy", SAMPLES)
-    recipes = ["dynamic", "weight-only-int8", "weight-only-int4", "int8"]
-    conversion = convert(
-        tmp_path / "model.keras",
-        tmp_path / "out",
-        recipes,
-        calibration=str(tmp_path / "samples.npy"),
+    assert conversion.failures == ()
+    expected = model.predict(samples, verbose=0)
+    floating, int8 = (
+        (tmp_path / "out" / artifact.file).read_bytes() for artifact in conversion.artifacts
     )
-    shares = {
-        artifact.recipe.name: summarize(
-            (tmp_path / "out" / artifact.file).read_bytes(), where="it"
-        ).quantized_weight_share
-        for artifact in conversion.artifacts
-    }
-    assert shares.keys() == set(recipes)
-    assert min(shares.values()) > 0.8
+    assert LSTM not in operators_of(floating)
+    np.testing.assert_allclose(answers(floating, samples), expected, atol=1e-5)
+    assert operators_of(int8).get(LSTM, 0) == (5 if name == "of many kinds" else 0)
+    off = answers(int8, samples) - expected
+    assert np.mean(off**2) < np.var(expected) / 100
+
+
+def operators_of(data):
+    return {each.name: each.count for each in summarize(data, where="it").operators}
 
 
 def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
@@ -104,7 +92,7 @@ def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
         calibration=str(tmp_path / "samples.npy"),
     )
     (failure,) = conversion.failures
-    assert failure.message.startswith(f"int8x4: these operators compute in float: {LSTM}")
+    assert failure.message.startswith("int8x4: these operators compute in float: ")
 
 
 def test_methods_act_on_a_model_with_a_loop(tmp_path):
