@@ -21,6 +21,7 @@ from edgeconv import convert, tune
 from edgeconv.data import parse_source
 from edgeconv.measure.model_files import find_model_files, float_inputs
 from edgeconv.quantize.equalization.equalize import has_pairs
+from edgeconv.requests.texts import parse_metric
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.tuning.evaluator import open_evaluators
 from edgeconv.tuning.recipes import uniform_recipes
@@ -58,7 +59,7 @@ def measure(model: TrainedModel, scratch: Path) -> dict[str, Any]:
         max_drop=BUDGET,
         directory=str(scratch / "tuned"),
         calibration=parse_source(str(model.calibration)),
-        metric="" if model.metric == "top1" else model.metric,
+        metric=None if model.metric == "top1" else parse_metric(model.metric),
     )
     print(f"{model.name}: tune", flush=True)
     started_s = time.perf_counter()
@@ -124,7 +125,7 @@ def uniform_rows(
         for recipe in uniform_recipes(request, samples.calibration.count, equalizes=equalizes):
             name = name_of(recipe)
             print(f"{model.name}: {name}", flush=True)
-            made = convert(floating.file, place, [recipe], calibration=request.calibration)
+            made = convert(floating.file, place, [recipe], calibration=str(model.calibration))
             if made.failures:
                 rows[name] = {"failed": made.failures[0].message}
                 continue
