@@ -112,7 +112,8 @@ def _opened(kernels: str, settings: RuntimeSettings) -> Iterator[Runtime]:
             runtime = stack.enter_context(open_runtime(RuntimeChoice(name=kernels), settings))
         except EdgeconvError as error:
             if kernels != LITERT:
-                error.hint += "; or take LiteRT's outputs, with a tolerance: --option golden=litert"
+                other = "take LiteRT's outputs, with a tolerance: --option golden=litert"
+                error.hint = f"{error.hint}; or {other}" if error.hint else other
             raise
         yield runtime
 
@@ -150,17 +151,17 @@ def golden_samples(
 def golden(run: GoldenRun, plan: EmbedPlan) -> Golden:
     """The vectors of a run, and how much the outputs of other runtimes may differ."""
     published, signature, data = plan.published, plan.signature, plan.data
-    is_exact = plan.kernels == MICRO
     room = 1 if data else _ROOM_IF_SYNTHETIC
     steps = output_steps(published.model.read_bytes(), signature.key)
+
+    def tolerance(spec: TensorSpec) -> Tolerance:
+        values, step = run.outputs[spec.name], steps.get(spec.name, 0.0)
+        exact = _no_level(values, step) if plan.kernels == MICRO else None
+        return exact or _tolerance(spec, values, step, published, room)
+
     return Golden(
         vectors=tuple(_vector(run, signature, index) for index in range(run.count)),
-        tolerances=tuple(
-            exact or _tolerance(spec, run.outputs[spec.name], step, published, room)
-            for spec in signature.outputs
-            for step in [steps.get(spec.name, 0.0)]
-            for exact in [is_exact and _no_level(run.outputs[spec.name], step)]
-        ),
+        tolerances=tuple(map(tolerance, signature.outputs)),
         source=located(data).kind if data else "synthetic",
         kernels=plan.kernels,
     )

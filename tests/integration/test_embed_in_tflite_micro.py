@@ -58,7 +58,7 @@ def tflite_micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = shutil.which("python3.11")
     python = sys.executable if sys.version_info[:2] == (3, 11) else found
     if python is None:
-        pytest.skip("tflite-micro has wheels for CPython 3.11 only, which is not here")
+        pytest.skip("this test takes tflite-micro's wheel for CPython 3.11, which is not here")
     place = tmp_path_factory.mktemp("micro")
     subprocess.run([python, "-m", "venv", place / "venv"], check=True)
     pip = [place / "venv/bin/python", "-m", "pip", "install", "-q", "--only-binary", ":all:"]

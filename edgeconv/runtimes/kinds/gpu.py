@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import UsageError
 from edgeconv.runtimes.gpu import gpu_target
 from edgeconv.runtimes.local import LocalRuntime
+from edgeconv.runtimes.untimed import refuse_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,11 +33,6 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
     Raises `UsageError` where no driver is installed, and for settings that it does not have;
     `ToolFailed` where none works.
     """
-    if settings.accelerator != "interpreter" or settings.python:
-        named = f"--python {settings.python}" if settings.python else "--accelerator"
-        raise UsageError(
-            f"{choice.name} is LiteRT's GPU delegate of this environment, and {named} is given",
-            hint=f"remove {named.partition(' ')[0]}",
-        )
+    refuse_settings(choice, settings, "is LiteRT's GPU delegate of this environment")
     target, gpu = gpu_target(settings)
     yield LocalRuntime(target, settings, has_times=not gpu.is_software, gpu=gpu.device)

@@ -1,0 +1,37 @@
+"""Runtimes with the answers of a device and without its times, in a separate environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeconv.errors import UsageError
+from edgeconv.runtimes.choice import default_target, target_runtime
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.local import LocalRuntime
+
+if TYPE_CHECKING:
+    from edgeconv.runtimes.interface import RuntimeSettings
+    from edgeconv.types import RuntimeChoice
+
+
+def refuse_settings(choice: RuntimeChoice, settings: RuntimeSettings, why: str) -> None:
+    """Raise `UsageError` for another accelerator or Python than those of `choice`."""
+    if settings.accelerator != "interpreter" or settings.python:
+        named = f"--python {settings.python}" if settings.python else "--accelerator"
+        raise UsageError(
+            f"{choice.name} {why}, and {named} is given",
+            hint=f"remove {named.partition(' ')[0]}",
+        )
+
+
+def untimed_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> LocalRuntime:
+    """The runtime of the version that `choice` names, or of the usual one.
+
+    Raises `UsageError` for settings that it does not have, and as `isolated_target` does.
+    """
+    refuse_settings(choice, settings, "has a separate environment and no accelerator")
+    if choice.version:
+        target = target_runtime(choice.name, choice.version)
+    else:
+        target = default_target(choice.name)
+    return LocalRuntime(isolated_target(target, settings.on_progress), settings, has_times=False)
