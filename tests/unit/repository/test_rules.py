@@ -26,7 +26,7 @@ MAX_FUNCTION_LINES = 60
 MAX_FILE_LINES = 350
 # It is a program of its own, copied to where a model is to run, and so in one file.
 SCRIPT = "runtimes/runner.py"
-MAX_SCRIPT_LINES = 440
+MAX_SCRIPT_LINES = 436
 
 
 def test_only_the_tensorflow_folder_and_the_models_import_tensorflow_and_inside_functions():
