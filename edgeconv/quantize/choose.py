@@ -316,14 +316,15 @@ def _joined(parts: Sequence[OutputArrays]) -> OutputArrays:
 def closeness(errors: SampleErrors | None) -> Closeness:
     """Whether outputs are so close to the float ones that no method could do any good.
 
-    An error within a step of an output's own integers is as small as it can be. Else they are
-    "close" by the lower bound of the signal-to-noise ratio and by the share of answers
-    with the same largest value; "borderline" where that bound alone is too low.
+    An error within a step of an output's own integers is as small as it can be, which says little
+    where the outputs are as small themselves ("coarse"). Else they are "close" by the lower bound
+    of the signal-to-noise ratio and by the share of answers with the
+    same largest value; "borderline" where that bound alone is too low.
     """
     if errors is None:
         return "far"
     if errors.is_within_step:
-        return "close"
+        return "close" if errors.snr_db >= _CLOSE_CLASSIFIER_DB else "coarse"
     if errors.agreement is None:
         least_db = _CLOSE_DB
     else:
@@ -336,10 +337,11 @@ def closeness(errors: SampleErrors | None) -> Closeness:
 
 def _is_enough(trial: _HeldBackTrial, *, has_four_bits: bool) -> bool:
     """Whether no further method is tried."""
-    if trial.errors is None or closeness(trial.errors) != "close":
+    if trial.errors is None:
         return False
     least_db = _ENOUGH_FOUR_BIT_DB if has_four_bits else -MAX_SNR_DB
-    return trial.errors.is_within_step or trial.errors.least_snr_db >= least_db
+    is_close = closeness(trial.errors) == "close" and trial.errors.least_snr_db >= least_db
+    return trial.errors.is_within_step or is_close
 
 
 def _named(recipe: Recipe) -> Methods:

@@ -332,6 +332,9 @@ def _chosen(record: PostTraining) -> str:
             f"gained {gained}, from {_closeness(first)} to {_closeness(best)} on {samples}"
             f"{borderline}; {trials}"
         )
+    if record.closeness == "coarse" and len(record.trials) == 1:
+        why = "the outputs are about as small as a step of their integers"
+        return f"{why}: {_closeness(first)} on {samples}"
     if record.closeness == "close":
         return f"close to float without methods: {_closeness(first)} on {samples}"
     others = ", ".join(dict.fromkeys(_what(trial) for trial in record.trials[1:]))

@@ -35,7 +35,7 @@ IoType = Literal["float32", "int8", "uint8", "int16"]
 PostTrainingMethod = Literal["equalization", "rounding", "bias-correction"]
 # "auto" alone: those that are needed, and make the error on held-back calibration samples smaller.
 Methods = tuple[Literal["equalization", "rounding", "bias-correction", "auto"], ...]
-Closeness = Literal["", "close", "borderline", "far"]
+Closeness = Literal["", "close", "borderline", "far", "coarse"]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]
 
 # The recipes of `all`: those that need neither training nor a method.
@@ -229,7 +229,8 @@ class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     samples that took no part in them; none where nothing was left to choose. The artifact itself
     was then made with all calibration samples. `closeness` to the float model is that of the trial
     taken, "" where it is not known: "borderline" is close, but not beyond the noise of so few
-    samples. `four_bit` names the layers whose weights have 4 bits, and `eight_bit` those of a
+    samples; "coarse" is within a step of the outputs' own integers, which are too coarse for such
+    small outputs. `four_bit` names the layers whose weights have 4 bits, and `eight_bit` those of a
     4-bit recipe that keep 8, since that costs next to nothing.
     """
 

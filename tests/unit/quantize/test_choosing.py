@@ -13,10 +13,11 @@ from two_dense import two_dense
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.quantize import calibrate, quantize
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch
+from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch, closeness
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.refine.simulating import simulated
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
+from edgeconv.statistics.sample_errors import sample_errors
 from edgeconv.tflite import ensure_signature, summarize
 from edgeconv.tflite.contents import tensor_specs
 from edgeconv.types import LayerRule
@@ -121,6 +122,19 @@ def test_a_file_close_to_float_is_left_as_it_is_after_one_trial():
     assert (chosen.record.methods, chosen.record.closeness) == ((), "close")
     assert len(chosen.record.trials) == 1
     assert chosen.file.model == chooser().file(recipe("dynamic", methods=["none"])).file.model
+
+
+def test_outputs_as_small_as_a_step_of_their_integers_are_not_called_close():
+    rng, step = np.random.default_rng(0), {"y": 1 / 256}
+    for logits, expected in (
+        (rng.normal(size=(80, 1000)), "coarse"),
+        (20 * rng.normal(size=(80, 10)), "close"),
+    ):
+        values = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        stored = np.rint(values * 256) / 256
+        errors = sample_errors({"y": values}, {"y": stored}, step)
+        assert errors.is_within_step
+        assert closeness(errors) == expected
 
 
 def test_38_samples_do_not_choose_a_file_that_is_worse_on_fresh_ones():
