@@ -1,9 +1,9 @@
-"""What a GPU delegate did with a file: how much it took, and whether its answers are right."""
+"""What other kernels did with a file: what a delegate took, and whether the answers are right."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgeconv.errors import (
     InputRefused,
@@ -49,8 +49,7 @@ def acceleration(
             reason=there.error.message,
         ), ()
     taken = next((timed.gpu for timed in there.timed if timed.gpu), None)
-    kernels = _agreement(there, here)
-    mistake = _mistake(kernels, _agreement(there, floating), _agreement(here, floating))
+    kernels, mistake = compared_kernels(there, here, floating, "delegate")
     left = taken.left if taken else ()
     return Acceleration(
         state="wrong" if mistake else "full" if taken and taken.is_full else "partial",
@@ -58,6 +57,21 @@ def acceleration(
         on_cpu=left or _counted(taken.on_cpu if taken else None),
         reason=mistake,
     ), kernels
+
+
+def compared_kernels(
+    there: MeasuredModel,
+    here: MeasuredModel | None,
+    floating: MeasuredModel | None,
+    whose: Literal["delegate", "kernels"],
+) -> tuple[tuple[Agreement, ...], str]:
+    """The agreement with the same file on the processor, and what is wrong there, if anything.
+
+    `here` is the same file, `floating` the float32 model, both on the processor.
+    """
+    kernels = _agreement(there, here)
+    pairs = (_agreement(there, floating), _agreement(here, floating))
+    return kernels, _mistake(kernels, *pairs, whose)
 
 
 def acceleration_note(row: Measurement) -> str:
@@ -106,9 +120,12 @@ def _agreement(
 
 
 def _mistake(
-    kernels: Sequence[Agreement], there: Sequence[Agreement], here: Sequence[Agreement]
+    kernels: Sequence[Agreement],
+    there: Sequence[Agreement],
+    here: Sequence[Agreement],
+    whose: str,
 ) -> str:
-    """Why the answers on the GPU are not the float32 model's, and what did it; "" where they are.
+    """Why the answers there are not the float32 model's, and what did it; "" where they are.
 
     `kernels` compares the same file there and here, the others compare it with float32. Without
     float32 the same file stands for it.
@@ -122,23 +139,23 @@ def _mistake(
         what = f"{units.percent(share, 1)} of the answers are those of float32{with_processor}"
         if not there:
             what = f"{units.percent(share, 1)} of the answers are those of the processor"
-        return f"{what}: {_culprit(_share(kernels), own)}"
+        return f"{what}: {_culprit(_share(kernels), own, whose)}"
     own_snr = worst_snr(here) if there else None
     if ratio is None or own_snr is None or not is_another(ratio, own_snr):
         return ""
     return (
         f"SNR {units.decibels(ratio)} against float32, and {units.decibels(own_snr)} on the "
-        "processor: the delegate did it"
+        f"processor: the {whose} did it"
     )
 
 
-def _culprit(same: float | None, own: float | None) -> str:
+def _culprit(same: float | None, own: float | None, whose: str) -> str:
     """Who did it: `same` answers as on the processor, where `own` are those of float32."""
     by_kernels = same is None or same < LEAST_AGREEMENT
     by_quantizer = own is not None and own < LEAST_AGREEMENT
     if by_kernels == by_quantizer:
-        return "the delegate and the quantizer did it"
-    return f"the {'delegate' if by_kernels else 'quantizer'} did it"
+        return f"the {whose} and the quantizer did it"
+    return f"the {whose if by_kernels else 'quantizer'} did it"
 
 
 def _share(compared: Sequence[Agreement]) -> float | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.acceleration import acceleration, acceleration_note
+from edgeconv.measure.acceleration import acceleration, acceleration_note, compared_kernels
 from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.measure.layers.kernels import begins_at, kernel_errors
 from edgeconv.measure.layers.profile import profile_model
@@ -47,7 +47,7 @@ class Rows:
         self._rows: list[Measurement] = []
         self._reference: tuple[str, Outputs] | None = None
         self._floating: MeasuredModel | None = None
-        # Each file on the processor, with which its answers on a GPU are compared.
+        # Each file on the processor, with which its answers in other kernels are compared.
         self._here: dict[Path, MeasuredModel] = {}
 
     def artifacts(self) -> tuple[Measurement, ...]:
@@ -76,11 +76,9 @@ class Rows:
                     raise measured.error
                 self.add_trained(_trained_row(self._run, measured, trained), measured.outputs)
         others = [measured for measured in models if measured.model_file]
-        floating = (m for m in others if _is_floating(m) and m.error is None)
-        self._floating = next(floating, None)
-        for measured in others:
-            if not measured.runtime.gpu:
-                self._here.setdefault(measured.model.file, measured)
+        floating = [m for m in others if _is_floating(m) and m.error is None]
+        self._floating = next(filter(_is_here, floating), next(iter(floating), None))
+        self._here = {each.model.file: each for each in others if _is_here(each)}
         if self._reference is None and self._floating and self._floating.outputs:
             self._reference = self._floating.name, self._floating.outputs
         self._rows = [self._scored(measured) for measured in others]
@@ -90,6 +88,8 @@ class Rows:
         row = _artifact_row(self._run, measured)
         if measured.runtime.gpu:
             row = self._accelerated(row, measured)
+        elif not measured.runtime.has_times:
+            row = self._in_other_kernels(row, measured)
         if not measured.outputs:
             return self._inspected(row, measured)
         name, reference = self._reference or ("", None)
@@ -111,6 +111,14 @@ class Rows:
         here = self._here.get(measured.model.file)
         outcome, kernels = acceleration(self._run, measured, here, self._floating)
         return msgspec.structs.replace(row, acceleration=outcome, kernels=kernels)
+
+    def _in_other_kernels(self, row: Measurement, measured: MeasuredModel) -> Measurement:
+        """The row with how a device's kernels differ; where they are wrong, a note says so."""
+        here = self._here.get(measured.model.file)
+        kernels, mistake = compared_kernels(measured, here, self._floating, "kernels")
+        if mistake:
+            self.notes.append(f"{row.name}: wrong: {mistake}")
+        return msgspec.structs.replace(row, kernels=kernels)
 
     def _inspected(self, row: Measurement, measured: MeasuredModel) -> Measurement:
         """The row with its profile and the errors of its layers, where they are to be measured.
@@ -189,6 +197,11 @@ class Rows:
                 "their name"
             )
         return msgspec.structs.replace(row, layer_errors=errors.errors)
+
+
+def _is_here(measured: MeasuredModel) -> bool:
+    runtime = measured.runtime
+    return isinstance(runtime, LocalRuntime) and runtime.is_present_litert and not runtime.gpu
 
 
 def _is_floating(measured: MeasuredModel) -> bool:

@@ -164,11 +164,12 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     lifetimes. `batched_us` are raw times of calls of a baseline with `batched_size` samples.
     `layer_errors` are in the order of the graph; on a GPU they are against the same layers on the
     processor, by `layers_against`'s name. `acceleration` is what a GPU delegate did, and `kernels`
-    the agreement of its outputs with those of the same file on the processor. `paced` is the
-    latency of invokes that begin in a fixed period, and `cold` of fresh processes, each with one
-    sample: its load and first invoke together. `group` is the directory's part of `name`, "" where
-    names are unique without it. `runtime` has the version that ran, and `measured_in` is the
-    runtime as the bench was given it. None means that it was not measured, never that it was good.
+    the agreement of a GPU's or a device's outputs with those of the same file on the processor.
+    `paced` is the latency of invokes that begin in a fixed period, and `cold` of fresh processes,
+    each with one sample: its load and first invoke together. `group` is the directory's part of
+    `name`, "" where names are unique without it. `runtime` has the version that ran, and
+    `measured_in` is the runtime as the bench was given it. None means that it was not measured,
+    never that it was good.
     `error` is set, and the rest None, where the model did not run.
     """
 

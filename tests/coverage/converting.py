@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from fallback import float_weight_share, silent_fallback
@@ -19,6 +19,8 @@ from edgeconv.types import RECIPE_NAMES, Artifact, Conversion, Failure, LadderSt
 
 if TYPE_CHECKING:
     from architecture import Architecture
+
+Answer = TypeVar("Answer")
 
 TIMEOUT_S = 1800.0
 # Tests have a quicker one.
@@ -73,6 +75,19 @@ def convert_all(built: Built) -> tuple[list[Cell], dict[str, Path]]:
             again, more = _convert(built, (recipe,), allowed)
             settled, files = settled | again, files | more
     return [settled[recipe] for recipe in RECIPE_NAMES], files
+
+
+def edgeconv_json(
+    arguments: Sequence[str], built: Built, kind: type[Answer]
+) -> tuple[Answer | None, str, bool]:
+    """What edgeconv answers, its error, and whether it ended without an error of its own."""
+    done = _python(["-m", "edgeconv", *arguments, "--json", "-q"], built.directory)
+    try:
+        return msgspec.json.decode(done.stdout, type=kind), "", False
+    except msgspec.DecodeError:
+        is_known = done.returncode in _CLASS_BY_EXIT_CODE and "Traceback" not in done.stderr
+        is_internal = "internal error" in done.stderr
+        return None, done.stderr.strip()[-700:], is_internal or not is_known
 
 
 def left_in_float(cell: Cell) -> tuple[str, ...]:

@@ -62,19 +62,20 @@ def render(rows: Sequence[Row], names: Sequence[str]) -> str:
     return "\n\n".join([*parts, "## Made with", _made_with(rows), _COMMANDS]) + "\n"
 
 
-def _grid(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def grid(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A markdown table."""
     rule = ["---"] * len(header)
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
 
 
 def _targets(rows: Sequence[Row]) -> str:
     lines = [(t.what, t.target, t.reached, "met" if t.ok else "**not met**") for t in targets(rows)]
-    return _grid(("", "target", "reached", ""), lines)
+    return grid(("", "target", "reached", ""), lines)
 
 
 def _table(rows: Sequence[Row], notes: Footnotes) -> str:
     header = ("architecture", "saved as", "float32 size", *RECIPE_NAMES, "tflite-runtime 2.14")
-    return _grid(header, [_line(row, notes) for row in rows])
+    return grid(header, [_line(row, notes) for row in rows])
 
 
 def _line(row: Row, notes: Footnotes) -> list[str]:
@@ -153,7 +154,7 @@ def _refusals(rows: Sequence[Row]) -> str:
         )
         answer = "<br>".join(said) or f"skipped: {row.skipped}"
         lines.append((row.architecture, row.source, row.refusal, answer))
-    return _grid(("model", "saved as", "why", "what edgeconv says"), lines)
+    return grid(("model", "saved as", "why", "what edgeconv says"), lines)
 
 
 def _made_with(rows: Sequence[Row]) -> str:

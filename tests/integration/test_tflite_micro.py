@@ -139,3 +139,20 @@ def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: 
     (failure,) = made.failures
     assert "dynamic does not run right on tflite-micro" in failure.message
     assert [file.name for file in tmp_path.glob("*.tflite")] == [artifact.file]
+
+
+def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_path: Path) -> None:
+    samples = str(dense / "cal.npz")
+    convert(dense / "dense.tflite", tmp_path, ["float32", "weight-only-int8"], calibration=samples)
+    report = bench(
+        [tmp_path], data=samples, measuring=Measuring(rounds=1, runtimes=("tflite-micro",))
+    )
+    rows = {row.name: row for row in report.measurements}
+    wrong, right = (rows[f"{name} in tflite-micro"] for name in ("weight-only-int8", "float32"))
+    (there,) = wrong.kernels
+    assert there.reference == "weight-only-int8 in litert"
+    assert there.flips > there.samples // 4
+    assert right.kernels[0].flips == 0
+    (note,) = [note for note in report.notes if "wrong: " in note]
+    assert note.startswith("weight-only-int8 in tflite-micro: wrong: ")
+    assert note.endswith("and 100 % on the processor: the kernels did it")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 RUNS_HERE_ALONE = True
 HAS_VERSIONS = True
 HAS_LOCATION = False
+COMPARES_WITH = {"interpreter": "litert"}
 
 
 @contextlib.contextmanager

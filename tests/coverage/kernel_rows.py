@@ -1,0 +1,116 @@
+"""What other kernels make of an architecture's files, as values and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from results import file_of
+
+from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
+from edgeconv.types import RecipeName
+
+if TYPE_CHECKING:
+    from edgeconv.types import Agreement, Measurement
+
+GPU, MICRO = "gpu", "tflite-micro"
+KERNELS = (GPU, MICRO)
+# "full" and "partial" are what a delegate took; a runtime without a delegate is "full".
+State = Literal["full", "partial", "wrong", "refused", "crashed"]
+_ENDED = "was ended by"
+
+
+class KernelCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A file in one set of kernels: what became of it, and why or how much."""
+
+    recipe: RecipeName
+    kernels: str
+    state: State
+    reason: str = ""
+
+
+class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One architecture. `published` are the recipes of `convert --target-runtime gpu`.
+
+    `failed` says why there is no row: edgeconv itself failed, or nothing was there to measure.
+    `is_crash`: it ended without an error of its own.
+    """
+
+    architecture: str
+    source: str
+    cells: tuple[KernelCell, ...] = ()
+    published: tuple[RecipeName, ...] = ()
+    samples: int = 0
+    seconds: float = 0.0
+    failed: str = ""
+    is_crash: bool = False
+    tools: dict[str, str] = {}
+
+    def cell(self, kernels: str, recipe: str) -> KernelCell | None:
+        """The cell of a recipe in these kernels."""
+        cells = (c for c in self.cells if (c.kernels, c.recipe) == (kernels, recipe))
+        return next(cells, None)
+
+    def in_short(self) -> str:
+        """One line."""
+        bad = (c for c in self.cells if c.state != "full")
+        states = "; ".join(f"{c.kernels} {c.recipe} {c.state}" for c in bad)
+        return f"{self.architecture} ({self.seconds:.0f} s): {self.failed or states or 'all right'}"
+
+    @property
+    def wrongly_published(self) -> tuple[RecipeName, ...]:
+        """The recipes that were published for the GPU and are wrong there on these samples."""
+        cells = {recipe: self.cell(GPU, recipe) for recipe in self.published}
+        bad = {"wrong", "refused", "crashed"}
+        return tuple(r for r, cell in cells.items() if cell is not None and cell.state in bad)
+
+
+def kernel_cell(row: Measurement, here: Measurement | None) -> KernelCell:
+    """The cell of a measurement; `here` is that of the same file on the processor."""
+    assert row.recipe is not None
+    state, reason = _delegated(row) if row.measured_in == GPU else _computed(row, here)
+    return KernelCell(recipe=row.recipe, kernels=row.measured_in, state=state, reason=reason)
+
+
+def _delegated(row: Measurement) -> tuple[State, str]:
+    outcome = row.acceleration
+    assert outcome is not None
+    operators = "; ".join(outcome.on_cpu)
+    if outcome.state == "partial":
+        return "partial", f"on the processor: {operators}"
+    return outcome.state, "; ".join(filter(None, (operators, outcome.reason)))
+
+
+def _computed(row: Measurement, here: Measurement | None) -> tuple[State, str]:
+    if row.error:
+        return ("crashed" if _ENDED in row.error else "refused"), row.error
+    for there in row.kernels:
+        if there.flips is not None and there.flips > (1 - LEAST_AGREEMENT) * there.samples:
+            return "wrong", f"{there.flips} of {there.samples} answers are not the processor's"
+        own = _same_output(there, here)
+        both = there.snr_db is not None and own is not None and own.snr_db is not None
+        ratios = [e.snr_db for e in row.agreement if e.output == there.output]
+        if there.flips is None and both and ratios and is_another(ratios[0], own.snr_db):
+            return "wrong", f"SNR {ratios[0]:.1f} dB, and {own.snr_db:.1f} dB on the processor"
+    return "full", ""
+
+
+def _same_output(output: Agreement, row: Measurement | None) -> Agreement | None:
+    rows = row.agreement if row is not None else ()
+    return next((each for each in rows if each.output == output.output), None)
+
+
+def write_row(directory: Path, row: KernelRow) -> None:
+    """Keep a row, whole or not at all."""
+    target = file_of(directory, row.architecture)
+    partial = target.with_suffix(".partial")
+    partial.write_bytes(msgspec.json.format(msgspec.json.encode(row), indent=1) + b"\n")
+    partial.replace(target)
+
+
+def read_rows(directory: Path, names: Iterable[str]) -> list[KernelRow]:
+    """The rows there are, in the order of `names`."""
+    files = (file_of(directory, name) for name in names)
+    return [msgspec.json.decode(f.read_bytes(), type=KernelRow) for f in files if f.exists()]

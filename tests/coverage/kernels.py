@@ -1,0 +1,120 @@
+"""Every architecture by every recipe in other kernels: the GPU delegate, and tflite-micro.
+
+    python tests/coverage/kernels.py --results DIR [--only NAME,NAME] [--largest BYTES]
+    python tests/coverage/kernels.py --results DIR --render
+
+A row is a file in DIR, and one that is there is kept. It has what `edgeconv bench` says of the
+files that `edgeconv convert` makes, and what `convert --target-runtime gpu` publishes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from architectures import ARCHITECTURES
+from converting import Built, build, convert_all, edgeconv_json
+from kernel_page import render
+from kernel_rows import GPU, KERNELS, KernelRow, kernel_cell, read_rows, write_row
+
+from edgeconv.store import tool_versions
+from edgeconv.types import Conversion, Report
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "kernels.md"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 where edgeconv crashed on no row."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--results", type=Path, default=Path("kernel_results"))
+    parser.add_argument("--only", metavar="NAME,NAME", help="these architectures alone")
+    parser.add_argument("--largest", type=int, help="float32 files of more bytes are left out")
+    parser.add_argument("--render", action="store_true", help="write docs/kernels.md")
+    options = parser.parse_args(arguments)
+    ought = [name for name, each in ARCHITECTURES.items() if not each.refusal]
+    if options.render:
+        DOCUMENT.write_text(render(read_rows(options.results, ought), ought), encoding="utf-8")
+        return 0
+    options.results.mkdir(parents=True, exist_ok=True)
+    for name in options.only.split(",") if options.only else ought:
+        if not read_rows(options.results, [name]):
+            row = make_row(name, options.largest)
+            if row is not None:
+                write_row(options.results, row)
+                print(row.in_short(), flush=True)
+    return 1 if any(row.is_crash for row in read_rows(options.results, ought)) else 0
+
+
+def make_row(name: str, largest_bytes: int | None) -> KernelRow | None:
+    """Build, convert, and run in every kernel; None where the float32 file is too large."""
+    architecture = ARCHITECTURES[name]
+    row = KernelRow(architecture=name, source=architecture.source, tools=dict(tool_versions()))
+    if why := architecture.missing():
+        return msgspec.structs.replace(row, failed=why)
+    with tempfile.TemporaryDirectory(prefix="kernels-") as directory:
+        started_s = time.monotonic()
+        try:
+            built = build(name, architecture, Path(directory))
+        except subprocess.CalledProcessError as error:
+            return msgspec.structs.replace(row, failed=error.stderr.strip()[-300:])
+        _, files = convert_all(built)
+        floating = files.get("float32")
+        if floating is None:
+            return msgspec.structs.replace(row, failed="no float32 file was made")
+        if largest_bytes is not None and floating.stat().st_size > largest_bytes:
+            return None
+        row = _published(_measured(row, built, floating.parent), built)
+        return msgspec.structs.replace(row, seconds=round(time.monotonic() - started_s, 1))
+
+
+def _measured(row: KernelRow, built: Built, files: Path) -> KernelRow:
+    """The row with every file of the directory `files` in every kernel."""
+    key, samples = next(iter(built.samples.items()))
+    signature = ["--signature", key] if key else []
+    runtimes = [word for each in KERNELS for word in ("--runtime", each)]
+    report, error, is_crash = edgeconv_json(
+        ["bench", str(files), *runtimes, *signature, "--data", str(samples)], built, Report
+    )
+    if report is None:
+        return msgspec.structs.replace(row, failed=error, is_crash=is_crash)
+    here = {m.recipe: m for m in report.measurements if m.measured_in == "litert"}
+    cells = [
+        kernel_cell(each, here.get(each.recipe))
+        for each in report.measurements
+        if each.measured_in in KERNELS and each.recipe is not None
+    ]
+    count = report.data.samples if report.data else 0
+    return msgspec.structs.replace(row, cells=tuple(cells), samples=count)
+
+
+def _published(row: KernelRow, built: Built) -> KernelRow:
+    """The row with the recipes that are published for the GPU delegate."""
+    samples = [
+        word
+        for key, file in built.samples.items()
+        for word in ("--calibration", f"{key}={file}" if key else str(file))
+    ]
+    out = built.directory / "for-gpu"
+    conversion, error, is_crash = edgeconv_json(
+        [
+            *("convert", str(built.model), "-o", str(out), "--to", "all"),
+            *("--target-runtime", GPU, *samples, *built.architecture.options),
+        ],
+        built,
+        Conversion,
+    )
+    if conversion is None:
+        is_crash = is_crash or row.is_crash
+        return msgspec.structs.replace(row, failed=row.failed or error, is_crash=is_crash)
+    published = tuple(artifact.recipe.name for artifact in conversion.artifacts)
+    return msgspec.structs.replace(row, published=published)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
