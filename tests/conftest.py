@@ -5,12 +5,16 @@ import itertools
 import os
 import signal
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from forking import close_place, forked_children, open_place
 from hypothesis import HealthCheck, settings
 from places import ROOT, TESTS
+
+from edgeconv.embedding.interface import LITERT
+from edgeconv.embedding.targets import arduino, c, zephyr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,6 +125,19 @@ def _settings_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         patch.delenv("EDGECONV_CACHE_KEY", raising=False)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _golden_vectors_of_litert() -> Iterator[None]:
+    """The default, tflite-micro, has an environment that tests do without if they do not name it.
+
+    Where edgeconv is a process, its default is tested.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        for target in (arduino, c, zephyr):
+            option = replace(target.OPTIONS["golden"], default=LITERT)
+            patch.setitem(target.OPTIONS, "golden", option)
         yield
 
 

@@ -81,7 +81,9 @@ def perform(
 
     module = embed_target(plan.target)
     on_progress(f"golden vectors for {plan.published.model.name}")
-    embedding = make_embedding(plan, allow_code=allow_code, allowance=allowance)
+    embedding = make_embedding(
+        plan, allow_code=allow_code, allowance=allowance, on_progress=on_progress
+    )
     files = {**module.files(embedding)}
     if plan.bom:
         files[f"{plan.symbol}.cdx.json"] = plan.bom
@@ -102,7 +104,11 @@ def perform(
 
 
 def make_embedding(
-    plan: EmbedPlan, *, allow_code: bool = False, allowance: Allowance = Allowance()
+    plan: EmbedPlan,
+    *,
+    allow_code: bool = False,
+    allowance: Allowance = Allowance(),
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedding:
     """What the target gets: the model is run for its golden vectors. Raises as `embed`."""
     from edgeconv.embedding.accessors import check_port, ports
@@ -119,10 +125,9 @@ def make_embedding(
     samples, classes = golden_samples(plan, allow_code=allow_code, allowance=allowance)
     is_stateful = _is_stateful(published.model.read_bytes())
     if plan.kernels == MICRO:
-        refuse_for_micro(published.model.read_bytes(), published.artifact.name)
-    run = run_samples(
-        published, signature, samples, allowance, kernels=plan.kernels, afresh=is_stateful
-    )
+        data = published.model.read_bytes()
+        refuse_for_micro(data, published.artifact.name, signature.key)
+    run = run_samples(plan, samples, allowance, afresh=is_stateful, on_progress=on_progress)
     outputs = ports(
         signature.outputs, [s.name for s in graph.outputs], run.output_shapes(signature)
     )

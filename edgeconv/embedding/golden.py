@@ -23,7 +23,7 @@ from edgeconv.tflite.summary import output_steps
 from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -81,24 +81,26 @@ def _output_shape(spec: TensorSpec, array: Array, count: int) -> tuple[int, ...]
 
 
 def run_samples(
-    published: Published,
-    signature: Signature,
+    plan: EmbedPlan,
     samples: Samples,
     allowance: Allowance,
     *,
-    kernels: str = LITERT,
     afresh: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> GoldenRun:
-    """Run `samples` in the runtime `kernels`; `afresh` in a new child for each invoke.
+    """Run `samples` in the kernels that are planned; `afresh` in a new child for each invoke.
 
     Raises `ToolFailed`, and as the runtime does where it cannot be had.
     """
+    signature = plan.signature
     batch = batch_size(signature.inputs)
     inputs = dict(raw(samples.arrays, signature.inputs))
-    with scratch_directory() as scratch:
-        settings = RuntimeSettings(scratch=scratch, threads=1, allowance=allowance)
-        model = Model(file=published.model, signature=signature.key or None, batch=batch)
-        with _opened(kernels, settings) as runtime:
+    with scratch_directory() as scratch, _litert_named(plan.kernels):
+        settings = RuntimeSettings(
+            scratch=scratch, threads=1, allowance=allowance, on_progress=on_progress
+        )
+        model = Model(file=plan.published.model, signature=signature.key or None, batch=batch)
+        with open_runtime(RuntimeChoice(name=plan.kernels), settings) as runtime:
             parts = batches(inputs, batch) if afresh else [inputs]
             raw_outputs = join_batches([_run(runtime, model, part) for part in parts])
     outputs = {spec.name: quantized(raw_outputs[spec.name], spec) for spec in signature.outputs}
@@ -106,16 +108,15 @@ def run_samples(
 
 
 @contextlib.contextmanager
-def _opened(kernels: str, settings: RuntimeSettings) -> Iterator[Runtime]:
-    with contextlib.ExitStack() as stack:
-        try:
-            runtime = stack.enter_context(open_runtime(RuntimeChoice(name=kernels), settings))
-        except EdgeconvError as error:
-            if kernels != LITERT:
-                other = "take LiteRT's outputs, with a tolerance: --option golden=litert"
-                error.hint = f"{error.hint}; or {other}" if error.hint else other
-            raise
-        yield runtime
+def _litert_named(kernels: str) -> Iterator[None]:
+    """Where other kernels cannot be had, or do not run the model, the hint names LiteRT's."""
+    try:
+        yield
+    except EdgeconvError as error:
+        if kernels != LITERT:
+            other = "take LiteRT's outputs, with a tolerance: --option golden=litert"
+            error.hint = f"{error.hint}; or {other}" if error.hint else other
+        raise
 
 
 def _run(runtime: Runtime, model: Model, inputs: dict[str, Array]) -> dict[str, Array]:

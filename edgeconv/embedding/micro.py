@@ -29,9 +29,9 @@ MICRO_OPTION = {
         "model with operators that it lacks"
     ),
     "golden": TargetOption(
-        help="whose outputs the self-test expects: tflite-micro, by whose reference kernels an "
-        "integer output has to be exactly equal; litert, with a tolerance for other kernels",
-        default=LITERT,
+        help="whose outputs the self-test expects: tflite-micro (the default with micro=yes), by "
+        "whose reference kernels an integer output has to be exactly equal; litert, with a "
+        "tolerance for other kernels",
         choices=(LITERT, MICRO),
     ),
 }
@@ -58,10 +58,12 @@ class Arena(NamedTuple):
     estimate: int
 
 
-def refuse_for_micro(data: bytes, name: str) -> None:
+def refuse_for_micro(data: bytes, name: str, signature: str) -> None:
     """Raise `UnsupportedOperators` or `InputRefused` for a model that it cannot run."""
-    resolver_methods(parse(data, where=name), name)
+    model = parse(data, where=name)
+    resolver_methods(model, name)
     _refuse_weights_outside(data, name)
+    _refuse_other_graph(model, name, signature)
 
 
 def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
@@ -82,9 +84,8 @@ def micro_files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 def micro_values(embedding: Embedding) -> dict[str, Any]:
     """The values for its templates; raises as `micro_files` does."""
     data = embedding.model.read_bytes()
+    refuse_for_micro(data, embedding.name, embedding.signature.key)
     model = parse(data, where=str(embedding.model))
-    _refuse_weights_outside(data, embedding.name)
-    _refuse_other_graph(model, embedding)
     return {
         **c_values(embedding),
         "has_self_test": embedding.options.get("self_test", "together") == "together",
@@ -142,13 +143,13 @@ def _refuse_weights_outside(data: bytes, name: str) -> None:
         )
 
 
-def _refuse_other_graph(model: ModelT, embedding: Embedding) -> None:
+def _refuse_other_graph(model: ModelT, name: str, key: str) -> None:
     """Raise `InputRefused` for a signature of another graph than the first, which it runs."""
     for signature in model.signatureDefs or ():
-        if text(signature.signatureKey) == embedding.signature.key and signature.subgraphIndex:
+        if text(signature.signatureKey) == key and signature.subgraphIndex:
             raise InputRefused(
-                f"signature {embedding.signature.key!r} is not the first graph of "
-                f"{embedding.name}, which is what TensorFlow Lite for Microcontrollers runs",
+                f"signature {key!r} is not the first graph of "
+                f"{name}, which is what TensorFlow Lite for Microcontrollers runs",
                 hint="convert that signature alone, or use --option micro=no",
             )
 

@@ -11,7 +11,7 @@ import msgspec
 
 from edgeconv import data as samples
 from edgeconv.embedding.accessors import identifiers
-from edgeconv.embedding.interface import LITERT
+from edgeconv.embedding.interface import LITERT, MICRO
 from edgeconv.embedding.published import Published, find_published, published_file
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import embed_target
@@ -84,8 +84,10 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kernels(self) -> str:
-        """The runtime whose outputs are the golden ones."""
-        return self.options.get("golden", LITERT)
+        """The runtime whose outputs are the golden ones: those of the code that is written."""
+        known = embed_target(self.target).OPTIONS
+        chosen = {**{name: option.default for name, option in known.items()}, **self.options}
+        return chosen.get("golden") or (MICRO if chosen.get("micro") == "yes" else LITERT)
 
     @property
     def key(self) -> str:

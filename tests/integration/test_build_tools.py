@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from build_project import CONFIG, calibrate, write_project
+from build_project import OFFLINE_CONFIG as CONFIG
+from build_project import calibrate
+from build_project import write_offline_project as write_project
 
 
 @pytest.fixture(scope="module")

@@ -373,3 +373,22 @@ def conv_net() -> bytes:
             schema.BuiltinOptions, type(options).__name__.removesuffix("T")
         )
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+def test_firmware_expects_the_answers_of_its_own_kernels_unless_another_runtime_runs_it(
+    tmp_path, micro_cache, cli
+):
+    file = int8_tiny(tmp_path)
+    for options, runtime in (
+        ((), "tflite-micro"),
+        (("--option", "micro=no"), "LiteRT"),
+        (("--option", "golden=litert"), "LiteRT"),
+    ):
+        out = tmp_path / "-".join(["out", *options])
+        done = cli(
+            *("embed", file, "--target", "c", "-o", out, *options),
+            EDGECONV_CACHE_DIR=str(micro_cache),
+        )
+        assert done.returncode == 0, done.stderr
+        (header,) = out.glob("*_self_test.h")
+        assert f"what {runtime} gave" in header.read_text()

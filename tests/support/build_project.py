@@ -18,6 +18,8 @@ calibration = "cal.npz"
 target = "c"
 out = "app/model"
 """
+# Without the environment of tflite-micro, whose vectors are the usual ones.
+OFFLINE_CONFIG = CONFIG + 'option = "golden=litert"\n'
 RECORD = "app/model/edgeconv-embedded.json"
 
 
@@ -35,3 +37,8 @@ def write_project(directory: Path, config: str = CONFIG) -> Path:
     calibrate(directory / "cal.npz")
     (directory / "edgeconv.toml").write_text(config, encoding="utf-8")
     return directory
+
+
+def write_offline_project(directory: Path, config: str = OFFLINE_CONFIG) -> Path:
+    """One that needs no other runtime than LiteRT."""
+    return write_project(directory, config)

@@ -213,7 +213,7 @@ def test_a_package_of_the_projects_own_tree_has_no_module(tmp_path):
 
 
 def test_the_resolver_for_microcontrollers_is_a_header_of_the_library(tmp_path):
-    directory = bazel(tmp_path, options={"micro": "yes"})
+    directory = bazel(tmp_path, options={"micro": "yes", "golden": "litert"})
     assert b"AddFullyConnected" in (directory / "gesture_micro.h").read_bytes()
     headers = Bazel(directory).targets()["gesture_headers"]
     assert headers["srcs"] == ["gesture.h", "gesture_interface.h", "gesture_micro.h"]
