@@ -1,61 +1,35 @@
 """Environments for runtimes that cannot be installed in this one, made on demand and kept.
 
 Such a runtime needs its own Python and numpy: tflite-runtime has wheels for CPython 3.9 to 3.11,
-and needs numpy 1. An environment is a directory of the user's cache. It is complete once it has a
-ready.json, which is written last and seals every file. One without it, or changed since, is made
-again.
+and needs numpy 1. What does not run even a tiny model is not installed again on the same day.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from edgeconv.errors import (
-    OutputRefused,
-    PackageMissing,
-    RuntimeUnusable,
-    ToolFailed,
-    UsageError,
-)
-from edgeconv.processes.workers import run_program
+from edgeconv.errors import PackageMissing, RuntimeUnusable, ToolFailed, UsageError
+from edgeconv.runtimes import environments
 from edgeconv.runtimes.emulation import MACHINES, PYTHON, emulator, fill_root
+from edgeconv.runtimes.environments import VENV, InstalledRuntime, make_directory
 from edgeconv.runtimes.interpreters import Interpreter, Version, interpreters, preferred
 from edgeconv.runtimes.local import RuntimePython, start_run
-from edgeconv.store import cache_directory, locked, seal_directory, sealed_directory
+from edgeconv.store import cache_directory, locked, publish_sealed, read_sealed
+from edgeconv.store.pruning import prune_environments
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from edgeconv.runtimes.conversation import Package
     from edgeconv.types import TargetRuntime
 
-_INSTALL_TIMEOUT_S = 900.0
 _PROBE_TIMEOUT_S = 120.0
-_MARKER, _VENV = "ready.json", "venv"
-# pip prints it where it has no wheel for this Python; it may have one for another.
-_NO_WHEEL = "No matching distribution found"
-
-
-class InstalledRuntime(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """ready.json: what an environment contains, and the seconds that making it took.
-
-    `sha256` has the packages of an emulated one, by the names of their files.
-    """
-
-    runtime: str
-    python: str
-    packages: dict[str, str]
-    seconds: float
-    sha256: dict[str, str] = {}
+_REMEMBERED_S = 86400.0
 
 
 class _RuntimePackage(NamedTuple):
@@ -105,24 +79,42 @@ class _RuntimeEnvironment(NamedTuple):
     @property
     def target(self) -> RuntimePython:
         if self.is_emulated:
-            root, qemu = str(self.directory / _VENV), str(emulator(self.runtime.name))
+            root, qemu = str(self.directory / VENV), str(emulator(self.runtime.name))
             return RuntimePython(package=self.kind.package, root=root, qemu=qemu)
-        return RuntimePython(
-            package=self.kind.package, python=str(self.directory / _VENV / "bin" / "python")
-        )
+        python = str(environments.python_of(self.directory))
+        return RuntimePython(package=self.kind.package, python=python)
 
     @property
     def is_emulated(self) -> bool:
         return self.runtime.name in MACHINES
 
+    @property
+    def numpy(self) -> str:
+        """The requirement of numpy that its base has."""
+        return "numpy<2" if self.runtime.version.startswith(self.kind.numpy_1) else "numpy"
+
     def ready(self) -> InstalledRuntime | None:
         """Its contents, None where it is not complete or its Python was removed since."""
-        installed = _ready(self.directory)
-        return installed if Path(self.target.python).exists() else None
+        installed = environments.ready(self.directory)
+        return installed if installed and Path(self.target.python).exists() else None
 
-    def complete(self, ready: InstalledRuntime) -> None:
-        marker = self.directory / _MARKER
-        seal_directory(self.directory / _VENV, marker, msgspec.json.encode(ready))
+    def note_unusable(self, error: RuntimeUnusable) -> None:
+        """Note that it was made and did not run. Raises `OutputRefused`."""
+        publish_sealed(error.message.encode(), self._unusable, str(self._unusable))
+
+    def refuse_unusable(self) -> None:
+        """Raise `RuntimeUnusable` where it was made today, and did not run."""
+        message = read_sealed(self._unusable, str(self._unusable))
+        if message is None or time.time() - self._unusable.stat().st_mtime > _REMEMBERED_S:
+            return
+        raise RuntimeUnusable(
+            message.decode(),
+            hint=f"choose another version; {self._unusable} remembers this for a day",
+        )
+
+    @property
+    def _unusable(self) -> Path:
+        return self.directory.with_name(f"{self.directory.name}.unusable")
 
 
 def isolated_target(
@@ -136,11 +128,17 @@ def isolated_target(
     the cache cannot be written.
     """
     kind = _KINDS[runtime.name]
-    if runtime.name == "litert" and runtime.version in ("", metadata.version(kind.distribution)):
+    if is_present(runtime):
         return RuntimePython()
     environments = [_environment(runtime, python) for python in preferred(kind.pythons)]
     ready = next((each for each in environments if each.ready()), None)
     return ready.target if ready else _made_by_any(runtime, on_progress)
+
+
+def is_present(runtime: TargetRuntime) -> bool:
+    """Whether it is the LiteRT of the present Python."""
+    versions = ("", metadata.version(_KINDS["litert"].distribution))
+    return runtime.name == "litert" and runtime.version in versions
 
 
 def distribution_of(name: str) -> str:
@@ -150,16 +148,8 @@ def distribution_of(name: str) -> str:
 
 def installed(target: RuntimePython) -> InstalledRuntime | None:
     """The contents of the environment of a `target` made here, None for any other Python."""
-    return _ready(Path(target.root).parent if target.root else Path(target.python).parents[2])
-
-
-def _ready(directory: Path) -> InstalledRuntime | None:
-    """The contents of an environment that is unchanged since it was made here."""
-    marker = sealed_directory(directory / _VENV, directory / _MARKER)
-    try:
-        return msgspec.json.decode(marker, type=InstalledRuntime) if marker else None
-    except msgspec.DecodeError:
-        return None
+    directory = Path(target.root).parent if target.root else Path(target.python).parents[2]
+    return environments.ready(directory)
 
 
 def _environment(runtime: TargetRuntime, python: Version) -> _RuntimeEnvironment:
@@ -192,11 +182,16 @@ def _made_once(
 ) -> RuntimePython:
     environment = _environment(runtime, interpreter.version)
     lock = environment.directory.with_name(environment.directory.name + ".lock")
-    _make_directory(lock.parent)
+    make_directory(lock.parent)
     waiting = f"waiting for another run that is installing {runtime}"
     with locked(lock, on_wait=lambda: on_progress(waiting)):
         if not environment.ready():
-            _make(environment, interpreter, on_progress)
+            environment.refuse_unusable()
+            try:
+                _make(environment, interpreter, on_progress)
+            except RuntimeUnusable as error:
+                environment.note_unusable(error)
+                raise
     return environment.target
 
 
@@ -206,74 +201,51 @@ def _make(
     what = f"{environment.runtime} for Python {'{}.{}'.format(*environment.python)}"
     on_progress(f"installing {what} in its own environment, once")
     started = time.monotonic()
-    with contextlib.ExitStack() as unless_complete:
-        unless_complete.callback(shutil.rmtree, environment.directory, ignore_errors=True)
-        shutil.rmtree(environment.directory, ignore_errors=True)
-        _make_directory(environment.directory)
-        sha256 = _install(environment, interpreter, what)
-        with tempfile.TemporaryDirectory(dir=environment.directory) as scratch:
+    directory = environment.directory
+    with environments.new_directory(directory):
+        if environment.is_emulated:
+            base, sha256 = None, _unpack(environment)
+        else:
+            base, sha256 = _install(environment, interpreter, what, on_progress), {}
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
             runtime = _probe(environment.target, Path(scratch), what)
-        ready = InstalledRuntime(
+        contents = InstalledRuntime(
             runtime=runtime,
             python=_python_version(environment),
-            packages=_packages(environment),
+            packages=_packages(environment, base),
             seconds=time.monotonic() - started,
+            base=base.name if base else "",
             sha256=sha256,
         )
-        environment.complete(ready)
-        unless_complete.pop_all()
-    on_progress(f"installed {what} in {ready.seconds:.0f} s")
+        environments.complete(directory, contents)
+    on_progress(f"installed {what} in {contents.seconds:.0f} s")
+    prune_environments(cache_directory())
 
 
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputRefused(
-            f"cannot create {directory}: {error.strerror}",
-            hint="set EDGECONV_CACHE_DIR to a writable directory",
-        ) from error
+def _requirement(environment: _RuntimeEnvironment) -> str:
+    return f"{environment.kind.distribution}=={environment.runtime.version}"
+
+
+def _unpack(environment: _RuntimeEnvironment) -> dict[str, str]:
+    """Fill an emulated environment; returns the hashes of its packages."""
+    name, root = environment.runtime.name, environment.directory / VENV
+    with tempfile.TemporaryDirectory(dir=environment.directory) as scratch:
+        return fill_root(name, _requirement(environment), root, Path(scratch))
 
 
 def _install(
-    environment: _RuntimeEnvironment, interpreter: Interpreter, what: str
-) -> dict[str, str]:
-    """Fill the environment; returns the hashes of packages that are unpacked here."""
-    kind = environment.kind
-    venv = str(environment.directory / _VENV)
-    requirements = [f"{kind.distribution}=={environment.runtime.version}"]
-    if environment.is_emulated:
-        root = environment.directory / _VENV
-        with tempfile.TemporaryDirectory(dir=environment.directory) as scratch:
-            return fill_root(environment.runtime.name, requirements[0], root, Path(scratch))
-    if environment.runtime.version.startswith(kind.numpy_1):
-        requirements.append("numpy<2")
-    pip = [
-        *("-m", "pip", "install", "--only-binary", ":all:", "--progress-bar", "off"),
-        *("--no-input", "--disable-pip-version-check", *requirements),
-    ]
-    hint = (
-        f"check that the version exists for Python {'{}.{}'.format(*environment.python)}, and that "
-        "pip reaches its package index"
-    )
-    python = environment.target.python
-    _run(environment, [interpreter.path, "-I", "-m", "venv", venv], f"installing {what}", hint)
-    _run(environment, [python, "-I", *pip], f"installing {what}", hint)
-    return {}
-
-
-def _run(environment: _RuntimeEnvironment, command: Sequence[str], label: str, hint: str) -> None:
-    output, failure = run_program(
-        command,
-        label=label,
-        cwd=environment.directory,
-        timeout_s=_INSTALL_TIMEOUT_S,
-        # A user's own settings of pip would put the packages outside of the environment.
-        environment={"PIP_USER": "0", "PIP_TARGET": "", "PIP_PREFIX": ""},
-    )
-    if failure is not None:
-        error_type = PackageMissing if _NO_WHEEL in output else ToolFailed
-        raise error_type(failure.message, hint=hint) from failure
+    environment: _RuntimeEnvironment,
+    interpreter: Interpreter,
+    what: str,
+    on_progress: Callable[[str], None],
+) -> Path:
+    """Fill the environment; returns its base."""
+    directory, numpy = environment.directory, environment.numpy
+    base = environments.base_of(directory.parent, numpy, interpreter, on_progress)
+    requirements = [_requirement(environment), numpy]
+    label = f"installing {what}"
+    environments.install_beside(directory, base, interpreter, requirements, label)
+    return base
 
 
 def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
@@ -324,18 +296,18 @@ def relu_model() -> bytes:
     return serialize(model)
 
 
-def _packages(environment: _RuntimeEnvironment) -> dict[str, str]:
-    names = {environment.kind.distribution, "numpy"}
-    venv = environment.directory / _VENV
-    own = (venv / "packages", venv / "usr" / "lib" / "python3" / "dist-packages")
-    directories = own if environment.is_emulated else (venv / "lib").glob("python*/site-packages")
-    installed = metadata.distributions(path=[str(path) for path in directories])
-    return {d.metadata["Name"]: d.version for d in installed if d.metadata["Name"] in names}
+def _packages(environment: _RuntimeEnvironment, base: Path | None) -> dict[str, str]:
+    directory = environment.directory
+    if environment.is_emulated:
+        root = directory / VENV
+        paths = [root / "packages", root / "usr" / "lib" / "python3" / "dist-packages"]
+    else:
+        assert base is not None, "an environment that is not emulated has a base"
+        paths = [*environments.site_packages(base), *environments.site_packages(directory)]
+    return environments.versions_of([environment.kind.distribution, "numpy"], paths)
 
 
 def _python_version(environment: _RuntimeEnvironment) -> str:
     if environment.is_emulated:
         return "{}.{}".format(*PYTHON)
-    settings = (environment.directory / _VENV / "pyvenv.cfg").read_text(encoding="utf-8")
-    pairs = dict(line.split(" = ", 1) for line in settings.splitlines() if " = " in line)
-    return pairs["version"]
+    return environments.python_version(environment.directory)

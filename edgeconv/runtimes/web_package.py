@@ -11,6 +11,7 @@ from edgeconv.errors import OutputRefused, ToolFailed, UsageError
 from edgeconv.processes.workers import run_program
 from edgeconv.store import (
     cache_directory,
+    in_use,
     locked,
     scratch_directory,
     seal_directory,
@@ -53,11 +54,14 @@ def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
             hint="set EDGECONV_CACHE_DIR to a writable directory",
         ) from error
     modules, ready = directory / "node_modules", directory / "ready"
+    if ready.exists():
+        in_use.take(directory, ready)
     if sealed_directory(modules, ready) is None:
         with locked(directory.with_name(directory.name + ".lock")):
             if sealed_directory(modules, ready) is None:
                 _install(version, directory, on_progress)
                 seal_directory(modules, ready, b"")
+                in_use.take(directory, ready)
     return modules
 
 

@@ -7,13 +7,19 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import OutputRefused
+from edgeconv.store import in_use
 from edgeconv.store.cache import discard, used_at
 from edgeconv.store.unfinished import sweep_unfinished
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+# The environments of runtimes together; a run that makes one removes others beyond it.
+ENVIRONMENTS_BYTES = 10 * 10**9
+_ENVIRONMENTS = "runtimes"
+# One of them is written last into an environment, and its time is that of the last use.
+_MARKERS = ("ready.json", "ready")
 # For this long a run may use what it has found in the cache; that is never removed.
 GRACE_SECONDS = 3600.0
 
@@ -44,12 +50,29 @@ def prune(
     """Remove entries until the others have at most `most_bytes`; returns the removed ones.
 
     The least recently used goes first. An entry that was used within `grace_seconds` stays, for a
-    run may be reading it. What killed runs left unfinished is removed too. Any number of
-    processes may prune, read and write at the same time.
+    run may be reading it, and so does the environment of a runtime that a process holds. What
+    killed runs left unfinished is removed too. Any number of processes may prune, read and write at
+    the same time.
     """
     for directory in (root, *root.glob("*")):
         sweep_unfinished(directory)
-    all_entries = entries(root)
+    return _pruned(entries(root), most_bytes, grace_seconds)
+
+
+def prune_environments(
+    root: Path,
+    most_bytes: int = ENVIRONMENTS_BYTES,
+    *,
+    grace_seconds: float = GRACE_SECONDS,
+) -> tuple[CacheEntry, ...]:
+    """As `prune`, for the environments of runtimes alone."""
+    environments = [each for each in entries(root) if each.stage == _ENVIRONMENTS]
+    return _pruned(environments, most_bytes, grace_seconds)
+
+
+def _pruned(
+    all_entries: Sequence[CacheEntry], most_bytes: int, grace_seconds: float
+) -> tuple[CacheEntry, ...]:
     left = sum(entry.size_bytes for entry in all_entries)
     newest = time.time() - grace_seconds
     removed = []
@@ -57,11 +80,21 @@ def prune(
         if left <= most_bytes:
             break
         # A run may have used it since.
-        if entry.used <= newest and _used_now(entry.path) <= newest:
-            discard(entry.path)
+        if entry.used <= newest and _used_now(entry) <= newest and _removed(entry):
             left -= entry.size_bytes
             removed.append(entry)
     return tuple(removed)
+
+
+def _removed(entry: CacheEntry) -> bool:
+    """Remove an entry, unless it is an environment in use; returns whether it is gone."""
+    if entry.stage != _ENVIRONMENTS:
+        discard(entry.path)
+        return True
+    with in_use.alone(entry.path) as is_free:
+        if is_free:
+            discard(entry.path)
+        return is_free
 
 
 def size_bytes(directory: Path) -> int:
@@ -73,10 +106,16 @@ def size_bytes(directory: Path) -> int:
     return total
 
 
-def _used_now(entry: Path) -> float:
+def _used_now(entry: CacheEntry) -> float:
     with contextlib.suppress(FileNotFoundError):
-        return used_at(entry) or 0.0
+        return _used(entry.path, entry.stage) or 0.0
     return 0.0
+
+
+def _used(path: Path, stage: str) -> float | None:
+    if stage != _ENVIRONMENTS:
+        return used_at(path)
+    return next(filter(None, (in_use.used_at(path / name) for name in _MARKERS)), None)
 
 
 def _entries(root: Path) -> Iterator[CacheEntry]:
@@ -85,6 +124,6 @@ def _entries(root: Path) -> Iterator[CacheEntry]:
             continue
         for path in stage.iterdir():
             with contextlib.suppress(FileNotFoundError):
-                used = used_at(path)
+                used = _used(path, stage.name)
                 if used is not None:
                     yield CacheEntry(path, stage.name, size_bytes(path), used)

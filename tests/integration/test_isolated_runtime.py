@@ -69,7 +69,13 @@ def test_the_environment_is_complete_and_is_found_again_without_a_process(
     assert 0 < ready.seconds < 600
     # The wreck that was there before was cleared away.
     directory = Path(old_runtime.python).parents[2]
-    assert {path.name for path in directory.iterdir()} == {"venv", "ready.json", "log.txt"}
+    assert {path.name for path in directory.iterdir()} == {
+        *("venv", "ready.json", "log.txt", ".in-use")
+    }
+    # numpy is that of the base, which other runtimes for numpy 1 share.
+    (own,) = (directory / "venv" / "lib").glob("python*/site-packages")
+    assert not (own / "numpy").exists()
+    assert (directory.parent / ready.base / "ready.json").is_file()
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
     with starts() as started:
         assert isolated_target(parse_target_runtime("tflite-runtime")) == old_runtime

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import ast
+import os
 import stat
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +12,14 @@ import pytest
 from environments import plant
 from tiny_tflite import run
 
-from edgeconv.errors import OutputRefused, UsageError
-from edgeconv.runtimes import isolated
+from edgeconv.errors import OutputRefused, RuntimeUnusable, UsageError
+from edgeconv.runtimes import environments, isolated
 from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
 from edgeconv.runtimes.interpreters import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, RuntimePython
 from edgeconv.store import cache_directory
+from edgeconv.store.pruning import prune_environments
 from edgeconv.types import TargetRuntime
 
 PRESENT = sys.version_info[:2]
@@ -98,6 +101,47 @@ def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anyth
     assert ready is not None
     assert ready.packages == {"numpy": "1.26.4"}
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
+
+
+def test_an_environment_without_its_base_is_not_complete():
+    base = plant("base-numpy-py39")
+    directory = plant("tflite-runtime-2.12.0-py39", base="base-numpy-py39")
+    ready = environments.ready(directory)
+    assert ready is not None
+    assert ready.base == base.name
+    # The base was used after what needs it, so it is not pruned before.
+    assert (base / "ready.json").stat().st_mtime >= (directory / "ready.json").stat().st_mtime
+    (base / "venv" / "bin" / "python").write_text("changed")
+    assert environments.ready(directory) is None
+
+
+def test_an_environment_that_is_in_use_is_not_pruned():
+    base, directory = plant("base-numpy-py39"), plant("litert-2.0.3-py39", base="base-numpy-py39")
+    unused = plant("litert-2.1.0-py39", base="base-numpy-py39")
+    assert environments.ready(directory)
+    prune_environments(cache_directory(), 0, grace_seconds=-60)
+    assert (base.is_dir(), directory.is_dir(), unused.is_dir()) == (True, True, False)
+
+
+def test_what_did_not_run_is_not_installed_again_on_the_same_day(monkeypatch):
+    attempts = []
+
+    def unusable(environment, *_):
+        attempts.append(environment.directory.name)
+        raise RuntimeUnusable("it cannot run a model")
+
+    monkeypatch.setattr(isolated, "_make", unusable)
+    runtime = parse_target_runtime("litert==1.1.0")
+    for _ in range(2):
+        with pytest.raises(RuntimeUnusable, match="it cannot run a model"):
+            isolated_target(runtime)
+    assert len(attempts) == 1
+    (note,) = (cache_directory() / "runtimes").glob("*.unusable")
+    day_before = time.time() - 90_000
+    os.utime(note, (day_before, day_before))
+    with pytest.raises(RuntimeUnusable):
+        isolated_target(runtime)
+    assert len(attempts) == 2
 
 
 def script(path: Path, text: str) -> None:
