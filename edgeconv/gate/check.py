@@ -18,7 +18,7 @@ from edgeconv.plugins import tracker
 from edgeconv.reporting.last_check import checked_report, write_last_check
 from edgeconv.reporting.verdicts import render
 from edgeconv.store import is_device, publish_bytes, sha256_file, writable_directory
-from edgeconv.types import NOT_CHECKED, Check, Checked, Report, Verdict
+from edgeconv.types import IN_VERSIONS, NOT_CHECKED, Check, Checked, Report, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +35,7 @@ _FOR_MODELS = {
     "accept_drops": "--accept-drop",
     "trackers": "--track",
 }
+_VERSIONS_KEYS = (("check", "runtimes"), ("bench", "runtimes"))
 
 
 class CheckRun(NamedTuple):
@@ -166,7 +167,8 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
     path = Path(source) if isinstance(source, str) else None
     if request.budget is not None:
         report = source if isinstance(source, Report) else read_report(Path(source))
-        return CheckRun(Checked(checks=(check_report(report, request.budget, request.statistics),)))
+        result = check_report(report, request.budget, request.statistics, versions=request.versions)
+        return CheckRun(Checked(checks=(result,)))
     try:
         chosen = Chosen(request)
     except NoConfig as error:
@@ -175,7 +177,8 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
             hint="--config FILE with a [budget], or an edgeconv.toml here",
         ) from error
     report = source if isinstance(source, Report) else read_report(Path(source))
-    result = check_report(report, limited(chosen.config), request.statistics)
+    limits = limited(chosen.config)
+    result = check_report(report, limits, request.statistics, versions=request.versions)
     folders = [*([path.parent] if path else []), *chosen.published()]
     # Without the lock, a file can fail here, but an earlier failure is not cleared.
     files = dict(_published_files(report, folders))
@@ -215,6 +218,10 @@ def _with_lines(check: Check, config: Config, model: str = "") -> Check:
     def with_line(finding: Finding) -> Finding:
         if finding.limit == NOT_CHECKED:
             line = config.line("model", model)
+        elif finding.limit == IN_VERSIONS:
+            keys = [config.key(*key, model=model) for key in _VERSIONS_KEYS]
+            written = next((key for key in keys if config.written.has(*key)), ("model", model))
+            line = config.line(*written)
         else:
             line = config.limit_line(
                 finding.limit, model=model, recipe=finding.recipe, runtime=finding.runtime

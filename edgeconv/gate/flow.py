@@ -40,7 +40,13 @@ from edgeconv.types import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from edgeconv.types import Budget, Execution, GateStatistics
+    from edgeconv.types import (
+        Budget,
+        Execution,
+        GateStatistics,
+        RuntimeVersions,
+        VersionResult,
+    )
 
 Kept = TypeVar("Kept", Report, Check)
 
@@ -49,13 +55,15 @@ Kept = TypeVar("Kept", Report, Check)
 class Checking:
     """How jobs are checked, and their results so far.
 
-    `locked` are the models of the lock. With `accepting` they are to be replaced: the present state
-    is checked against the budget and the trained baseline, and its losses against the lock fail,
-    except those of the stages in `accepted_drops` (by model), which are warnings.
+    `versions` of a runtime are those in which every file must be right, None for those that the job
+    measures, if any. `locked` are the models of the lock. With `accepting` they are to be replaced:
+    the present state is checked against the budget and the trained baseline, and its losses against
+    the lock fail, except those of the stages in `accepted_drops` (by model), which are warnings.
     """
 
     statistics: GateStatistics
     execution: Execution
+    versions: RuntimeVersions | None = None
     locked: Mapping[str, LockedModel] = field(default_factory=dict)
     has_lock: bool = False
     accepting: bool = False
@@ -70,6 +78,7 @@ class Checking:
         key = hash_of(
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
             *(self.accepting, sorted(self.accepted_drops.get(job.name, ()))),
+            self._version_names(job),
         )
         if (cached := self._cached("check", key, Check)) is not None:
             return msgspec.structs.replace(cached, reused=True)
@@ -90,7 +99,8 @@ class Checking:
                 # Inputs that changed meanwhile may have been measured in either state.
                 if _is_sound(report) and self._inputs(job) == converted.inputs:
                     self._keep("report", key, report)
-            self._reports[key] = report
+            matrix = self._matrix(job, converted)
+            self._reports[key] = msgspec.structs.replace(report, matrix=matrix)
         return self._reports[key]
 
     def published(self, job: ModelJob) -> Conversion:
@@ -154,6 +164,28 @@ class Checking:
         metrics = {stage.accuracy.metric for stage in locked.stages if stage.accuracy}
         return MeasurementScope(is_timed, tuple(sorted(metrics & METRICS.keys())))
 
+    def _versions(self, job: ModelJob) -> RuntimeVersions | None:
+        return self.versions or job.measuring.measuring.versions
+
+    def _version_names(self, job: ModelJob) -> tuple[str, ...]:
+        """The versions to run. Raises `ToolFailed` where they are not known."""
+        versions = self._versions(job)
+        if versions is None:
+            return ()
+        from edgeconv.runtimes.versions import matching_versions
+
+        return tuple(map(str, matching_versions(versions)))
+
+    def _matrix(self, job: ModelJob, converted: _Converted) -> tuple[VersionResult, ...]:
+        """Every file in every version; the cache has the answers of files that did not change."""
+        versions = self._versions(job)
+        if versions is None:
+            return ()
+        from edgeconv.measure.bench import bench_versions
+
+        request = job.versions_request(converted.files, versions)
+        return bench_versions(request, on_progress=self.on_progress)
+
     def _report_key(self, job: ModelJob) -> str:
         return hash_of(self._converted(job).key, self._scope(job))
 
@@ -216,14 +248,20 @@ def check_report(
     statistics: GateStatistics,
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
+    versions: RuntimeVersions | None = None,
 ) -> Check:
-    """A report checked against a budget. Raises as `edgeconv.gate.budget.check`."""
+    """A report checked against a budget, and the files that it has in versions of a runtime.
+
+    Raises as `edgeconv.gate.budget.check`.
+    """
     from edgeconv.gate.budget import check
     from edgeconv.gate.groups import class_drops
     from edgeconv.gate.stages import stage_states
+    from edgeconv.gate.versions import version_findings
     from edgeconv.reporting.verdicts.summary import summary
 
-    verdict = check(report, budget, statistics=statistics, locked=locked, slices=slices)
+    of_budget = check(report, budget, statistics=statistics, locked=locked, slices=slices)
+    verdict = Verdict(findings=(*of_budget.findings, *version_findings(report, versions)))
     stages = stage_states(report, locked, statistics)
     return Check(
         name=report.title,
@@ -279,7 +317,8 @@ def _measure(
 
 def _is_sound(report: Report) -> bool:
     """Whether every model ran; a failure may be temporary, and is not cached."""
-    return not any(row.error for row in report.measurements)
+    answered = all(each.state in ("right", "wrong") for each in report.matrix)
+    return answered and not any(row.error for row in report.measurements)
 
 
 def _failed(failure: Failure) -> Measurement:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.requests.convert import ConvertRequest
-    from edgeconv.types import Budget, Conversion, Execution, Report
+    from edgeconv.types import Budget, Conversion, Execution, Report, RuntimeVersions
 
 _LONGEST_SETTING = 64
 _LONGEST_SLICE = 200
@@ -71,8 +71,15 @@ class ModelJob:
             baseline=baseline,
             directory=None,
             opening=opening,
-            measuring=replace(request.measuring, metrics=metrics, is_timed=scope.is_timed),
+            measuring=replace(
+                request.measuring, metrics=metrics, is_timed=scope.is_timed, versions=None
+            ),
         )
+
+    def versions_request(self, files: Sequence[Path], versions: RuntimeVersions) -> BenchRequest:
+        """The request to run these files in versions of a runtime."""
+        request = self.bench_request(files, MeasurementScope(is_timed=False))
+        return replace(request, measuring=replace(request.measuring, versions=versions))
 
 
 def refuse_job(job: ModelJob) -> None:

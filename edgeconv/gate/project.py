@@ -48,6 +48,7 @@ class Project:
         accepted = lock.read(self.lock) if is_there else None
         self.checking = Checking(
             statistics=request.statistics,
+            versions=request.versions,
             execution=request.execution.execution,
             locked=accepted.models if accepted else {},
             has_lock=accepted is not None,

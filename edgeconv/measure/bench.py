@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Signature,
         SourceModel,
         TensorSpec,
+        VersionResult,
     )
 
 _SYNTHETIC_SAMPLES = 8
@@ -107,6 +108,24 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     if request.directory is not None:
         _write(report, Path(request.directory).absolute())
     return report
+
+
+def bench_versions(
+    request: BenchRequest, *, on_progress: Callable[[str], None] = lambda _: None
+) -> tuple[VersionResult, ...]:
+    """Each file in each version that the request names, and nothing else; see `version_matrix`.
+
+    Raises an `EdgeconvError`.
+    """
+    execution = request.execution
+    model_files = find_model_files(request.models, request.signature, execution.trusted)
+    trained, _ = find_baseline(model_files, request.baseline, request.opening, execution)
+    names = CommonNames(model_files, trained)
+    steps, _ = preprocessing_of(model_files, request.preprocess)
+    with contextlib.ExitStack() as stack, scratch_directory() as scratch:
+        samples, _ = _sampled(stack, request, names.inputs, steps)
+        run = BenchRun(samples, request.measuring, execution, scratch, on_progress)
+        return version_matrix(run, model_files, names)
 
 
 def _write(report: Report, directory: Path) -> None:

@@ -1,4 +1,7 @@
-"""One file in every version of a runtime: where it loads, where its answers are right."""
+"""One file in every version of a runtime: where it loads, where its answers are right.
+
+Answers are kept in the cache: the same file on the same samples is not run in a version again.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import msgspec
 
 from edgeconv.errors import RuntimeUnusable, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.measure.metrics.agreement import agreements
+from edgeconv.measure.version_answers import KeptAnswers
 from edgeconv.processes.progress import CountedLine
-from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.isolated import is_present, isolated_target
 from edgeconv.runtimes.local import LocalRuntime, usable_cores
 from edgeconv.runtimes.versions import matching_versions
 from edgeconv.types import VersionResult
@@ -47,7 +51,8 @@ def version_matrix(
 ) -> tuple[VersionResult, ...]:
     """Each file in each version of `run.measuring.versions`, the oldest first; () without any.
 
-    Versions run in parallel, on the first samples. Raises as `matching_versions` does.
+    Versions run in parallel, on the first samples. Raises as `matching_versions` does, and
+    `OutputRefused` where the cache cannot be written.
     """
     if run.measuring.versions is None:
         return ()
@@ -56,10 +61,11 @@ def version_matrix(
         file.name: names.model(file.file, file.signature, run.samples.batch, run.scratch)
         for file in model_files
     }
+    kept = KeptAnswers(run, models)
     columns: list[dict[str, Answer]] = []
     pool = ThreadPoolExecutor(usable_cores())
     try:
-        for column in pool.map(lambda version: _column(run, models, version), versions):
+        for column in pool.map(lambda version: _column(run, kept, version), versions):
             columns.append(column)
             line = f"versions of {run.measuring.versions}"
             run.on_progress(CountedLine(line, len(columns), len(versions)))
@@ -67,19 +73,26 @@ def version_matrix(
         # What is not begun is not installed either, where the user ends the run.
         pool.shutdown(cancel_futures=True)
     rows = ([column[name] for column in columns] for name in models)
-    return tuple(result for row in rows for result in judged(row))
+    present = next((str(version) for version in versions if is_present(version)), "")
+    return tuple(result for row in rows for result in judged(row, present))
 
 
-def judged(answers: Sequence[Answer]) -> Iterable[VersionResult]:
-    """The results of one file, those with outputs by those of the newest version that has some."""
-    newest = next((each for each in reversed(answers) if each.outputs is not None), None)
+def judged(answers: Sequence[Answer], present: str = "") -> Iterable[VersionResult]:
+    """The results of one file, those with outputs by those of the reference.
+
+    That is the version `present`, in which the file's accuracy is measured; without its outputs,
+    the newest version that has some.
+    """
+    able = [each for each in reversed(answers) if each.outputs is not None]
+    able.sort(key=lambda each: each.result.runtime != present)
+    reference = able[0] if able else None
     for each in answers:
-        if newest is None or each.outputs is None or newest.outputs is None:
+        if reference is None or each.outputs is None or reference.outputs is None:
             yield each.result
-        elif each is newest:
+        elif each is reference:
             yield msgspec.structs.replace(each.result, is_reference=True)
         else:
-            yield _compared(each.result, each.outputs, newest.outputs, newest.result.runtime)
+            yield _compared(each.result, each.outputs, reference.outputs, reference.result.runtime)
 
 
 def _compared(
@@ -100,17 +113,28 @@ def _compared(
     )
 
 
-def _column(
-    run: BenchRun, models: Mapping[str, Model], version: TargetRuntime
-) -> dict[str, Answer]:
-    """All files in one version."""
+def _column(run: BenchRun, kept: KeptAnswers, version: TargetRuntime) -> dict[str, Answer]:
+    """All files in one version, which is only started for those without a kept answer."""
+    outputs = {name: kept.find(name, version) for name in kept.models}
+    answers = {
+        name: Answer(_result(name, version, "right", ""), each)
+        for name, each in outputs.items()
+        if each is not None
+    }
+    missing = {name: kept.models[name] for name in outputs if name not in answers}
+    if not missing:
+        return answers
     try:
         runtime = LocalRuntime(isolated_target(version), run.settings())
     except RuntimeUnusable as error:
-        return _without(models, version, "does not run", error.message)
+        return answers | _without(missing, version, "does not run", error.message)
     except (ToolFailed, UsageError) as error:
-        return _without(models, version, "not installable", error.message)
-    return {name: _answer(run, runtime, name, model, version) for name, model in models.items()}
+        return answers | _without(missing, version, "not installable", error.message)
+    for name, model in missing.items():
+        answers[name] = _answer(run, runtime, name, model, version)
+        if (new := answers[name].outputs) is not None:
+            kept.keep(name, version, new)
+    return answers
 
 
 def _without(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import is_share
-from edgeconv.types import NOT_CHECKED
+from edgeconv.types import IN_VERSIONS, NOT_CHECKED
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ LIMIT_WORDS = {
     "decibels.",
     "oldest-runtime": "The oldest TFLite release, such as 2.14.0, that the model must run on.",
     "allowed-operators": "The operators that the model may contain.",
+    IN_VERSIONS: "The versions of a runtime in which the file must load and answer right.",
 }
 # By a part of the name of the limit.
 _ADVICE = {
@@ -57,6 +58,8 @@ _ADVICE = {
     "latency": "First measure again on a quiet machine; then look at the profile of `bench`.",
     "memory": "Look at the largest tensors with `edgeconv inspect`.",
     "arena": "Look at the largest tensors with `edgeconv inspect`.",
+    IN_VERSIONS: "Leave out a version that no app ships, as in 'litert>=2.0,!=2.1.0', or convert "
+    "with --target-runtime and the version, which looks for a form that runs there.",
     "runtime": "Convert with --target-runtime, which looks for a form that runs there.",
     "operators": "Change the model, or allow the operator where the target supports it.",
     "check": "See the documentation of `edgeconv check`.",
@@ -110,7 +113,7 @@ def in_words(finding: Finding) -> tuple[str, str]:
     if isinstance(allowed, tuple):
         return units.counted(len(allowed), "operator"), _not_allowed(actual, allowed)
     if isinstance(allowed, str) or isinstance(actual, str | tuple):
-        sign = "" if finding.limit == NOT_CHECKED else f"{relation} "
+        sign = "" if finding.limit in (NOT_CHECKED, IN_VERSIONS) else f"{relation} "
         return f"{sign}{_text(allowed)}", _text(actual)
     form = _form_of(finding)
     digits = 3

@@ -8,6 +8,8 @@ from edgeconv.reporting import units
 from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from edgeconv.types import Report, VersionResult
 
 COLUMNS = ("Model", "Version", "State", "Flipped", "SNR", "Why")
@@ -20,7 +22,7 @@ def matrix_table(report: Report) -> PageTable | None:
     return PageTable(
         name="matrix",
         caption="Each file in each version that pip can install here. Right: its answers are those "
-        "of the newest version that runs it, to 20 dB. " + " ".join(matrix_lines(report)),
+        "of the reference, to 20 dB. " + " ".join(matrix_lines(report)),
         headings=headings(*COLUMNS, text={0, 1, 2, 5}),
         lines=tuple(_line(each) for each in report.matrix),
     )
@@ -28,7 +30,7 @@ def matrix_table(report: Report) -> PageTable | None:
 
 def matrix_cells(each: VersionResult) -> tuple[str, ...]:
     """The cells of `COLUMNS`, as harmless text."""
-    snr = "newest" if each.is_reference else units.decibels(each.snr_db)
+    snr = "reference" if each.is_reference else units.decibels(each.snr_db)
     return (
         units.plain(each.model),
         units.plain(each.runtime),
@@ -44,14 +46,25 @@ def matrix_lines(report: Report) -> tuple[str, ...]:
     lines = []
     for name in dict.fromkeys(each.model for each in report.matrix):
         own = [each for each in report.matrix if each.model == name]
-        installed = [each for each in own if each.state != "not installable"]
-        bad = next((each for each in installed if each.state != "right"), None)
+        bad = first_bad(own)
         counted = units.counted(len(own), "version")
-        left = len(own) - len(installed)
+        left = sum(each.state == "not installable" for each in own)
         missing = f", {left} of them not installable" if left else ""
-        verdict = f"first bad version {bad.runtime}, which {_does(bad)}" if bad else "none is bad"
+        does = f"{bad.runtime}, which {_does(bad)}" if bad else ""
+        verdict = f"first bad version {does}" if bad else "none is bad"
         lines.append(units.plain(f"{name} in {counted}{missing}: {verdict}."))
     return tuple(lines)
+
+
+def first_bad(results: Iterable[VersionResult]) -> VersionResult | None:
+    """Of one file, the oldest version that could be installed and is not right."""
+    bad = (each for each in results if each.state not in ("right", "not installable"))
+    return next(bad, None)
+
+
+def what_it_does(bad: VersionResult) -> str:
+    """A bad version in words: "litert==2.1.0 answers wrong"."""
+    return f"{bad.runtime} {_does(bad)}"
 
 
 def _does(bad: VersionResult) -> str:

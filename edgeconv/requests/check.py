@@ -7,8 +7,8 @@ from typing import Annotated
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import JSON, QUIET, ExecutionOverrides, RunForAll, Sandboxed
-from edgeconv.requests.texts import NAMED_PATH, PATH, TEXT, TRACKER
-from edgeconv.types import Budget, GateStatistics, Report
+from edgeconv.requests.texts import NAMED_PATH, PATH, TEXT, TRACKER, VERSIONS
+from edgeconv.types import Budget, GateStatistics, Report, RuntimeVersions
 
 Tested = Annotated[
     GateStatistics,
@@ -52,8 +52,9 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
     `report`: one that was measured before, or its file; it is checked against `budget`, None for
     the configuration's. `names`: the models, none for all. With `update` the state is accepted into
     `lock` (None: edgeconv.lock next to the configuration), where it keeps the budget and lost
-    nothing against the lock except `accept_drops`, as NAME[:RECIPE]. `execution` replaces what the
-    tables of each model say of how to run.
+    nothing against the lock except `accept_drops`, as NAME[:RECIPE]. `versions`: those of a runtime
+    in which every artifact must be right, None for those of the table [bench], if any. `execution`
+    replaces what the tables of each model say of how to run.
     """
 
     report: Annotated[
@@ -103,6 +104,19 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
             "The accepted state. [default: edgeconv.lock next to the configuration]",
             text=PATH,
             metavar="FILE",
+            is_common=True,
+        ),
+    ] = None
+    versions: Annotated[
+        RuntimeVersions | None,
+        Option(
+            "Quality",
+            "Run every artifact in each version of a runtime that pip can install here too, such "
+            "as 'litert>=2.0'. Fails with the first version that is wrong, fails or crashes. "
+            "[default: that of bench]",
+            name="runtimes",
+            text=VERSIONS,
+            metavar="SPECIFIER",
             is_common=True,
         ),
     ] = None

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
+import time
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import ToolFailed, UsageError, unknown_name
+import msgspec
+
+from edgeconv.errors import OutputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.processes.workers import run_program
 from edgeconv.runtimes.choice import target_runtime
 from edgeconv.runtimes.isolated import distribution_of
-from edgeconv.store import scratch_directory
+from edgeconv.store import (
+    cache_directory,
+    hash_of,
+    publish_sealed,
+    read_sealed,
+    scratch_directory,
+)
 from edgeconv.types import RuntimeVersions
 
 if TYPE_CHECKING:
@@ -19,6 +30,8 @@ if TYPE_CHECKING:
     from edgeconv.types import TargetRuntime
 
 _TIMEOUT_S = 120.0
+# A check where nothing changed must not wait for the index.
+_FRESH_S = 86400.0
 # Of tflite-micro there are builds of each day, which no specifier chooses.
 _NAMES = ("litert", "tensorflow", "tflite-runtime")
 _FORM = re.compile(r"([a-z][a-z-]*?)\s*([<>=!~].*)?")
@@ -65,7 +78,26 @@ def matching_versions(choice: RuntimeVersions) -> tuple[TargetRuntime, ...]:
 
 
 def index_versions(name: str) -> list[str]:
-    """All versions of a runtime that pip can install in this Python. Raises `ToolFailed`."""
+    """All versions of a runtime that pip can install in this Python; pip lists them once a day.
+
+    Raises `ToolFailed`.
+    """
+    settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
+    what = ("versions", name, _python(), hash_of(settings))
+    note = cache_directory() / "versions" / hash_of(*what)
+    with contextlib.suppress(OSError):
+        is_fresh = abs(time.time() - note.stat().st_mtime) < _FRESH_S
+        if is_fresh and (kept := read_sealed(note, *what)):
+            return msgspec.json.decode(kept, type=list[str])
+    versions = _listed_by_pip(name)
+    # A cache may be read-only.
+    with contextlib.suppress(OSError, OutputRefused):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        publish_sealed(msgspec.json.encode(versions), note, *what)
+    return versions
+
+
+def _listed_by_pip(name: str) -> list[str]:
     distribution = distribution_of(name)
     pip = ["-I", "-m", "pip", "index", "versions", distribution, "--disable-pip-version-check"]
     with scratch_directory() as scratch:

@@ -35,6 +35,7 @@ def _stage(text: str) -> _FolderKind:
 # By folder. Anything else in the cache directory is not ours.
 _KINDS = {
     "accepting": _FolderKind("locks", (".edgeconv.lock",)),
+    "answers": _stage("answers of models in versions of a runtime"),
     "artifact": _stage("verified .tflite files"),
     "builds": _FolderKind("what went into each build", (f"{_KEY}.json", f"{_KEY}.lock")),
     "check": _stage("verdicts"),
@@ -46,6 +47,7 @@ _KINDS = {
     "runtimes": _FolderKind("runtimes and their environments", ("*-py3*", "litertjs-*")),
     "tracking": _FolderKind("locks", (".edgeconv.lock",)),
     "trainings": _FolderKind("checkpoints of unfinished trainings", (_KEY,)),
+    "versions": _FolderKind("versions in pip's index", (_KEY,)),
 }
 
 

@@ -7,6 +7,7 @@ fractions, and a dimension of -1 is dynamic.
 
 from edgeconv.types.building import Built, FileState, Stamp
 from edgeconv.types.checks import (
+    IN_VERSIONS,
     NEED_TIMES,
     NOT_CHECKED,
     AcceptedDrop,
@@ -172,6 +173,7 @@ __all__ = [
     "LOCAL_STRATEGIES",
     "MAX_SNR_DB",
     "NEED_TIMES",
+    "IN_VERSIONS",
     "NOT_CHECKED",
     "QAT",
     "RECIPE_NAMES",

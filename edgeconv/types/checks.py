@@ -17,6 +17,8 @@ StageName = Literal["checkpoint", "trained", "float32", "quantized"]
 Value = float | str | tuple[str, ...]
 # The limit of a finding where a model could not be checked at all.
 NOT_CHECKED = "check"
+# The limit that a file is right in every version of a runtime; it is no limit of the budget.
+IN_VERSIONS = "runtimes"
 # The limits on numbers that only timing gives.
 NEED_TIMES = frozenset({"max-latency-p50-us", "max-latency-ratio", "max-peak-memory-bytes"})
 

@@ -226,10 +226,10 @@ VersionState = Literal[
 class VersionResult(FrozenStruct, kw_only=True, frozen=True):
     """One file in one version of a runtime.
 
-    "right" and "wrong" are by the answers of the newest version that runs the file, which
-    `is_reference`: `snr_db` is that of the worst output and `flips` counts the samples whose
-    highest score is another one, both None where they are unknown. `detail` says why, where it is
-    neither.
+    "right" and "wrong" are by the answers of the version that `is_reference`: the installed one,
+    in which the file is measured, else the newest that runs it. `snr_db` is that of the worst
+    output and `flips` counts the samples whose highest score is another one, both None where they
+    are unknown. `detail` says why, where it is neither.
     """
 
     model: str

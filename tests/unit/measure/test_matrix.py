@@ -59,6 +59,17 @@ def test_answers_are_judged_by_those_of_the_newest_version_that_has_some() -> No
     assert (crashed.state, crashed.is_reference) == ("crashes", False)
 
 
+def test_the_version_that_measures_the_file_is_the_reference_where_it_answers() -> None:
+    answers = [answer("1", RIGHT), answer("2", RIGHT), answer("3", INVERTED)]
+    old, present, newest = judged(answers, "litert==2")
+    assert (old.state, newest.state) == ("right", "wrong")
+    assert present.is_reference
+    silent = [answer("1", RIGHT), answer("2", None, "crashes"), answer("3", INVERTED)]
+    old, present, newest = judged(silent, "litert==2")
+    assert (old.state, present.state) == ("wrong", "crashes")
+    assert newest.is_reference
+
+
 def test_an_output_of_another_shape_and_one_that_is_not_finite_are_wrong() -> None:
     broken = RIGHT.copy()
     broken[3] = np.nan

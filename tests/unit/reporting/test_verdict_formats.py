@@ -24,7 +24,16 @@ from edgeconv.reporting import units
 from edgeconv.reporting.limits import LIMIT_WORDS, meaning
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.reporting.verdicts.github import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
-from edgeconv.types import Check, Checked, ClassDrop, Finding, Limits, StageState, Verdict
+from edgeconv.types import (
+    IN_VERSIONS,
+    Check,
+    Checked,
+    ClassDrop,
+    Finding,
+    Limits,
+    StageState,
+    Verdict,
+)
 
 SCHEMAS = SCHEMAS
 JUNIT = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
@@ -270,7 +279,7 @@ def test_a_fingerprint_is_of_the_limit_and_not_of_its_value() -> None:
 
 def test_every_limit_that_can_be_set_has_a_meaning() -> None:
     names = [field.encode_name for field in msgspec.structs.fields(Limits)]
-    assert list(LIMIT_WORDS) == names
+    assert list(LIMIT_WORDS) == [*names, IN_VERSIONS]
     assert len({meaning(name)[1] for name in names}) == 6
     assert "quiet machine" in meaning("max_latency_p50_us")[1]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
+from started import starts
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.versions import matching_versions, parse_versions
+from edgeconv.runtimes.versions import index_versions, matching_versions, parse_versions
+from edgeconv.store import cache_directory
 
 
 @pytest.fixture
@@ -81,3 +85,33 @@ def test_an_index_without_the_package_is_a_failure_that_says_what_to_check(index
     with pytest.raises(ToolFailed, match=r"the versions of litert .* are unknown") as error:
         matching_versions(parse_versions("litert>=2"))
     assert "pip index versions ai-edge-litert" in error.value.hint
+
+
+def test_the_index_is_asked_once_a_day(index: Path) -> None:
+    first = index_versions("litert")
+    (index / "ai_edge_litert-2.2.0-py3-none-any.whl").touch()
+    with starts() as started:
+        assert index_versions("litert") == first
+    assert not started
+    (note,) = (cache_directory() / "versions").iterdir()
+    day_before = time.time() - 90_000
+    os.utime(note, (day_before, day_before))
+    assert set(index_versions("litert")) == {*first, "2.2.0"}
+
+
+def test_a_list_of_versions_that_somebody_else_wrote_is_not_taken(index: Path) -> None:
+    first = index_versions("litert")
+    (note,) = (cache_directory() / "versions").iterdir()
+    note.write_bytes(note.read_bytes().replace(b"2.0.3", b"9.0.3"))
+    assert index_versions("litert") == first
+    assert index.is_dir()
+
+
+def test_another_index_has_its_own_list(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = index_versions("litert")
+    other = index / "other"
+    other.mkdir()
+    (other / "ai_edge_litert-3.0.0-py3-none-any.whl").touch()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(other))
+    assert index_versions("litert") == ["3.0.0"]
+    assert "3.0.0" not in first
