@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.choice import target_runtime
-from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.isolated import distribution_of, isolated_target
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
 HAS_VERSIONS = True
+_EXAMPLES = {"litert": "2.1.0", "tensorflow": "2.15.1", "tflite-runtime": "2.14.0"}
+# What pip does not know: it was built for numpy 1.
+_TOO = {"tflite-runtime": " 'numpy<2'"}
+# In the traceback of a Python without it, which cannot start runner.py.
+_NO_NUMPY = "No module named 'numpy'"
 # Of all runtimes but `litert`.
 _PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "tflite_runtime"}
 
@@ -43,17 +48,25 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
         target = target_runtime(choice.name, choice.version)
         yield LocalRuntime(isolated_target(target, settings.on_progress), settings)
         return
+    python = settings.python or sys.executable
     try:
-        runtime = LocalRuntime(
-            RuntimePython(package=package, python=settings.python or sys.executable), settings
-        )
+        runtime = LocalRuntime(RuntimePython(package=package, python=python), settings)
     except ToolFailed as error:
-        raise ToolFailed(
-            error.message,
-            hint=f"name a version, as in {choice.name}==2.14.0, which gets its own environment, or "
-            "the Python that has it with --python",
-        ) from error
+        raise _without_runtime(error, choice.name, settings.python) from error
     yield runtime
+
+
+def _without_runtime(error: ToolFailed, name: str, python: str) -> ToolFailed:
+    """The error for a Python, "" for the present one, without the runtime or its numpy."""
+    message = error.message
+    if _NO_NUMPY in message:
+        message = f"{python} has no numpy, without which no runtime runs there"
+    own = f"name a version, as in {name}=={_EXAMPLES[name]}, which gets its own environment"
+    if not python:
+        return ToolFailed(message, hint=f"{own}, or the Python that has it with --python")
+    packages = f"{distribution_of(name)}{_TOO.get(name, '')}"
+    install = f"install it there, with `{python} -m pip install {packages}`"
+    return ToolFailed(message, hint=f"{install}; or remove --python, and {own}")
 
 
 def _check(package: Package, choice: RuntimeChoice, settings: RuntimeSettings) -> None:

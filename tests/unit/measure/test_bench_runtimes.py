@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import venv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,22 @@ def test_a_runtime_that_is_not_installed_says_what_to_do(models: Path) -> None:
     with pytest.raises(ToolFailed, match="No module named 'tflite_runtime'") as error:
         measured(models, runtimes=("tflite-runtime",))
     assert "tflite-runtime==" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("runtime", "packages"),
+    [("litert", "ai-edge-litert`"), ("tflite-runtime", "tflite-runtime 'numpy<2'`")],
+)
+def test_a_python_without_numpy_is_named_with_what_to_install(
+    models: Path, tmp_path: Path, runtime: str, packages: str
+) -> None:
+    venv.create(tmp_path / "bare", symlinks=True)
+    python = str(tmp_path / "bare" / "bin" / "python")
+    with pytest.raises(ToolFailed) as error:
+        measured(models, runtimes=(runtime,), python=python)
+    assert error.value.message == f"{python} has no numpy, without which no runtime runs there"
+    assert f"`{python} -m pip install {packages}" in error.value.hint
+    assert f"{runtime}==2" in error.value.hint
 
 
 def test_the_compiled_model_gives_the_accuracy_of_the_interpreter(models: Path) -> None:
