@@ -36,6 +36,7 @@ NEEDS = {
     # A package index, to install from.
     "network": {
         "old_runtime",
+        "test_bench_versions",
         "test_embed_bazel_build",
         "test_embed_in_tflite_micro",
         "test_embed_kotlin",

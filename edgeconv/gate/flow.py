@@ -55,15 +55,13 @@ Kept = TypeVar("Kept", Report, Check)
 class Checking:
     """How jobs are checked, and their results so far.
 
-    `versions` of a runtime are those in which every file must be right, None for those that the job
-    measures, if any. `locked` are the models of the lock. With `accepting` they are to be replaced:
-    the present state is checked against the budget and the trained baseline, and its losses against
-    the lock fail, except those of the stages in `accepted_drops` (by model), which are warnings.
+    `locked` are the models of the lock. With `accepting` they are to be replaced: the present state
+    is checked against the budget and the trained baseline, and its losses against the lock fail,
+    except those of the stages in `accepted_drops` (by model), which are warnings.
     """
 
     statistics: GateStatistics
     execution: Execution
-    versions: RuntimeVersions | None = None
     locked: Mapping[str, LockedModel] = field(default_factory=dict)
     has_lock: bool = False
     accepting: bool = False
@@ -78,7 +76,7 @@ class Checking:
         key = hash_of(
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
             *(self.accepting, sorted(self.accepted_drops.get(job.name, ()))),
-            self._version_names(job),
+            _version_names(job),
         )
         if (cached := self._cached("check", key, Check)) is not None:
             return msgspec.structs.replace(cached, reused=True)
@@ -164,26 +162,13 @@ class Checking:
         metrics = {stage.accuracy.metric for stage in locked.stages if stage.accuracy}
         return MeasurementScope(is_timed, tuple(sorted(metrics & METRICS.keys())))
 
-    def _versions(self, job: ModelJob) -> RuntimeVersions | None:
-        return self.versions or job.measuring.measuring.versions
-
-    def _version_names(self, job: ModelJob) -> tuple[str, ...]:
-        """The versions to run. Raises `ToolFailed` where they are not known."""
-        versions = self._versions(job)
-        if versions is None:
-            return ()
-        from edgeconv.runtimes.versions import matching_versions
-
-        return tuple(map(str, matching_versions(versions)))
-
     def _matrix(self, job: ModelJob, converted: _Converted) -> tuple[VersionResult, ...]:
         """Every file in every version; the cache has the answers of files that did not change."""
-        versions = self._versions(job)
-        if versions is None:
+        if job.versions is None:
             return ()
         from edgeconv.measure.bench import bench_versions
 
-        request = job.versions_request(converted.files, versions)
+        request = job.versions_request(converted.files, job.versions)
         return bench_versions(request, on_progress=self.on_progress)
 
     def _report_key(self, job: ModelJob) -> str:
@@ -319,6 +304,15 @@ def _is_sound(report: Report) -> bool:
     """Whether every model ran; a failure may be temporary, and is not cached."""
     answered = all(each.state in ("right", "wrong") for each in report.matrix)
     return answered and not any(row.error for row in report.measurements)
+
+
+def _version_names(job: ModelJob) -> tuple[str, ...]:
+    """The versions that a job's files run in. Raises `ToolFailed` where they are not known."""
+    if job.versions is None:
+        return ()
+    from edgeconv.runtimes.versions import matching_versions
+
+    return tuple(map(str, matching_versions(job.versions)))
 
 
 def _failed(failure: Failure) -> Measurement:

@@ -38,7 +38,8 @@ class ModelJob:
     """One model of a configuration, and how it is converted, measured and checked.
 
     `converting` publishes its artifacts; it is None where the source itself is `ready`. `measuring`
-    measures them with the trained model, and the `checkpoint`, if any. `slices` is a file with the
+    measures them with the trained model, and the `checkpoint`, if any. In the `versions` of a
+    runtime, if any, all of them must be right. `slices` is a file with the
     slice of each test sample on a line. The report is written into `report_directory`, if any.
     """
 
@@ -48,6 +49,7 @@ class ModelJob:
     measuring: BenchRequest
     converting: ConvertRequest | None = None
     ready: Conversion | None = None
+    versions: RuntimeVersions | None = None
     checkpoint: str = ""
     slices: str = ""
     report_directory: Path | None = None

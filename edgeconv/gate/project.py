@@ -37,6 +37,7 @@ class Project:
     def __init__(self, request: CheckRequest, on_progress: Callable[[str], None]) -> None:
         self._chosen = Chosen(request)
         self.config: Config = self._chosen.config
+        self._versions = request.versions
         accepted_drops = parse_accepted(
             request.accept_drops, self.config.models, updates=request.update
         )
@@ -48,7 +49,6 @@ class Project:
         accepted = lock.read(self.lock) if is_there else None
         self.checking = Checking(
             statistics=request.statistics,
-            versions=request.versions,
             execution=request.execution.execution,
             locked=accepted.models if accepted else {},
             has_lock=accepted is not None,
@@ -65,13 +65,15 @@ class Project:
         ready = self._ready_made(model)
         # The job replaces these models by the converted files.
         measuring = {"models": (model.source,)}
+        request = self._chosen.request(BenchRequest, "bench", model, measuring)
         return ModelJob(
             name=model.name,
             source=model.source,
             budget=_budget_of(model.budget, ready) if ready else model.budget,
             converting=None if ready else self._chosen.converting(model),
             ready=ready,
-            measuring=self._chosen.request(BenchRequest, "bench", model, measuring),
+            measuring=request,
+            versions=self._versions or request.measuring.versions,
             checkpoint=model.checkpoint,
             slices=model.slices,
             report_directory=self._chosen.directory(model, "bench"),

@@ -33,10 +33,10 @@ class CacheEntry(NamedTuple):
     used: float
 
 
-def entries(root: Path) -> tuple[CacheEntry, ...]:
-    """The entries of all stages, the last used first. Raises `OutputRefused`."""
+def entries(root: Path, stages: str = "*") -> tuple[CacheEntry, ...]:
+    """The entries of the stages of this pattern, the last used first. Raises `OutputRefused`."""
     try:
-        return tuple(sorted(_entries(root), key=lambda entry: -entry.used))
+        return tuple(sorted(_entries(root, stages), key=lambda entry: -entry.used))
     except OSError as error:
         raise OutputRefused(
             f"cannot read the cache {root}: {error.strerror}",
@@ -66,8 +66,7 @@ def prune_environments(
     grace_seconds: float = GRACE_SECONDS,
 ) -> tuple[CacheEntry, ...]:
     """As `prune`, for the environments of runtimes alone."""
-    environments = [each for each in entries(root) if each.stage == _ENVIRONMENTS]
-    return _pruned(environments, most_bytes, grace_seconds)
+    return _pruned(entries(root, _ENVIRONMENTS), most_bytes, grace_seconds)
 
 
 def _pruned(
@@ -118,8 +117,8 @@ def _used(path: Path, stage: str) -> float | None:
     return next(filter(None, (in_use.used_at(path / name) for name in _MARKERS)), None)
 
 
-def _entries(root: Path) -> Iterator[CacheEntry]:
-    for stage in sorted(root.iterdir()) if root.is_dir() else ():
+def _entries(root: Path, stages: str) -> Iterator[CacheEntry]:
+    for stage in sorted(root.glob(stages)):
         if not stage.is_dir():
             continue
         for path in stage.iterdir():

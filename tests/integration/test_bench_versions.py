@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from started import starts
-from tiny_tflite import int8_model, packed
+from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import bench, check
-from edgeconv.types import Measuring, RuntimeVersions, Timing
+from edgeconv.types import Budget, Limits, Measuring, RuntimeVersions, Timing
 
 if TYPE_CHECKING:
     import pytest
@@ -70,6 +71,53 @@ def check_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = of_versions(check())
     assert (absent.outcome, absent.ok) == ("missing", False)
     assert "not installed: litert==97.0.0" in absent.reason
+
+
+def half_convolution() -> bytes:
+    """A 3x3 convolution with float16 weights and a float32 bias, as float16 files have them."""
+    rng = np.random.default_rng(0)
+    graph = Graph()
+    x = graph.tensor("x", (1, 8, 8, 8), "float32")
+    data = rng.normal(size=(8, 3, 3, 8)).astype(np.float16)
+    half = graph.tensor("half", data.shape, "float16", data=data)
+    weights = graph.tensor("weights", data.shape, "float32")
+    graph.operator("DEQUANTIZE", [half], [weights])
+    bias = graph.tensor("bias", (8,), "float32", data=rng.normal(size=8).astype(np.float32))
+    y = graph.tensor("y", (1, 8, 8, 8), "float32")
+    graph.convolution([x, weights, bias], y, version=1)
+    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+
+
+def test_a_version_that_answers_wrong_is_named_by_the_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LiteRT 1.1.1 to 1.3.0 take the float32 bias for float16; docs/bench.md has it."""
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path("half.tflite").write_bytes(half_convolution())
+    report = bench(
+        ["half.tflite"],
+        measuring=Measuring(
+            rounds=1,
+            timing=Timing(warmup=1, warmup_seconds=0, repeats=3),
+            versions=RuntimeVersions(name="litert", specifier=">=1.3,<1.5"),
+        ),
+    )
+    assert [(row.runtime, row.state) for row in report.matrix] == [
+        ("litert==1.3.0", "wrong"),
+        ("litert==1.4.0", "right"),
+    ]
+    checked = check(report=report, budget=Budget(every=Limits(max_size_bytes=1e6)))
+    assert not checked.ok
+    broken = of_versions(checked)
+    assert broken.actual == "litert==1.3.0 answers wrong"
+    assert "!=1.3.0" in broken.reason
+    # Both environments have the numpy of one base.
+    runtimes = tmp_path / "cache" / "runtimes"
+    own = list(runtimes.glob("litert-*/venv/lib/python*/site-packages"))
+    assert len(own) == 2
+    assert not any((each / "numpy").exists() for each in own)
+    assert len(list(runtimes.glob("base-numpy-py*/ready.json"))) == 1
 
 
 def of_versions(checked: Checked) -> Finding:

@@ -12,17 +12,18 @@ from report_example import report
 from test_gate_flow import LENIENT, Work, checking, job, model, work
 
 from edgeconv.config import load_config
+from edgeconv.config.chosen import settled
 from edgeconv.errors import ToolFailed
 from edgeconv.gate.check import _with_lines
 from edgeconv.gate.flow import check_report
+from edgeconv.gate.project import Project
 from edgeconv.gate.versions import version_findings
 from edgeconv.reporting.verdicts import FORMATS, render
-from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.check import CheckRequest
 from edgeconv.types import (
     Checked,
     Finding,
     GateStatistics,
-    Measuring,
     Report,
     RuntimeVersions,
     TargetRuntime,
@@ -30,6 +31,7 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
+    from edgeconv.requests.bench import BenchRequest
     from edgeconv.types.measurement import VersionState
 
 __all__ = ["model", "work"]
@@ -179,9 +181,10 @@ def outcome(checked: Any) -> str:
 
 
 def test_an_unchanged_check_runs_no_version_again(work: Work, model: Path, index: Index) -> None:
-    first = checking(versions=VERSIONS).check(job(work, model))
+    first = checking().check(job(work, model, versions=VERSIONS))
     assert outcome(first) == "passed"
-    again = checking(versions=VERSIONS).check(job(work, model))
+    assert not first.reused
+    again = checking().check(job(work, model, versions=VERSIONS))
     assert again.reused
     assert len(index.asked) == 1
     assert index.asked[0].measuring.versions == VERSIONS
@@ -191,10 +194,10 @@ def test_an_unchanged_check_runs_no_version_again(work: Work, model: Path, index
 def test_a_new_version_in_the_index_is_run_and_nothing_is_measured_again(
     work: Work, model: Path, index: Index
 ) -> None:
-    checking(versions=VERSIONS).check(job(work, model))
+    checking().check(job(work, model, versions=VERSIONS))
     index.versions.append("2.4.0")
     index.states["2.4.0"] = "crashes"
-    again = checking(versions=VERSIONS).check(job(work, model))
+    again = checking().check(job(work, model, versions=VERSIONS))
     assert outcome(again) == "failed"
     assert (len(index.asked), work.benches) == (2, 1)
 
@@ -204,18 +207,31 @@ def test_what_may_do_better_next_time_is_not_kept(
     work: Work, model: Path, index: Index, state: VersionState
 ) -> None:
     index.states["2.2.0"] = state
-    assert not checking(versions=VERSIONS).check(job(work, model)).verdict.ok
+    assert not checking().check(job(work, model, versions=VERSIONS)).verdict.ok
     index.states.clear()
-    assert outcome(checking(versions=VERSIONS).check(job(work, model))) == "passed"
+    assert outcome(checking().check(job(work, model, versions=VERSIONS))) == "passed"
 
 
-def test_the_versions_of_bench_are_those_of_check_too(
-    work: Work, model: Path, index: Index
+@pytest.mark.parametrize(
+    ("table", "typed", "specifier"),
+    [
+        ('[check]\nruntimes = "litert>=2.0"\n', None, ">=2.0"),
+        ('[bench]\nruntimes = "litert>=2.0"\n', None, ">=2.0"),
+        ('[bench]\nruntimes = "litert>=2.0"\n[check]\nruntimes = "litert>=2.1"\n', None, ">=2.1"),
+        ('[check]\nruntimes = "litert>=2.0"\n', ">=2.2", ">=2.2"),
+        ("", None, None),
+    ],
+)
+def test_the_versions_are_typed_or_of_check_or_of_bench(
+    model: Path, table: str, typed: str | None, specifier: str | None
 ) -> None:
-    measuring = BenchRequest(models=(str(model),), measuring=Measuring(versions=VERSIONS))
-    assert outcome(checking().check(job(work, model, measuring=measuring))) == "passed"
-    assert outcome(checking().check(job(work, model))) == ""
-    assert len(index.asked) == 1
+    config = model.parent / "edgeconv.toml"
+    source = f'[model.m]\nsource = "{model.name}"\n[convert]\nto = "int8"\n'
+    config.write_text(f"{source}{table}[budget]\nmax-size-bytes = 9\n")
+    versions = RuntimeVersions(name="litert", specifier=typed) if typed else None
+    request = settled(CheckRequest(config=str(config), versions=versions), "check")
+    (only,) = Project(request, lambda _: None).jobs([])
+    assert (only.versions.specifier if only.versions else None) == specifier
 
 
 def test_without_an_answer_of_the_index_the_model_is_not_checked(
@@ -223,7 +239,7 @@ def test_without_an_answer_of_the_index_the_model_is_not_checked(
 ) -> None:
     index.versions.clear()
     with pytest.raises(ToolFailed, match="versions of litert are unknown"):
-        checking(versions=VERSIONS).check(job(work, model))
+        checking().check(job(work, model, versions=VERSIONS))
 
 
 def test_a_report_in_a_file_keeps_its_versions() -> None:
