@@ -27,6 +27,7 @@ from edgeconv.measure.model_files import (
 )
 from edgeconv.measure.models import open_runtimes
 from edgeconv.measure.names import CommonNames
+from edgeconv.measure.npu import npu_estimates, with_npu
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import time_batched, time_cold, time_in_rounds
 from edgeconv.measure.trained import measure_trained
@@ -74,10 +75,11 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         samples, limited = _sampled(stack, request, names.inputs, steps)
         run = BenchRun(samples, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, source, model_files[0].signature)
+        estimates = npu_estimates(run, model_files)
         runtimes = stack.enter_context(open_runtimes(run, trained))
         matrix = version_matrix(run, model_files, names)
         rows, watch = _measure(run, scorer, runtimes, trained, model_files, names)
-        measured = rows.artifacts()
+        measured = with_npu(rows.artifacts(), estimates)
         identity = _identity(samples, steps if source else {})
     first, conditions = rows.baseline, watch.conditions if runtimes.is_here else None
     artifacts = tuple(file.artifact for file in model_files if file.artifact)

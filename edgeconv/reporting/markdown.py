@@ -11,6 +11,7 @@ from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
 from edgeconv.reporting.markup import escape, fold, row
 from edgeconv.reporting.matrix import COLUMNS, matrix_cells, matrix_lines
+from edgeconv.reporting.npu import NPU_COLUMNS, npu_cells, npu_lines, npu_rows
 from edgeconv.reporting.rows import ModelRow, accuracy_heading, difference_lines, model_rows
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
     yield from _table(report, rows)
     yield from _matrix(report)
+    yield from _npu(report)
     yield from _broken(report)
     yield from _details(report, rows)
 
@@ -80,6 +82,16 @@ def _matrix(report: Report) -> Iterator[str]:
         header = [row(COLUMNS), row(["---"] * len(COLUMNS))]
         cells = (row([*map(escape, matrix_cells(each))]) for each in report.matrix)
         yield from fold("Versions", [*header, *cells])
+
+
+def _npu(report: Report) -> Iterator[str]:
+    if rows := npu_rows(report):
+        yield ""
+        yield row([*NPU_COLUMNS])
+        yield row(["--:" if is_number else "---" for is_number in NPU_COLUMNS.values()])
+        yield from (row([*map(escape, npu_cells(*each))]) for each in rows)
+        yield ""
+        yield from (f"- {escape(line)}" for line in npu_lines(report))
 
 
 def _broken(report: Report) -> Iterator[str]:

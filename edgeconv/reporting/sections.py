@@ -23,6 +23,7 @@ from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbea
 from edgeconv.reporting.layers import layer_tables, models_with_layers, profile_tables
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.matrix import matrix_table
+from edgeconv.reporting.npu import npu_table
 from edgeconv.reporting.plots import Point, Worth, accuracy_plot, latency_region, size_region
 from edgeconv.reporting.rows import all_models, difference_lines, first_accuracy, model_rows
 from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
@@ -62,6 +63,7 @@ def sections(report: Report, prefix: str) -> dict[str, Any]:
         "is_shaded": size_region(report).is_limited or latency_region(report).is_limited,
         "latencies": latency_table(report),
         "matrix": matrix_table(report),
+        "npu": npu_table(report),
         "batched": batched_line(report.baseline),
         "dots_a_row": DOTS_A_ROW,
         "flips": flip_tables(report),
@@ -96,6 +98,7 @@ def _contents(parts: dict[str, Any]) -> list[tuple[str, str]]:
         ("pictures", "Trade-off"): any(pictures[name] for name in ("size", "latency", "snr")),
         ("latencies", "Latency"): parts["latencies"],
         ("matrix", "Versions"): parts["matrix"],
+        ("npu", "NPU"): parts["npu"],
         ("budget", "Budget"): report.verdict and report.verdict.findings,
         ("flips", "Flips"): parts["flips"],
         ("closeness", "Closeness"): parts["agreement"] or parts["layers"],

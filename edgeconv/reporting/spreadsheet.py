@@ -15,7 +15,7 @@ from edgeconv.reporting.units import metric_heading
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.types import Latency, Measurement, Report
+    from edgeconv.types import Latency, Measurement, NpuEstimate, Report
 
 _Value = str | int | float | None
 # What starts a formula in a spreadsheet.
@@ -28,14 +28,18 @@ def render_csv(report: Report, *others: Report) -> str:
     metrics = list(dict.fromkeys(metric_heading(a) for _, m in pairs for a in m.metrics))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*_TEXTS, *_NUMBERS, *map(safe, metrics), "error"])
+    npus = list(dict.fromkeys(estimate.npu for _, m in pairs for estimate in m.npu))
+    estimated = [f"{npu}: {name}" for npu in npus for name in _NPU]
+    writer.writerow([*_TEXTS, *_NUMBERS, *map(safe, metrics), *map(safe, estimated), "error"])
     for each, model in pairs:
         values = {metric_heading(a): a.value for a in model.metrics}
+        own = {estimate.npu: estimate for estimate in model.npu}
         writer.writerow(
             [
                 *(safe(text(each, model)) for text in _TEXTS.values()),
                 *(_cell(number(model)) for number in _NUMBERS.values()),
                 *(_cell(values.get(name)) for name in metrics),
+                *(_cell(of(own[n]) if n in own else None) for n in npus for of in _NPU.values()),
                 safe(model.error),
             ]
         )
@@ -121,4 +125,13 @@ _NUMBERS: dict[str, Callable[[Measurement], _Value]] = {
     "samples fixed": lambda model: model.fixed,
     "samples broken": lambda model: model.broken,
     "other answers than on the CPU": kernel_flips,
+}
+# What is estimated for each NPU.
+_NPU: dict[str, Callable[[NpuEstimate], _Value]] = {
+    "share of operators": lambda estimate: estimate.operator_share,
+    "share of multiplications": lambda estimate: estimate.work_share,
+    "SRAM (bytes)": lambda estimate: estimate.sram_bytes,
+    "DRAM (bytes)": lambda estimate: estimate.dram_bytes,
+    "flash (bytes)": lambda estimate: estimate.flash_bytes,
+    "estimated latency (us)": lambda estimate: estimate.latency_us,
 }

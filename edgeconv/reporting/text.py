@@ -13,6 +13,7 @@ from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Page, Row
 from edgeconv.reporting.limits import closing_line, word_of_verdict
 from edgeconv.reporting.matrix import COLUMNS, matrix_cells, matrix_lines
+from edgeconv.reporting.npu import NPU_COLUMNS, npu_cells, npu_lines, npu_rows
 from edgeconv.reporting.rows import (
     SAME_SPEED,
     ModelRow,
@@ -151,6 +152,7 @@ def report_page(report: Report) -> Page:
         Text(),
         Grid(columns, [_measured_row(row, shown, has_runtime) for row in models]),
         *_matrix(report),
+        *_npu(report),
         *(Text(line) for line in difference_lines(report)),
         *(Text(note, style="dim") for note in notes),
     ]
@@ -166,6 +168,18 @@ def _matrix(report: Report) -> Page:
     )
     rows = [Row(tuple(map(Text, matrix_cells(each)))) for each in report.matrix]
     return [Text(), Grid(columns, rows), *map(Text, matrix_lines(report))]
+
+
+def _npu(report: Report) -> Page:
+    """The estimates for NPUs, and what they are."""
+    if not (rows := npu_rows(report)):
+        return []
+    columns = tuple(
+        GridColumn(name.lower() if name != "NPU" else name, right=is_number, wraps=not is_number)
+        for name, is_number in NPU_COLUMNS.items()
+    )
+    lines = [Row(tuple(map(Text, npu_cells(*each)))) for each in rows]
+    return [Text(), Grid(columns, lines), *(Text(line, style="dim") for line in npu_lines(report))]
 
 
 def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:

@@ -10,6 +10,7 @@ from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Executed, Opened, Sandboxed
 from edgeconv.requests.texts import (
     METRIC,
+    NPU,
     PATH,
     PERIOD,
     PROGRAM,
@@ -43,6 +44,16 @@ Measured = Annotated[
             name="runtimes",
             text=VERSIONS,
             metavar="SPECIFIER",
+        ),
+        npus=Option(
+            "Quality",
+            "Estimate with Arm's compiler Vela what of each file runs on this NPU, such as "
+            "ethos-u55-128, or ethos-u65-256?system=NAME&memory=NAME for a chip. Nothing is run "
+            "there. Repeatable.",
+            name="npu",
+            text=NPU,
+            several=True,
+            metavar="NAME",
         ),
         accelerator=Option(
             "Quality",

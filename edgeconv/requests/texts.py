@@ -35,6 +35,7 @@ from edgeconv.runtimes.choice import (
     parse_target_runtime,
     runs_here_alone,
 )
+from edgeconv.runtimes.npu.choice import parse_npu
 from edgeconv.runtimes.versions import parse_versions
 from edgeconv.store.hashes import is_sha256
 from edgeconv.types import MetricChoice, Steps
@@ -328,6 +329,11 @@ PERIOD = TextKind(
     "A duration with its unit, such as 10ms.", parse=parse_period, text_of=period_text
 )
 VERSIONS = TextKind("A runtime and a PEP 440 specifier, such as litert>=2.0.", parse=parse_versions)
+NPU = TextKind(
+    "An NPU that Vela compiles for, such as ethos-u55-128, with ?system=NAME&memory=NAME for a "
+    "chip.",
+    parse=parse_npu,
+)
 TARGET_RUNTIME = TextKind(parse=parse_target_runtime)
 ADDRESS = TextKind("It has to be allowed; see docs/security.md.", reaches=_reaches_as("address"))
 LAYER_RULE = TextKind(parse=parse_rule, text_of=lambda rule: f"{rule.pattern}={rule.precision}")

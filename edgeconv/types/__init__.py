@@ -128,6 +128,7 @@ from edgeconv.types.model import (
     TargetRuntime,
     TensorSpec,
 )
+from edgeconv.types.npu import NpuChoice, NpuEstimate, NpuLeft
 from edgeconv.types.samples import (
     DataIdentity,
     DataSource,
@@ -246,6 +247,9 @@ __all__ = [
     "Method",
     "MethodTrial",
     "MetricChoice",
+    "NpuChoice",
+    "NpuEstimate",
+    "NpuLeft",
     "Methods",
     "ModelDifference",
     "FrozenStruct",

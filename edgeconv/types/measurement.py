@@ -9,6 +9,7 @@ import msgspec
 from edgeconv.types.checks import Verdict
 from edgeconv.types.conversion import Artifact, Distance, RecipeName
 from edgeconv.types.model import FrozenStruct, Result
+from edgeconv.types.npu import NpuEstimate
 from edgeconv.types.samples import DataIdentity
 from edgeconv.types.training import TrainingRecord
 
@@ -168,8 +169,9 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     `paced` is the latency of invokes that begin in a fixed period, and `cold` of fresh processes,
     each with one sample: its load and first invoke together. `group` is the directory's part of
     `name`, "" where names are unique without it. `runtime` has the version that ran, and
-    `measured_in` is the runtime as the bench was given it. None means that it was not measured,
-    never that it was good.
+    `measured_in` is the runtime as the bench was given it. `npu` has what a compiler estimates for
+    the file on each NPU; nothing was run there. None means that it was not measured, never that it
+    was good.
     `error` is set, and the rest None, where the model did not run.
     """
 
@@ -205,6 +207,7 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     accuracy_drop_interval: tuple[float, float] | None = None
     fixed: int | None = None
     broken: int | None = None
+    npu: tuple[NpuEstimate, ...] = ()
     error: str = ""
 
     def float_latency(self, rows: Iterable[Measurement]) -> Latency | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.model import FrozenStruct
+from edgeconv.types.npu import NpuChoice
 
 Accelerator = Literal["interpreter", "compiled", "webgpu"]
 
@@ -72,7 +73,8 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     """How to measure: `rounds` processes per model in turn, each timed as `timing` says.
 
     `runtimes`: where; without one that runs .tflite files, LiteRT does. `versions`: those that
-    every file is run in too, to see where it is right. `accelerator`, `python` and `binary` are for
+    every file is run in too, to see where it is right. `npus`: those that every file is compiled
+    for, which gives estimates and no answers. `accelerator`, `python` and `binary` are for
     the runtimes that know them. `threads` is the interpreter's. `metrics`: none takes top1, where
     there are labels. `output`: the one that labels are for, None for the only one. `profile` and
     `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: the
@@ -89,6 +91,7 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     is_timed: bool = True
     runtimes: tuple[RuntimeChoice, ...] = ()
     versions: RuntimeVersions | None = None
+    npus: tuple[NpuChoice, ...] = ()
     accelerator: Accelerator = "interpreter"
     python: str = ""
     binary: str = ""

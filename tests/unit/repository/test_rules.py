@@ -337,7 +337,7 @@ def reads_a_message(node: ast.AST) -> bool:
 # Where the error of a tool is caught, and becomes one of ours with fields.
 READS_TOOLS = {
     # A line or two of what a tool said are shown.
-    *("gate/evidence/signing.py", "tf/rewrite.py"),
+    *("gate/evidence/signing.py", "runtimes/npu/vela.py", "tf/rewrite.py"),
     # TensorFlow has no code for these.
     *("tf/keras_files.py", "tf/training/strategies.py"),
 }
@@ -387,7 +387,7 @@ def project_settings() -> dict[str, Any]:
 
 
 # What a user installs by name, when an error says so; a baseline model's are in its own hint.
-EXTRAS = {"keras_hub", "mlflow", "pytest", "tflite_micro", "tflite_runtime"}
+EXTRAS = {"ethosu", "keras_hub", "mlflow", "pytest", "tflite_micro", "tflite_runtime"}
 # The extra `sign`, and what comes with it.
 EXTRAS |= {"model_signing", "OpenSSL", "cryptography", "sigstore"}
 # Modules that come with the distribution that is named.

@@ -1,0 +1,119 @@
+"""Arm's compiler Vela, run for real."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tiny_tflite import Graph, float_model, int8_model, packed, packed_with_weights_outside
+
+from edgeconv import bench
+from edgeconv.errors import ToolFailed, WorkerTimedOut
+from edgeconv.runtimes.npu.choice import ACCELERATORS, parse_npu
+from edgeconv.runtimes.npu.summary import NPU_OPERATOR
+from edgeconv.runtimes.npu.vela import compile_for
+from edgeconv.tflite.flatbuffer import operator_name, operators_of, read
+from edgeconv.types import Allowance, Measuring
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from edgeconv.types import NpuEstimate
+
+pytest.importorskip("ethosu", reason="Vela is not installed: pip install 'edgeconv[ethos-u]'")
+
+U55 = parse_npu("ethos-u55-128")
+
+
+def convolutions() -> bytes:
+    """Two int8 convolutions with an operator between them that Vela has not."""
+    rng = np.random.default_rng(0)
+    graph = Graph()
+    x = graph.tensor("x", (1, 8, 8, 4), "int8", scale=0.1)
+    tensors = [graph.tensor(name, (1, 8, 8, 8), "int8", scale=0.1) for name in ("a", "b", "y")]
+    weights = []
+    for name, depth in (("v", 4), ("w", 8)):
+        values = rng.integers(-127, 128, (8, 3, 3, depth)).astype(np.int8)
+        weights.append(graph.tensor(name, values.shape, "int8", data=values, scale=0.01))
+    bias = graph.tensor("bias", (8,), "int32", data=np.zeros(8, np.int32), scale=0.001)
+    graph.convolution([x, weights[0], bias], tensors[0], version=3)
+    graph.operator("ROUND", [tensors[0]], [tensors[1]])
+    graph.convolution([tensors[1], weights[1], bias], tensors[2], version=3)
+    return packed(graph.model([x], [tensors[2]]))
+
+
+def estimate(tmp_path: Path, data: bytes, npu: str = "ethos-u55-128") -> NpuEstimate:
+    model = tmp_path / "model.tflite"
+    model.write_bytes(data)
+    return compile_for(parse_npu(npu), model, scratch=tmp_path).estimate
+
+
+def test_an_int8_file_is_wholly_on_every_npu(tmp_path: Path) -> None:
+    for name in ACCELERATORS:
+        whole = estimate(tmp_path, packed(int8_model()), name)
+        assert (whole.on_npu, whole.operators) == (1, 1), name
+        assert (whole.macs_on_npu, whole.macs) == (12, 12)
+        assert whole.left == ()
+        assert whole.latency_us > 0
+        series = name.rpartition("-")[0].replace("ethos-u", "Ethos_U")
+        assert whole.system.startswith(series)
+
+
+def test_the_compiled_file_has_the_npus_operator(tmp_path: Path) -> None:
+    model = tmp_path / "model.tflite"
+    model.write_bytes(convolutions())
+    compiled = compile_for(U55, model, scratch=tmp_path)
+    graph = read(compiled.content, where="Vela's file")
+    names = [operator_name(graph, operator) for _, operator in operators_of(graph)]
+    assert names == [NPU_OPERATOR, "ROUND", NPU_OPERATOR]
+    left, *others = compiled.estimate.left
+    assert (left.operator, left.count, left.reason) == ("ROUND", 1, "Unsupported opType")
+    assert others == []
+    assert (compiled.estimate.on_npu, compiled.estimate.operators) == (2, 3)
+    assert compiled.estimate.macs_on_npu == compiled.estimate.macs == 64 * 8 * 9 * (4 + 8)
+
+
+def test_weights_outside_of_the_flatbuffer_are_compiled(tmp_path: Path) -> None:
+    inside = estimate(tmp_path, packed(int8_model()))
+    outside = estimate(tmp_path, packed_with_weights_outside(int8_model()))
+    assert outside == inside
+
+
+def test_a_chip_changes_the_estimate_and_is_named(tmp_path: Path) -> None:
+    fast = estimate(tmp_path, convolutions())
+    slow = estimate(
+        tmp_path, convolutions(), "ethos-u55-128?system=Ethos_U55_Deep_Embedded&memory=Sram_Only"
+    )
+    assert (slow.system, slow.memory, slow.clock_hz) == (
+        "Ethos_U55_Deep_Embedded",
+        "Sram_Only",
+        2e8,
+    )
+    assert slow.latency_us > fast.latency_us
+
+
+def test_a_chip_that_vela_does_not_know(tmp_path: Path) -> None:
+    with pytest.raises(ToolFailed, match=r"Section Memory_Mode\.Nowhere not found"):
+        estimate(tmp_path, packed(int8_model()), "ethos-u55-128?memory=Nowhere")
+
+
+def test_its_time_is_limited(tmp_path: Path) -> None:
+    model = tmp_path / "model.tflite"
+    model.write_bytes(packed(int8_model()))
+    with pytest.raises(WorkerTimedOut):
+        compile_for(U55, model, scratch=tmp_path, allowance=Allowance(timeout_s=0.001))
+
+
+def test_bench_shows_it_next_to_what_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
+    (tmp_path / "float.tflite").write_bytes(packed(float_model()))
+    report = bench([tmp_path], measuring=Measuring(rounds=1, npus=("ethos-u55-128",)))
+    rows = {row.name: row for row in report.measurements}
+    (int8,), (floating,) = rows["int8"].npu, rows["float"].npu
+    assert int8.operator_share == 1
+    assert floating.operator_share == 0
+    assert floating.latency_us is None
+    assert "Float32" in floating.left[0].reason
+    # What is estimated is nothing that a runtime answered.
+    assert {row.measured_in for row in report.measurements} == {"litert"}
