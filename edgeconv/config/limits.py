@@ -38,11 +38,12 @@ RECIPES: tuple[str, ...] = get_args(RecipeName)
 SEVERITIES: tuple[str, ...] = get_args(Severity)
 # By the name in the file: the field of the noun.
 LIMITS: dict[str, str] = {field.encode_name: field.name for field in msgspec.structs.fields(Limits)}
-# Shares of samples, and differences of shares.
+# Shares of samples or operators, and differences of shares.
 FRACTIONS = frozenset(
     {
         *("max-accuracy-drop", "max-relative-accuracy-drop", "min-accuracy"),
         *("max-class-drop", "max-slice-drop", "max-flip-rate"),
+        "min-npu-operators",
     }
 )
 # Nothing is as small or as fast as 0.

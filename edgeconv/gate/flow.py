@@ -15,6 +15,7 @@ import msgspec
 from edgeconv.errors import InputRefused
 from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
 from edgeconv.measure.machine import environment
+from edgeconv.measure.npu import npu_compiler
 from edgeconv.plugins import METRICS
 from edgeconv.store import (
     Cache,
@@ -272,6 +273,7 @@ class _Converted:
             conversion.failures,
             tool_versions(),
             (here.machine, here.cpu, here.cores),
+            npu_compiler(job.measuring.measuring),
         )
 
     @property
@@ -303,7 +305,10 @@ def _measure(
 def _is_sound(report: Report) -> bool:
     """Whether every model ran; a failure may be temporary, and is not cached."""
     answered = all(each.state in ("right", "wrong") for each in report.matrix)
-    return answered and not any(row.error for row in report.measurements)
+    failed = (
+        row.error or any(estimate.error for estimate in row.npu) for row in report.measurements
+    )
+    return answered and not any(failed)
 
 
 def _version_names(job: ModelJob) -> tuple[str, ...]:

@@ -155,6 +155,17 @@ def _operators(check: LimitCheck, row: Measurement, report: Report) -> Finding:
     return check.finding("failed" if further else "passed", names, subject=subject)
 
 
+def _npu_operators(check: LimitCheck, row: Measurement, _: Report) -> Finding:
+    """The share on the NPU that has the fewest of the operators."""
+    if not row.npu:
+        return check.missing('no NPU is named, as in [bench] npu = "ethos-u55-128"')
+    failed = next((each for each in row.npu if each.error or each.operator_share is None), None)
+    if failed is not None:
+        return check.missing(f"{failed.npu}: {failed.error or 'the file has no operators'}")
+    worst = min(row.npu, key=lambda each: each.operator_share or 0.0)
+    return check.compare(worst.operator_share, subject=worst.npu)
+
+
 def _artifact_of(row: Measurement, report: Report) -> Artifact | None:
     return next((each for each in report.artifacts if each.sha256 == row.sha256), None)
 
@@ -178,4 +189,5 @@ _ANSWERS: dict[str, Answer] = {
     "min-output-snr-db": _snr,
     "oldest-runtime": _oldest_runtime,
     "allowed-operators": _operators,
+    "min-npu-operators": _npu_operators,
 }

@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.model_files import ModelFile
-    from edgeconv.types import Measurement, NpuChoice
+    from edgeconv.types import Measurement, Measuring, NpuChoice
 
 Estimates = dict[str, tuple[NpuEstimate, ...]]
+
+
+def npu_compiler(measuring: Measuring) -> str:
+    """The compiler whose estimates a bench has, with its version; "" for one without an NPU.
+
+    Raises `ToolFailed` where it is not installed.
+    """
+    return compiler() if measuring.npus else ""
 
 
 def npu_estimates(run: BenchRun, model_files: Sequence[ModelFile]) -> Estimates:
@@ -26,12 +34,11 @@ def npu_estimates(run: BenchRun, model_files: Sequence[ModelFile]) -> Estimates:
     A file that Vela cannot compile has the reason in its `error`. Raises `ToolFailed` where Vela is
     not installed.
     """
-    if not run.measuring.npus:
-        return {}
-    version = compiler()
+    version = npu_compiler(run.measuring)
     return {
         file.sha256: tuple(_estimate(run, file, npu, version) for npu in run.measuring.npus)
         for file in model_files
+        if version
     }
 
 

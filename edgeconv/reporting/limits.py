@@ -51,9 +51,11 @@ LIMIT_WORDS = {
     "oldest-runtime": "The oldest TFLite release, such as 2.14.0, that the model must run on.",
     "allowed-operators": "The operators that the model may contain.",
     IN_VERSIONS: "The versions of a runtime in which the file must load and answer right.",
+    "min-npu-operators": "The share of the operators on the NPU, as its compiler estimates it.",
 }
 # By a part of the name of the limit.
 _ADVICE = {
+    "npu": "`bench --npu` shows which operators stay on the processor, and why.",
     "size": "Choose a recipe with smaller weights, or raise the limit.",
     "latency": "First measure again on a quiet machine; then look at the profile of `bench`.",
     "memory": "Look at the largest tensors with `edgeconv inspect`.",
@@ -243,7 +245,8 @@ def _form_of(finding: Finding) -> Callable[[float | None, int], str]:
         return units.duration
     if limit.endswith("-ratio"):
         return units.times
-    if limit == "max-relative-accuracy-drop" or limit.endswith(("-accuracy", "-rate")):
+    shares = ("-accuracy", "-rate", "-npu-operators")
+    if limit == "max-relative-accuracy-drop" or limit.endswith(shares):
         return lambda value, digits: units.percent(value, digits - 1)
     if limit.endswith("-drop"):
         return lambda value, digits: units.points(value, digits - 1)

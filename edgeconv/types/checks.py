@@ -55,7 +55,8 @@ class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defau
     `max_relative_accuracy_drop` that difference over the accuracy of the reference.
     `max_class_drop` and `max_slice_drop` hold for the worst class and the worst slice;
     `max_flip_rate` is the fraction of samples whose class changed. `min_output_snr_db` is the
-    signal-to-noise ratio of the worst output against the reference's.
+    signal-to-noise ratio of the worst output against the reference's. `min_npu_operators` is the
+    fraction of the operators on the NPU that has the fewest, as its compiler estimates it.
     """
 
     max_size_bytes: float | Limit | None = None
@@ -74,6 +75,7 @@ class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defau
     min_output_snr_db: float | Limit | None = None
     oldest_runtime: str | RuntimeLimit | None = None
     allowed_operators: tuple[str, ...] | OperatorsLimit | None = None
+    min_npu_operators: float | Limit | None = None
 
     def by_name(self) -> dict[str, AnyLimit]:
         """The limits that are set, by their names in kebab case, in the order of the fields."""

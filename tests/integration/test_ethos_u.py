@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed, packed_with_weights_outside
 
-from edgeconv import bench
+from edgeconv import bench, check
 from edgeconv.errors import ToolFailed, WorkerTimedOut
 from edgeconv.runtimes.npu.choice import ACCELERATORS, parse_npu
 from edgeconv.runtimes.npu.summary import NPU_OPERATOR
@@ -31,14 +31,17 @@ def convolutions() -> bytes:
     rng = np.random.default_rng(0)
     graph = Graph()
     x = graph.tensor("x", (1, 8, 8, 4), "int8", scale=0.1)
-    tensors = [graph.tensor(name, (1, 8, 8, 8), "int8", scale=0.1) for name in ("a", "b", "y")]
+    tensors = [
+        graph.tensor(name, (1, 8, 8, 8), "int8", scale=scale)
+        for name, scale in (("a", 0.1), ("b", 1 / 128), ("y", 0.1))
+    ]
     weights = []
     for name, depth in (("v", 4), ("w", 8)):
         values = rng.integers(-127, 128, (8, 3, 3, depth)).astype(np.int8)
         weights.append(graph.tensor(name, values.shape, "int8", data=values, scale=0.01))
     bias = graph.tensor("bias", (8,), "int32", data=np.zeros(8, np.int32), scale=0.001)
     graph.convolution([x, weights[0], bias], tensors[0], version=3)
-    graph.operator("ROUND", [tensors[0]], [tensors[1]])
+    graph.operator("L2_NORMALIZATION", [tensors[0]], [tensors[1]])
     graph.convolution([tensors[1], weights[1], bias], tensors[2], version=3)
     return packed(graph.model([x], [tensors[2]]))
 
@@ -66,9 +69,13 @@ def test_the_compiled_file_has_the_npus_operator(tmp_path: Path) -> None:
     compiled = compile_for(U55, model, scratch=tmp_path)
     graph = read(compiled.content, where="Vela's file")
     names = [operator_name(graph, operator) for _, operator in operators_of(graph)]
-    assert names == [NPU_OPERATOR, "ROUND", NPU_OPERATOR]
+    assert names == [NPU_OPERATOR, "L2_NORMALIZATION", NPU_OPERATOR]
     left, *others = compiled.estimate.left
-    assert (left.operator, left.count, left.reason) == ("ROUND", 1, "Unsupported opType")
+    assert (left.operator, left.count, left.reason) == (
+        "L2_NORMALIZATION",
+        1,
+        "Unsupported opType",
+    )
     assert others == []
     assert (compiled.estimate.on_npu, compiled.estimate.operators) == (2, 3)
     assert compiled.estimate.macs_on_npu == compiled.estimate.macs == 64 * 8 * 9 * (4 + 8)
@@ -117,3 +124,20 @@ def test_bench_shows_it_next_to_what_was_measured(tmp_path: Path) -> None:
     assert "Float32" in floating.left[0].reason
     # What is estimated is nothing that a runtime answered.
     assert {row.measured_in for row in report.measurements} == {"litert"}
+
+
+def test_check_holds_a_file_to_its_share_of_operators(tmp_path: Path) -> None:
+    (tmp_path / "whole.tflite").write_bytes(packed(int8_model()))
+    (tmp_path / "parted.tflite").write_bytes(convolutions())
+    config = tmp_path / "edgeconv.toml"
+    config.write_text(
+        '[bench]\nnpu = ["ethos-u55-128"]\n[budget]\nmin-npu-operators = 0.9\n'
+        '[model.whole]\nsource = "whole.tflite"\n[model.parted]\nsource = "parted.tflite"\n'
+    )
+    checked = {each.name: each for each in check(config=str(config)).checks}
+    (whole,), (parted,) = checked["whole"].verdict.findings, checked["parted"].verdict.findings
+    assert (whole.outcome, whole.actual) == ("passed", 1)
+    assert (parted.outcome, parted.subject) == ("failed", "ethos-u55-128")
+    assert parted.actual == pytest.approx(2 / 3)
+    again = check(config=str(config)).checks
+    assert [each.reused for each in again] == [True, True]

@@ -21,6 +21,7 @@ from edgeconv.types import (
     Latency,
     Limits,
     Measurement,
+    NpuEstimate,
     Report,
 )
 
@@ -115,6 +116,7 @@ NOT_PLAIN = {
     *("max_latency_p50_us", "max_latency_ratio", "max_accuracy_drop"),
     *("max_relative_accuracy_drop", "min_accuracy", "max_class_drop", "max_slice_drop"),
     *("max_flip_rate", "oldest_runtime", "allowed_operators"),
+    "min_npu_operators",
 }
 
 
@@ -303,3 +305,30 @@ def test_an_output_that_never_varies_has_no_signal_to_hold_against_a_limit() -> 
     assert "scores is constant" in finding.reason
     exact = msgspec.structs.replace(flat, snr_db=200.0)
     assert check(report(measured(agreement=(exact,))), budget).ok
+
+
+def on_npu(share: float, name: str = "ethos-u55-128") -> NpuEstimate:
+    return NpuEstimate(npu=name, compiler="vela", operators=100, on_npu=round(100 * share))
+
+
+def test_the_share_of_operators_is_that_of_the_npu_with_the_fewest() -> None:
+    both = measured(npu=(on_npu(0.95), on_npu(0.8, "ethos-u85-256")))
+    finding = only(both, min_npu_operators=0.9)
+    assert (finding.outcome, finding.actual, finding.subject) == ("failed", 0.8, "ethos-u85-256")
+    assert only(both, min_npu_operators=0.8).outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("estimates", "reason"),
+    [
+        ((), "no NPU is named"),
+        ((on_npu(1), NpuEstimate(npu="n", compiler="v", error="SIGSEGV")), "n: SIGSEGV"),
+        ((NpuEstimate(npu="n", compiler="v"),), "no operators"),
+    ],
+)
+def test_a_share_that_is_not_known_never_passes(
+    estimates: tuple[NpuEstimate, ...], reason: str
+) -> None:
+    finding = only(measured(npu=estimates), min_npu_operators=0.0)
+    assert (finding.outcome, finding.actual, finding.ok) == ("missing", None, False)
+    assert reason in finding.reason
