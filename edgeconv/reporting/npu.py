@@ -47,7 +47,7 @@ def npu_cells(row: Measurement, estimate: NpuEstimate) -> tuple[str, ...]:
         units.size(estimate.sram_bytes),
         units.size(estimate.flash_bytes),
         units.size(estimate.dram_bytes),
-        _estimated(estimate),
+        estimated(estimate),
         left_text(estimate),
     )
 
@@ -61,6 +61,19 @@ def left_text(estimate: NpuEstimate) -> str:
     return _kinds(estimate) or "none"
 
 
+def estimated(estimate: NpuEstimate) -> str:
+    """The time, with a sign that it is not measured."""
+    known = estimate.latency_us is not None
+    return f"~{units.duration(estimate.latency_us)}" if known else units.ABSENT
+
+
+def chip(estimate: NpuEstimate) -> str:
+    """The NPU, and the chip that was compiled for."""
+    clock = f", {estimate.clock_hz / 1e6:g} MHz" if estimate.clock_hz else ""
+    system, memory = units.plain(estimate.system), units.plain(estimate.memory)
+    return f"{units.plain(estimate.npu)}: system {system}, memory mode {memory}{clock}"
+
+
 def npu_lines(report: Report) -> tuple[str, ...]:
     """What the estimates are: of which compiler, for which chips, and of what."""
     estimates = [estimate for _, estimate in npu_rows(report)]
@@ -69,7 +82,7 @@ def npu_lines(report: Report) -> tuple[str, ...]:
     compilers = ", ".join(dict.fromkeys(units.plain(each.compiler) for each in estimates))
     return (
         f"estimates of {compilers}, not measurements: nothing ran on an NPU",
-        *dict.fromkeys(_chip(each) for each in estimates if not each.error),
+        *dict.fromkeys(chip(each) for each in estimates if not each.error),
         "the time is that of the NPU alone, without what stays on the CPU",
         *_float_lines(report),
     )
@@ -97,12 +110,6 @@ def _share(share: float | None) -> str:
     return units.percent(share, 0)
 
 
-def _estimated(estimate: NpuEstimate) -> str:
-    """The time, with a sign that it is not measured."""
-    known = estimate.latency_us is not None
-    return f"~{units.duration(estimate.latency_us)}" if known else units.ABSENT
-
-
 def _kinds(estimate: NpuEstimate) -> str:
     return "; ".join(map(_kind, estimate.left))
 
@@ -111,12 +118,6 @@ def _kind(left: NpuLeft) -> str:
     times = f" ×{left.count}" if left.count > 1 else ""
     reason = f" ({units.first_line(left.reason)})" if left.reason else ""
     return f"{units.plain(left.operator)}{times}{reason}"
-
-
-def _chip(estimate: NpuEstimate) -> str:
-    clock = f", {estimate.clock_hz / 1e6:g} MHz" if estimate.clock_hz else ""
-    system, memory = units.plain(estimate.system), units.plain(estimate.memory)
-    return f"{units.plain(estimate.npu)}: system {system}, memory mode {memory}{clock}"
 
 
 def _float_lines(report: Report) -> Iterator[str]:

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
+from edgeconv.reporting.npu import chip, estimated
 from edgeconv.reporting.units import duration_interval
 from edgeconv.statistics.comparison import is_faster_trial
 
@@ -61,8 +62,16 @@ def _circumstances(tuning: Tuning) -> Iterator[str]:
     yield f"float32: {cost}, {what} {search.value:.4f}, on the fresh samples {fresh.value:.4f}"
     converted = sum(not trial.error for trial in tuning.trials)
     refused = sum(trial.refused for trial in tuning.trials)
+    yield from _estimates(tuning)
     counts = f"{converted} of them converted" + (f" and {refused} refused" if refused else "")
     yield f"{len(tuning.trials)} trials, {counts}, in {tuning.seconds:.0f} s"
+
+
+def _estimates(tuning: Tuning) -> Iterator[str]:
+    """Of what the estimated times are."""
+    known = [trial.npu for trial in tuning.trials if trial.npu is not None]
+    for estimate in known[:1]:
+        yield f"times are estimates of {estimate.compiler}, not measurements; {chip(estimate)}"
 
 
 def _ordered(tuning: Tuning) -> list[TuningTrial]:
@@ -91,6 +100,8 @@ def _row(tuning: Tuning, trial: TuningTrial) -> Row:
 
 
 def _latency(trial: TuningTrial) -> str:
+    if trial.npu is not None:
+        return estimated(trial.npu)
     return units.with_interval(
         units.duration(trial.latency_us), duration_interval(trial.latency_interval_us)
     )

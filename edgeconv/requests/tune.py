@@ -16,11 +16,12 @@ from edgeconv.requests.shared import (
     Sandboxed,
     Suspected,
 )
-from edgeconv.requests.texts import METRIC, NAMES, PATH, RUNTIME, SOURCE, TEXT
+from edgeconv.requests.texts import METRIC, NAMES, NPU, PATH, RUNTIME, SOURCE, TEXT
 from edgeconv.types import (
     DataSource,
     Execution,
     MetricChoice,
+    NpuChoice,
     Objective,
     Opening,
     RuntimeChoice,
@@ -92,10 +93,19 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         Objective,
         Option(
             "Quality",
-            "Minimize the file's size, or the time of an invoke.",
+            "Minimize the file's size, the time of an invoke, or its estimated time on --npu.",
             is_common=True,
         ),
     ] = "size"
+    npu: Annotated[
+        NpuChoice | None,
+        Option(
+            "Quality",
+            "The NPU of the objective npu-latency, as in `edgeconv bench --npu`.",
+            text=NPU,
+            metavar="NAME",
+        ),
+    ] = None
     recipes: Annotated[
         tuple[str, ...],
         Option(

@@ -164,6 +164,7 @@ def _search(run: TuneRun) -> Tuning:
             fresh=evaluators["fresh"].samples,
             end_s=run.end_s,
             execution=request.execution,
+            npu=request.npu,
             on_progress=run.on_progress,
         )
         return _publish_result(run, runner, samples, evaluators)

@@ -39,6 +39,8 @@ def _summary(trial: TuningTrial) -> str:
     cost = f"{trial.size_bytes / _MIB:.3g} MiB"
     if trial.latency_us is not None:
         cost += f", {trial.latency_us / 1000:.3g} ms"
+    if trial.npu is not None and trial.npu.latency_us is not None:
+        cost += f", estimated {trial.npu.latency_us / 1000:.3g} ms"
     return f"{trial.name}, {cost}, drop {trial.loss.drop:+.4f}"
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     _Settings = tuple[CalibrationRange, tuple[PostTrainingMethod, ...]]
 
+# No NPU computes in floats.
+_ON_NPU: tuple[RecipeName, ...] = ("int8", "int8x4", "int16x8")
 _WITHOUT_METHODS = ("float32", "float16")
 # Balancing the ranges of channels helps where activations or weights have few bits.
 _EQUALIZED = (*FOUR_BIT, "int8")
@@ -45,6 +47,8 @@ def uniform_recipes(
     elif request.objective == "size":
         # The drop is measured from float32, which is therefore always within the budget.
         names = tuple(name for name in names if name != "float32")
+    elif request.objective == "npu-latency":
+        names = _ON_NPU
     return tuple(
         _recipe(name, request, settings)
         for name in in_order(names, request.objective)

@@ -10,6 +10,7 @@ import msgspec
 from edgeconv.conversion.plan import REVISION
 from edgeconv.errors import UsageError
 from edgeconv.quantize.recipes import recipe_names
+from edgeconv.runtimes.npu.vela import compiler
 from edgeconv.source import opening_key
 from edgeconv.store import hash_of, tool_versions
 from edgeconv.types import QAT
@@ -82,7 +83,8 @@ class TuneRun:
     def _key(self, request: TuneRequest) -> str:
         model = (self.model.sha256, opening_key(self.model))
         content = (str(request.data), str(request.calibration or ""), self.identities)
-        return hash_of(REVISION, model, content, request.settings(), tool_versions())
+        tools = (tool_versions(), compiler() if request.npu else "")
+        return hash_of(REVISION, model, content, request.settings(), tools)
 
 
 def refuse_options(request: TuneRequest) -> None:
@@ -91,6 +93,11 @@ def refuse_options(request: TuneRequest) -> None:
         raise UsageError(
             f"--max-drop {request.max_drop:g} is not in 0 to 1",
             hint="it is a fraction: 0.005 is half a point of accuracy",
+        )
+    if (request.objective == "npu-latency") != (request.npu is not None):
+        raise UsageError(
+            "--objective npu-latency and --npu NAME belong together",
+            hint="--objective npu-latency --npu ethos-u55-128",
         )
     if not request.time_limit_s > 0:
         raise UsageError(f"--time-limit-s {request.time_limit_s:g}: a time above 0 is needed")

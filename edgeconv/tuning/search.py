@@ -59,6 +59,11 @@ ORDERS: dict[Objective, tuple[RecipeName, ...]] = {
         *("int8", "int8x4", "float32", "float16"),
         *("weight-only-int8", "dynamic", "weight-only-int4", "int16x8"),
     ),
+    # Those that compute in integers, and the others.
+    "npu-latency": (
+        *("int8", "int8x4", "int16x8"),
+        *("float32", "float16", "weight-only-int8", "dynamic", "weight-only-int4"),
+    ),
 }
 # The files of these have what those of another recipe have, and biases of twice the size.
 _NO_SMALLER_THAN: dict[RecipeName, RecipeName] = {"int16x8": "int8"}
@@ -84,6 +89,7 @@ _MIXES: dict[Objective, tuple[Mix, ...]] = {
         Mix("int8", "int8", "float16"),
     ),
     "latency": (Mix("int8", "int8", "float32"), Mix("int8x4", "int4", "int8")),
+    "npu-latency": (Mix("int8", "int8", "int16x8"), Mix("int8x4", "int4", "int8")),
 }
 
 

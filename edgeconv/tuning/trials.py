@@ -21,7 +21,8 @@ from edgeconv.errors import (
     WorkerTimedOut,
 )
 from edgeconv.quantize.sensitivity import Sensitivities, SensitivityJob, measure_sensitivities
-from edgeconv.store import hash_of, publish_bytes, read_noun, sha256_file
+from edgeconv.runtimes.npu.vela import compile_for
+from edgeconv.store import hash_of, publish_bytes, read_noun, scratch_directory, sha256_file
 from edgeconv.tuning.chances import LIKELY, chance_within
 from edgeconv.types import TuningTrial
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
         Artifact,
         Execution,
         Loss,
+        NpuChoice,
+        NpuEstimate,
         Objective,
         Precision,
         Recipe,
@@ -57,7 +60,8 @@ class TrialRunner:
 
     `floating` is the float32 model, in whose session they are made as `plan` says. `directory` is
     this search's alone, and what an earlier run left in it is used again; `end_s` is on the clock
-    of `time.monotonic`; `fresh` counts the fresh samples.
+    of `time.monotonic`; `fresh` counts the fresh samples. `npu` is that of the objective
+    npu-latency.
     """
 
     floating: SessionResult
@@ -69,6 +73,7 @@ class TrialRunner:
     fresh: int
     end_s: float
     execution: Execution
+    npu: NpuChoice | None
     on_progress: Callable[[str], None]
 
     @property
@@ -84,7 +89,7 @@ class TrialRunner:
             started_s = time.monotonic()
             trial = self._run(recipe)
             trial = msgspec.structs.replace(trial, seconds=round(time.monotonic() - started_s, 2))
-        trial = self._with_latency(trial)
+        trial = self._with_estimate(self._with_latency(trial))
         record.parent.mkdir(parents=True, exist_ok=True)
         publish_bytes(msgspec.json.encode(trial), record)
         return msgspec.structs.replace(trial, chance=self._chance(trial))
@@ -205,6 +210,20 @@ class TrialRunner:
             trial, latency_us=latency.p50_us, latency_interval_us=latency.p50_interval_us
         )
 
+    def _with_estimate(self, trial: TuningTrial) -> TuningTrial:
+        """With what is estimated for the NPU; an error where that is not the time of an invoke."""
+        if self.npu is None or trial.error or trial.npu is not None:
+            return trial
+        self.on_progress(f"{trial.name} on {self.npu}")
+        try:
+            with scratch_directory() as scratch:
+                file, allowance = self.file(trial.recipe), self.execution.allowance
+                compiled = compile_for(self.npu, file, scratch=scratch, allowance=allowance)
+        except (InputRefused, ToolFailed) as error:
+            return msgspec.structs.replace(trial, error=f"on {self.npu}: {error.message}")
+        estimate = compiled.estimate
+        return msgspec.structs.replace(trial, npu=estimate, error=untimed(estimate))
+
     def _chance(self, trial: TuningTrial) -> float:
         """How probable it is that the fresh samples confirm the trial."""
         if trial.error or trial.loss is None:
@@ -213,6 +232,20 @@ class TrialRunner:
         if trial.recipe.name == "float32":
             return 1.0
         return chance_within(trial.loss, self.budget, self.fresh)
+
+
+def untimed(estimate: NpuEstimate) -> str:
+    """Why an estimated time is not that of an invoke; "" where it is."""
+    if estimate.whole_latency_us is not None:
+        return ""
+    if not estimate.on_npu:
+        return f"no operator is on {estimate.npu}"
+    left = 1 - (estimate.work_share or 0.0)
+    names = ", ".join(each.operator for each in estimate.left)
+    return (
+        f"{left:.1%} of the multiplications are not on {estimate.npu}, and have no estimate: "
+        f"{names} stay on the processor"
+    )
 
 
 def name_of(recipe: Recipe) -> str:

@@ -6,9 +6,10 @@ from typing import Literal
 
 from edgeconv.types.conversion import PostTraining, Recipe
 from edgeconv.types.model import FrozenStruct, Result
+from edgeconv.types.npu import NpuEstimate
 from edgeconv.types.samples import DataIdentity
 
-Objective = Literal["size", "latency"]
+Objective = Literal["size", "latency", "npu-latency"]
 
 
 class Loss(FrozenStruct, kw_only=True, frozen=True):
@@ -36,7 +37,8 @@ class TuningTrial(FrozenStruct, kw_only=True, frozen=True):
     failed, "" if it did not. `refused`: it failed its verification, as `error` says, and was
     evaluated all the same, since a mixed recipe may start from it; it is never published. `chance`
     is the probability that its drop on the fresh samples is within the budget. `latency_us` is the
-    median time, None where the objective is the size, and `latency_interval_us` its 95 % interval.
+    median time, None where the objective is another, and `latency_interval_us` its 95 % interval.
+    `npu` is what is estimated on the NPU of the objective npu-latency.
     `post_training` is what it was quantized with, and `seconds` what it took.
     """
 
@@ -48,6 +50,7 @@ class TuningTrial(FrozenStruct, kw_only=True, frozen=True):
     sha256: str = ""
     latency_us: float | None = None
     latency_interval_us: tuple[float, float] | None = None
+    npu: NpuEstimate | None = None
     loss: Loss | None = None
     chance: float = 0.0
     post_training: PostTraining | None = None
@@ -61,6 +64,8 @@ class TuningTrial(FrozenStruct, kw_only=True, frozen=True):
     def cost(self, objective: Objective) -> float:
         """What the objective makes small: bytes, or microseconds; infinite if not known."""
         known = self.size_bytes or None if objective == "size" else self.latency_us
+        if objective == "npu-latency":
+            known = self.npu.whole_latency_us if self.npu else None
         return float("inf") if self.error or known is None else float(known)
 
 

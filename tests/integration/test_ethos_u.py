@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed, packed_with_weights_outside
+from tune_models import samples, two_layers
 
-from edgeconv import bench, check
+from edgeconv import bench, check, tune
 from edgeconv.errors import ToolFailed, WorkerTimedOut
 from edgeconv.runtimes.npu.choice import ACCELERATORS, parse_npu
 from edgeconv.runtimes.npu.summary import NPU_OPERATOR
@@ -141,3 +142,22 @@ def test_check_holds_a_file_to_its_share_of_operators(tmp_path: Path) -> None:
     assert parted.actual == pytest.approx(2 / 3)
     again = check(config=str(config)).checks
     assert [each.reused for each in again] == [True, True]
+
+
+def test_tune_takes_the_least_estimated_time_and_says_why_others_have_none(tmp_path: Path) -> None:
+    two_layers(tmp_path / "net.tflite")
+    samples(tmp_path / "data.npz", tmp_path / "net.tflite", 200)
+    tuned = tune(
+        tmp_path / "net.tflite",
+        data=str(tmp_path / "data.npz"),
+        max_drop=0.1,
+        objective="npu-latency",
+        npu="ethos-u55-128",
+        recipes=("int8", "float16"),
+        directory=str(tmp_path / "out"),
+    )
+    assert tuned.recommended == "int8"
+    int8, float16 = tuned.trial("int8"), tuned.trial("float16")
+    assert int8.npu.macs_on_npu == int8.npu.macs > 0
+    assert int8.cost("npu-latency") == int8.npu.latency_us > 0
+    assert float16.error == "no operator is on ethos-u55-128"

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 from edgeconv.reporting.pages import text_of
-from edgeconv.types import Confirmation, DataIdentity, LayerRule, Loss, Recipe, Tuning, TuningTrial
+from edgeconv.types import (
+    Confirmation,
+    DataIdentity,
+    LayerRule,
+    Loss,
+    NpuEstimate,
+    Recipe,
+    Tuning,
+    TuningTrial,
+)
 
 
 def loss(drop: float, samples: int = 500) -> Loss:
@@ -114,6 +123,21 @@ def test_what_is_as_fast_within_noise_and_larger_is_said_for_latency():
     assert "equally fast within noise, but larger: float32\n" in text
     assert "10.5 µs [8.75, 12.6 µs]" in text
     assert "as fast" not in text_of(tuning())
+
+
+def test_estimated_times_are_marked_and_the_chip_is_named():
+    estimate = NpuEstimate(
+        npu="ethos-u55-128",
+        compiler="ethos-u-vela 5.2.0",
+        system="Ethos_U55_High_End_Embedded",
+        memory="Shared_Sram",
+        latency_us=14.1,
+    )
+    trials = (trial("int8", 100, 0.001, npu=estimate),)
+    text = text_of(tuning(objective="npu-latency", trials=trials, confirmations=()))
+    assert "~14.1 µs" in text
+    assert "estimates of ethos-u-vela 5.2.0, not measurements; ethos-u55-128: system " in text
+    assert "estimates" not in text_of(tuning())
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,18 @@ from edgeconv.tuning.notes import can_be_trained, qat_advice
 from edgeconv.tuning.recipes import recipe_text, uniform_recipes
 from edgeconv.tuning.run import refuse_options
 from edgeconv.tuning.samples import archive_of, refuse_shared, split_samples
-from edgeconv.types import LayerRule, Loss, Opening, SourceModel, TensorSpec, TuningTrial
+from edgeconv.tuning.trials import untimed
+from edgeconv.types import (
+    LayerRule,
+    Loss,
+    NpuEstimate,
+    NpuLeft,
+    Opening,
+    Recipe,
+    SourceModel,
+    TensorSpec,
+    TuningTrial,
+)
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 
@@ -139,6 +151,8 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
         ({"time_limit_s": 0.0}, "--time-limit-s 0"),
         ({"time_limit_s": float("nan")}, "--time-limit-s nan"),
         ({"samples": 0}, "--samples 0"),
+        ({"objective": "npu-latency"}, "belong together"),
+        ({"npu": "ethos-u55-128"}, "belong together"),
         ({"batch": 0}, "--batch 0"),
         ({"recipes": ("int8", "qat")}, "qat is training"),
         ({"recipes": ("int9",)}, "unknown recipe 'int9'"),
@@ -157,6 +171,32 @@ def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency
     assert "float32" not in names
     latency = uniform_recipes(request(objective="latency"), 500, equalizes=True)
     assert "float32" in [r.name for r in latency]
+    on_npu = request(objective="npu-latency", npu="ethos-u55-128")
+    names = dict.fromkeys(r.name for r in uniform_recipes(on_npu, 500, equalizes=True))
+    assert list(names) == ["int8", "int8x4", "int16x8"]
+    chosen = msgspec.structs.replace(on_npu, recipes=("float16", "int8"))
+    names = dict.fromkeys(r.name for r in uniform_recipes(chosen, 500, equalizes=True))
+    assert list(names) == ["int8", "float16"]
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ({"on_npu": 3, "macs_on_npu": 200, "latency_us": 5.0}, ""),
+        ({"on_npu": 0}, "no operator is on ethos-u55-128"),
+        ({"on_npu": 2, "macs_on_npu": 150, "latency_us": 5.0}, "25.0% of the multiplications"),
+    ],
+)
+def test_a_time_of_a_part_of_the_work_is_no_candidate(counts, reason: str):
+    left = (NpuLeft(operator="SVDF", count=1),)
+    estimate = NpuEstimate(
+        npu="ethos-u55-128", compiler="v", operators=3, macs=200, left=left, **counts
+    )
+    assert untimed(estimate)[: len(reason) or None] == reason
+    trial = TuningTrial(
+        name="int8", recipe=Recipe(name="int8"), size_bytes=9, npu=estimate, error=untimed(estimate)
+    )
+    assert trial.cost("npu-latency") == (float("inf") if reason else 5.0)
 
 
 LAYERWISE = ("rounding", "bias-correction")
