@@ -10,6 +10,7 @@ import msgspec
 from edgeconv.embedding.plan import EmbedPlan, embedded_already, plan_embed
 from edgeconv.errors import InputRefused
 from edgeconv.plugins import embed_target
+from edgeconv.store import scratch_directory
 from edgeconv.types import Allowance, Embedded
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def perform(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedded:
     """Write what is planned, even if it is up to date. Raises as `embed` does."""
+    from edgeconv.embedding.npu import compiled_for_npu
     from edgeconv.embedding.writing import listed, write_embedding
 
     module = embed_target(plan.target)
@@ -84,22 +86,30 @@ def perform(
     embedding = make_embedding(
         plan, allow_code=allow_code, allowance=allowance, on_progress=on_progress
     )
-    files = {**module.files(embedding)}
-    if plan.bom:
-        files[f"{plan.symbol}.cdx.json"] = plan.bom
-    notes = module.notes(embedding) if hasattr(module, "notes") else ()
-    embedded = Embedded(
-        target=plan.target,
-        name=embedding.name,
-        symbol=plan.symbol,
-        key=plan.key,
-        model_sha256=embedding.sha256,
-        files=listed(files),
-        options=plan.options,
-        notes=(*plan.published.notes, *notes),
-    )
-    waiting = f"waiting for another run that writes in {plan.directory}"
-    write_embedding(plan.directory, files, embedded, on_wait=lambda: on_progress(waiting))
+    compiled_from = ""
+    npu_notes: tuple[str, ...] = ()
+    with scratch_directory() as scratch:
+        if plan.npu:
+            on_progress(f"compiling {plan.published.model.name} for {plan.npu}")
+            compiled_from = embedding.sha256
+            embedding, npu_notes = compiled_for_npu(embedding, plan.npu, scratch, allowance)
+        files = {**module.files(embedding)}
+        if plan.bom:
+            files[f"{plan.symbol}.cdx.json"] = plan.bom
+        notes = module.notes(embedding) if hasattr(module, "notes") else ()
+        embedded = Embedded(
+            target=plan.target,
+            name=embedding.name,
+            symbol=plan.symbol,
+            key=plan.key,
+            model_sha256=embedding.sha256,
+            compiled_from=compiled_from,
+            files=listed(files),
+            options=plan.options,
+            notes=(*plan.published.notes, *npu_notes, *notes),
+        )
+        waiting = f"waiting for another run that writes in {plan.directory}"
+        write_embedding(plan.directory, files, embedded, on_wait=lambda: on_progress(waiting))
     return embedded
 
 

@@ -12,11 +12,13 @@ import msgspec
 from edgeconv import data as samples
 from edgeconv.embedding.accessors import identifiers
 from edgeconv.embedding.interface import LITERT, MICRO
+from edgeconv.embedding.npu import npu_of
 from edgeconv.embedding.published import Published, find_published, published_file
 from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import embed_target
 from edgeconv.reporting.last_check import require_passed
 from edgeconv.runtimes.choice import default_target
+from edgeconv.runtimes.npu.vela import compiler
 from edgeconv.source import refuse_unusable
 from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
 from edgeconv.types import DataSource, Embedded, Signature
@@ -24,6 +26,7 @@ from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from edgeconv.requests.embed import EmbedRequest
+    from edgeconv.types import NpuChoice
 
 RECORD = "edgeconv-embedded.json"
 # It exists while files are written, and after a run that was killed meanwhile.
@@ -90,12 +93,19 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
         return chosen.get("golden") or (MICRO if chosen.get("micro") == "yes" else LITERT)
 
     @property
+    def npu(self) -> NpuChoice | None:
+        """The NPU that the model is compiled for, if any. Raises `UsageError` for a bad one."""
+        return npu_of(self.options)
+
+    @property
     def key(self) -> str:
         """The hash of all that decides what is written."""
         artifact = self.published.artifact
         materials: tuple[str, ...] = (hashlib.sha256(self.bom).hexdigest(),) if self.bom else ()
         if self.kernels != LITERT:
             materials += (default_target(self.kernels).version,)
+        if self.npu:
+            materials += (compiler(),)
         return hash_of(
             *materials,
             "embed",
@@ -123,6 +133,7 @@ def plan_embed(request: EmbedRequest) -> EmbedPlan:
         if name not in options:
             raise unknown_name(f"option of {request.target}", name, options)
         options[name].check(name, value)
+    npu_of(request.options)
     if request.report and not request.bom:
         raise UsageError("--report is for the bill of materials", hint="add --bom")
     if request.vectors < 1:

@@ -20,9 +20,9 @@ class Embedded(FrozenStruct, kw_only=True, frozen=True):
     """The files of one `embed`, as edgeconv-embedded.json next to them lists them.
 
     `key` is the hash of all inputs, so an equal key and equal files mean that there is nothing to
-    do. `model_sha256` is of the .tflite. Nothing here depends on the paths of the directory, the
-    model or the data. `checksum` is in the file only; see
-    edgeconv/store/checksums.py.
+    do. `model_sha256` is of the .tflite, and `compiled_from` of the published one, "" where it is
+    that. Nothing here depends on the paths of the directory, the model or the data. `checksum` is
+    in the file only; see edgeconv/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -31,6 +31,7 @@ class Embedded(FrozenStruct, kw_only=True, frozen=True):
     symbol: str
     key: str
     model_sha256: str
+    compiled_from: str = ""
     files: tuple[EmbeddedFile, ...]
     options: dict[str, str] = {}
     notes: tuple[str, ...] = ()

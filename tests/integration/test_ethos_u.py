@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from embed_models import float_tiny, int8_tiny, planned
 from tiny_tflite import Graph, float_model, int8_model, packed, packed_with_weights_outside
 from tune_models import samples, two_layers
 
-from edgeconv import bench, check, tune
-from edgeconv.errors import ToolFailed, WorkerTimedOut
+from edgeconv import bench, check, embed, tune, verify
+from edgeconv.embedding.plan import embedded_already
+from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
+from edgeconv.gate.evidence.embedded import array_sha256
 from edgeconv.runtimes.npu.choice import ACCELERATORS, parse_npu
 from edgeconv.runtimes.npu.summary import NPU_OPERATOR
 from edgeconv.runtimes.npu.vela import compile_for
+from edgeconv.store import sha256_file
 from edgeconv.tflite.flatbuffer import operator_name, operators_of, read
 from edgeconv.types import Allowance, Measuring
 
@@ -161,3 +166,53 @@ def test_tune_takes_the_least_estimated_time_and_says_why_others_have_none(tmp_p
     assert int8.npu.macs_on_npu == int8.npu.macs > 0
     assert int8.cost("npu-latency") == int8.npu.latency_us > 0
     assert float16.error == "no operator is on ethos-u55-128"
+
+
+@pytest.mark.parametrize(("target", "folder"), [("c", "."), ("zephyr", "src")])
+def test_firmware_gets_the_compiled_model_and_the_published_ones_answers(
+    tmp_path: Path, target: str, folder: str
+) -> None:
+    file = int8_tiny(tmp_path / "published")
+    plain = embed(file, target=target, directory=tmp_path / "plain")
+    on_npu = {"npu": "ethos-u55-128"}
+    compiled = embed(file, target=target, directory=tmp_path / "npu", options=on_npu)
+    there, here = tmp_path / "plain" / folder, tmp_path / "npu" / folder
+    assert "resolver.AddEthosU()" in (here / "tiny_micro.h").read_text()
+    assert "AddFullyConnected" not in (here / "tiny_micro.h").read_text()
+    golden = "tiny_golden.c"
+    assert (here / golden).read_bytes() == (there / golden).read_bytes()
+    expected = compile_for(U55, file, scratch=tmp_path).content
+    assert compiled.model_sha256 == hashlib.sha256(expected).hexdigest()
+    assert compiled.model_sha256 == array_sha256((here / "tiny_model.c").read_bytes())
+    assert compiled.compiled_from == plain.model_sha256 == sha256_file(file)
+    assert plain.compiled_from == ""
+    notes = " ".join(compiled.notes)
+    assert "Shared_Sram: 1 of 1 operators are on the NPU" in notes
+    assert "nothing was run on one here" in notes
+    # Unchanged, it is neither compiled nor written again.
+    again = planned(file, target, tmp_path / "npu", options=on_npu)
+    assert embedded_already(again) == compiled
+
+
+def test_what_was_compiled_is_traced_to_the_published_file(tmp_path: Path) -> None:
+    file = int8_tiny(tmp_path / "published")
+    embed(file, target="c", directory=tmp_path / "npu", options={"npu": "ethos-u55-128"})
+    links = [link for link in verify(tmp_path).links if link.link == "embedding"]
+    assert {link.state for link in links} == {"verified"}
+    assert "it embeds this file, compiled for an NPU" in {link.text for link in links}
+
+
+def test_an_embedding_with_nothing_on_the_npu_is_refused(tmp_path: Path) -> None:
+    file = float_tiny(tmp_path / "published")
+    with pytest.raises(InputRefused, match="int8 and int16 only"):
+        embed(file, target="c", directory=tmp_path / "npu", options={"npu": "ethos-u55-128"})
+    assert not (tmp_path / "npu").exists()
+
+
+def test_an_npu_needs_tensorflow_lite_for_microcontrollers(tmp_path: Path) -> None:
+    file = int8_tiny(tmp_path / "published")
+    options = {"npu": "ethos-u55-128", "micro": "no"}
+    with pytest.raises(UsageError, match="micro=no"):
+        embed(file, target="c", directory=tmp_path / "npu", options=options)
+    with pytest.raises(UsageError, match="--option npu=ethos-u1: not a valid value"):
+        embed(file, target="c", directory=tmp_path / "npu", options={"npu": "ethos-u1"})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, is_of_self_test
 from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.micro import MICRO_OPTION, micro_files, micro_notes
+from edgeconv.embedding.npu import NPU_OPTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,7 @@ notes = micro_notes
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
+    **NPU_OPTION,
     "self_test": TargetOption(
         help="together: the self-test and its golden vectors among the other files; apart: in the "
         "folder self_test, for another library, which firmware does not carry; no: without",

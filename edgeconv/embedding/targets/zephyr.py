@@ -13,6 +13,7 @@ from edgeconv.embedding.micro import (
     micro_values,
     wants_micro,
 )
+from edgeconv.embedding.npu import NPU_OPTION
 from edgeconv.embedding.rendering import render
 from edgeconv.errors import UsageError
 
@@ -26,6 +27,7 @@ notes = micro_notes
 OPTIONS = {
     **C_OPTIONS,
     **MICRO_OPTION,
+    **NPU_OPTION,
     "depends": TargetOption(
         help="what the Kconfig symbol depends on, an expression of Kconfig without CONFIG_",
         # Symbols, numbers, y, m and n, strings, and operators.

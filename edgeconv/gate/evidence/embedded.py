@@ -107,9 +107,11 @@ def _holds(path: Path, record: Path, embedded: Embedded) -> Link:
 
 
 def _published_link(record: Path, embedded: Embedded, published: Sequence[PublishedFile]) -> Link:
+    sha256 = embedded.compiled_from or embedded.model_sha256
+    text = "it embeds this file" + (", compiled for an NPU" if embedded.compiled_from else "")
     for file in published:
-        if file.sha256 and file.sha256 == embedded.model_sha256:
-            return link_of("embedding", record, "verified", "it embeds this file", file.model)
+        if file.sha256 and file.sha256 == sha256:
+            return link_of("embedding", record, "verified", text, file.model)
     name = units.plain(embedded.name)
     known = [str(p.model) for p in published if p.artifact and p.artifact.name == embedded.name]
     if known:
