@@ -61,7 +61,7 @@ ORDERS: dict[Objective, tuple[RecipeName, ...]] = {
     ),
     # Those that compute in integers, and the others.
     "npu-latency": (
-        *("int8", "int8x4", "int16x8"),
+        *("int8", "int16x8", "int8x4"),
         *("float32", "float16", "weight-only-int8", "dynamic", "weight-only-int4"),
     ),
 }
@@ -89,7 +89,7 @@ _MIXES: dict[Objective, tuple[Mix, ...]] = {
         Mix("int8", "int8", "float16"),
     ),
     "latency": (Mix("int8", "int8", "float32"), Mix("int8x4", "int4", "int8")),
-    "npu-latency": (Mix("int8", "int8", "int16x8"), Mix("int8x4", "int4", "int8")),
+    "npu-latency": (Mix("int8", "int8", "int16x8"),),
 }
 
 

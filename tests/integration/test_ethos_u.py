@@ -111,6 +111,26 @@ def test_a_chip_that_vela_does_not_know(tmp_path: Path) -> None:
         estimate(tmp_path, packed(int8_model()), "ethos-u55-128?memory=Nowhere")
 
 
+def test_a_file_that_ends_vela_has_that_as_its_reason(tmp_path: Path) -> None:
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "int8", scale=0.1)
+    w = graph.tensor("w", (4, 4), "int4", data=np.arange(8, dtype=np.uint8), scale=0.1)
+    b = graph.tensor("b", (4,), "int32", data=np.zeros(4, np.int32), scale=0.01)
+    y = graph.tensor("y", (1, 4), "int8", scale=0.1)
+    graph.operator("FULLY_CONNECTED", [x, w, b], [y], version=4)
+    (tmp_path / "four_bits.tflite").write_bytes(packed(graph.model([x], [y])))
+    report = bench([tmp_path], measuring=Measuring(rounds=1, npus=("ethos-u55-128",)))
+    (row,) = report.measurements
+    assert row.error == ""
+    # Of Vela 5.2.0.
+    assert "was ended by SIGFPE" in row.npu[0].error
+
+
+def test_a_truncated_file_does_not_get_to_vela(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match="malformed"):
+        estimate(tmp_path, packed(int8_model())[:300])
+
+
 def test_its_time_is_limited(tmp_path: Path) -> None:
     model = tmp_path / "model.tflite"
     model.write_bytes(packed(int8_model()))

@@ -17,6 +17,7 @@ from edgeconv.runtimes.gpu_delegate import printed
 from edgeconv.runtimes.npu.choice import configuration
 from edgeconv.runtimes.npu.summary import estimate_of
 from edgeconv.tflite import with_weights_inside
+from edgeconv.tflite.flatbuffer import read
 from edgeconv.types import Allowance, NpuChoice, NpuEstimate
 
 _DISTRIBUTION = "ethos-u-vela"
@@ -85,8 +86,10 @@ def run_vela(job: VelaJob) -> NpuEstimate:
     """Compile a file, in a child, into its directory. Raises as `compile_for`."""
     directory = task_directory()
     model = directory / "model.tflite"
+    content = Path(job.model).read_bytes()
+    read(content, where=job.model)
     # Vela takes weights that are outside of the flatbuffer for none.
-    model.write_bytes(with_weights_inside(Path(job.model).read_bytes()))
+    model.write_bytes(with_weights_inside(content))
     with printed() as log:
         _call([*_arguments(job.npu), "--output-dir", str(directory), str(model)])
         reasons = log()

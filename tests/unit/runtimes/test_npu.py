@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from importlib import util
+from typing import TYPE_CHECKING
+
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
+from edgeconv import bench
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.npu.choice import ACCELERATORS, configuration, parse_npu
 from edgeconv.runtimes.npu.summary import estimate_of, reasons, summary_row
-from edgeconv.types import NpuEstimate, NpuLeft
+from edgeconv.types import Measuring, NpuEstimate, NpuLeft
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Written by Vela 5.2.0 for a file on ethos-u55-128, without the columns that nothing reads.
 TABLE = """\
@@ -137,3 +144,17 @@ def test_a_number_that_is_none_is_refused() -> None:
     table = TABLE.replace("0.3125", "much")
     with pytest.raises(ToolFailed, match="'much' as sram_memory_used"):
         estimate_of("n", "v", table, "", packed(int8_model()), compiled())
+
+
+def test_without_vela_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = util.find_spec
+    missing = {"ethosu"}
+    monkeypatch.setattr(util, "find_spec", lambda n: None if n in missing else find_spec(n))
+    model = tmp_path / "int8.tflite"
+    model.write_bytes(packed(int8_model()))
+    npus = Measuring(rounds=1, npus=("ethos-u55-128",))
+    with pytest.raises(ToolFailed, match="ethos-u-vela is not installed") as caught:
+        bench([model], measuring=npus)
+    assert caught.value.hint == "pip install 'edgeconv[ethos-u]'"
