@@ -50,8 +50,8 @@ LIMIT_WORDS = {
     "decibels.",
     "oldest-runtime": "The oldest TFLite release, such as 2.14.0, that the model must run on.",
     "allowed-operators": "The operators that the model may contain.",
-    IN_VERSIONS: "The versions of a runtime in which the file must load and answer right.",
     "min-npu-operators": "The share of the operators on the NPU, as its compiler estimates it.",
+    IN_VERSIONS: "The versions of a runtime in which the file must load and answer right.",
 }
 # By a part of the name of the limit.
 _ADVICE = {

@@ -280,7 +280,7 @@ def test_a_fingerprint_is_of_the_limit_and_not_of_its_value() -> None:
 def test_every_limit_that_can_be_set_has_a_meaning() -> None:
     names = [field.encode_name for field in msgspec.structs.fields(Limits)]
     assert list(LIMIT_WORDS) == [*names, IN_VERSIONS]
-    assert len({meaning(name)[1] for name in names}) == 6
+    assert len({meaning(name)[1] for name in names}) == 7
     assert "quiet machine" in meaning("max_latency_p50_us")[1]
 
 
