@@ -273,7 +273,7 @@ def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
     """Notes on dimensions that stay dynamic within a sample."""
     return tuple(
         f"input {spec.name!r} keeps its dynamic shape {spec.shape_text}: the runtime allocates "
-        "anew when the size changes"
+        "again when the size changes"
         for signature in signatures
         for spec in signature.inputs
         if -1 in spec.shape[1:]

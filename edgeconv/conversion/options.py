@@ -24,7 +24,7 @@ def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
         raise UsageError(
             f"calibration samples are needed for {' and '.join(integer)}",
             hint=f"edgeconv convert {shlex.quote(request.model)} --to {names} --calibration "
-            "train.npz, with some hundred training samples, an array per input of the model; "
+            "train.npz, with a few hundred training samples, an array per input of the model; "
             f"dynamic and float16 need none{_without_methods(recipes)}",
         )
     _refuse_training(recipes, request)

@@ -106,7 +106,7 @@ class Machine:
         self.address = address
         self._scratch = scratch
         self._until_gone = ExitStack()
-        # The path of a socket is limited to some hundred characters.
+        # The path of a socket is limited to a few hundred characters.
         self._sockets = self._until_gone.enter_context(scratch_directory())
         self._options = ("-S", str(self._sockets / "s"), *chosen)
         self._master: Child | None = None

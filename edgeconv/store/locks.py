@@ -80,7 +80,7 @@ def _wait_for(lock: FileLock, path: Path) -> None:
         try:
             lock.acquire()
         except FileNotFoundError:
-            # The run that held it removed the directory, which it had made in vain.
+            # The run that held it removed the directory, which it had made for nothing.
             path.parent.mkdir(parents=True, exist_ok=True)
         else:
             return

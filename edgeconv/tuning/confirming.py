@@ -1,4 +1,4 @@
-"""Searching and confirming in turns, until something is confirmed or a limit is reached."""
+"""Searching and confirming by turns, until something is confirmed or a limit is reached."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class QatRecord(FrozenStruct, kw_only=True, frozen=True):
 
     `source` is the SOURCE of the labeled samples, `equalized` the pairs of layers between which
     channels of very different ranges were brought to like ones beforehand, `rebuilt` whether a
-    Keras 3 model was built anew in tf_keras, and `rebuilt_max_abs_error` how far the two were
+    Keras 3 model was rebuilt in tf_keras, and `rebuilt_max_abs_error` how far the two were
     apart on real samples. `validated` is None where there are no labels. `fine_tuned` are the
     trainings before it, by what they were for ("prune", "cluster").
     `seconds` is the time of the whole, loading included.

@@ -120,8 +120,8 @@ def balancing_factors(
     """The factor of each pair and channel, (channels,): sqrt(r1 / r2) of its two ranges.
 
     The first layer is to be divided by it, and the second multiplied. A layer may be in two
-    pairs, so they are balanced in turns until none changes. Each turn lowers the larger range
-    of a channel and raises none to what that was, so that they settle.
+    pairs, so they are balanced one after another until none changes. Each turn lowers the larger
+    range of a channel and raises none to what that was, so that they settle.
     """
     logarithms = _logarithms(model, pairs)
     balances = [_Balance(logarithms[pair.first], logarithms[pair.second]) for pair in pairs]

@@ -1,6 +1,6 @@
 """Which layer of a quantized model is which of the float model, and what can be refined.
 
-ai-edge-quantizer keeps the order of operators. TFLiteConverter sorts them anew, and names some
+ai-edge-quantizer keeps the order of operators. TFLiteConverter sorts them again, and names some
 otherwise, so a layer is known by its operator, the shape of its weights, and their values.
 """
 

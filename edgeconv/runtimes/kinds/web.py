@@ -60,7 +60,7 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[W
     """
     browser = _browser(choice.location)
     package = litertjs(choice.version, settings.on_progress)
-    # The path of the browser's socket is limited to some hundred characters.
+    # The path of the browser's socket is limited to a few hundred characters.
     with scratch_directory() as short:
         yield WebRuntime(browser, package, replace(settings, scratch=short))
 
