@@ -5,7 +5,6 @@ import itertools
 import os
 import signal
 import subprocess
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +12,8 @@ from forking import close_place, forked_children, open_place
 from hypothesis import HealthCheck, settings
 from places import ROOT, TESTS
 
+from edgeconv.embedding import plan
 from edgeconv.embedding.interface import LITERT
-from edgeconv.embedding.targets import arduino, c, zephyr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,9 +135,7 @@ def _golden_vectors_of_litert() -> Iterator[None]:
     Where edgeconv is a process, its default is tested.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for target in (arduino, c, zephyr):
-            option = replace(target.OPTIONS["golden"], default=LITERT)
-            patch.setitem(target.OPTIONS, "golden", option)
+        patch.setattr(plan, "MICRO", LITERT)
         yield
 
 
