@@ -63,8 +63,8 @@ import sys
 sys.modules["click"] = None
 import msgspec
 import edgeconv
-import edgeconv.building.build, edgeconv.gate.check, edgeconv.gate.project, edgeconv.pytest_plugin
-import edgeconv.tuning.flow
+import edgeconv.building.build, edgeconv.gate.check, edgeconv.gate.project
+import edgeconv.gate.pytest_plugin, edgeconv.tuning.flow
 from edgeconv import Distribution, GateStatistics, Measuring, ExecutionOverrides, Timing, Training
 
 timing = Timing(repeats=3, seconds=0.01, warmup_seconds=0.01)

@@ -11,7 +11,7 @@ from forking import edgeconv_command
 from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
-from edgeconv import pytest_plugin
+from edgeconv.gate import pytest_plugin
 from edgeconv.errors import UsageError
 from edgeconv.gate.project import Project
 from edgeconv.requests.check import CheckRequest
@@ -271,9 +271,9 @@ def test_a_run_that_does_not_use_it_loads_nothing_of_it(pytester):
     pytester.makepyfile(
         "import sys\n"
         "def test_it():\n"
-        "    assert 'edgeconv.pytest_plugin' in sys.modules\n"
+        "    assert 'edgeconv.gate.pytest_plugin' in sys.modules\n"
         "    loaded = {name for name in sys.modules if name.startswith('edgeconv.')}\n"
-        "    assert loaded == {'edgeconv.pytest_plugin'}, loaded\n"
+        "    assert loaded == {'edgeconv.gate', 'edgeconv.gate.pytest_plugin'}, loaded\n"
         "    assert not {'numpy', 'msgspec', 'click', 'rich'} & set(sys.modules)\n"
     )
     done = pytester.runpytest_subprocess(
@@ -290,7 +290,7 @@ def test_its_options_are_in_the_help(pytester):
 
 def test_it_loads_nothing_heavy():
     """It is loaded wherever pytest runs."""
-    assert loaded_by("import edgeconv.pytest_plugin") == set()
+    assert loaded_by("import edgeconv.gate.pytest_plugin") == set()
 
 
 def test_every_assertion_is_a_limit_of_a_budget():
