@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Inspection,
         Report,
         Scan,
+        Swept,
         TrainingRecord,
         Tuning,
     )
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     inspect: Verb[Inspection]
     report: Verb[tuple[Report, ...]]
     scan: Verb[Scan]
+    sweep: Verb[Swept]
     train: Verb[TrainingRecord | None]
     tune: Verb[Tuning]
     verify: Verb[Evidence]
@@ -64,6 +66,7 @@ __all__ = [
     "qat",
     "report",
     "scan",
+    "sweep",
     "train",
     "tune",
     "verify",

@@ -24,6 +24,7 @@ COMMANDS = {
     "train": "Train a baseline under a distribution strategy and export it.",
     "convert": "Convert a trained model to verified .tflite files.",
     "tune": "Find the smallest or fastest file that keeps its accuracy within a budget.",
+    "sweep": "Measure many models, recipes, runtimes and data sets, cell by cell.",
     "bench": "Measure size, latency, memory and accuracy, compared with the baseline.",
     "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
     "compare": "Show what changed between two reports or two .tflite files.",

@@ -20,9 +20,10 @@ from edgeconv.cli.progress import progress
 def command(call: CommandCall) -> int:
     """Convert and measure every model of edgeconv.toml, and check its budget and the lock.
 
-    With REPORT, the report.json of `edgeconv bench`, nothing runs: the report is checked against
-    the budget. Exit code 0 if every limit holds; 1 if one is broken, was not measured, or cannot be
-    decided. Only --update accepts anything, and what did not change is not measured again.
+    With REPORT, the report.json of `edgeconv bench` or the sweep.json of `edgeconv sweep`, nothing
+    runs: it is checked against the budget, that of a sweep by default against its own. Exit code 0
+    if every limit holds; 1 if one is broken, was not measured, or cannot be decided. Only --update
+    accepts anything, and what did not change is not measured again.
     """
     from edgeconv.gate.check import is_github, parse_destinations, publish, run_check, track
     from edgeconv.reporting.verdicts import render

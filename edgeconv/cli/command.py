@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from edgeconv.types.execution import SandboxMode
 
 # They run other verbs, which may run code.
-_RUN_OTHERS = ("check", "build")
+_RUN_OTHERS = ("check", "build", "sweep")
 _NUMBERS: dict[str, Any] = {"whole": click.INT, "number": click.FLOAT, "flag": click.BOOL}
 _METAVARS = {"whole": "N", "number": "NUMBER"}
 _HELP_COLUMNS = 100

@@ -13,6 +13,7 @@ from edgeconv.config.chosen import Chosen, NoConfig, settled
 from edgeconv.errors import EdgeconvError, OutputRefused, UsageError
 from edgeconv.gate.accepting import accept_state
 from edgeconv.gate.flow import check_report, unchecked
+from edgeconv.gate.portfolio import check_swept, read_swept
 from edgeconv.gate.project import Project
 from edgeconv.plugins import tracker
 from edgeconv.reporting.last_check import checked_report, write_last_check
@@ -165,6 +166,8 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
         if getattr(request, name):
             raise UsageError(f"{option} is for the models of a configuration", hint="remove REPORT")
     path = Path(source) if isinstance(source, str) else None
+    if path is not None and (swept := read_swept(path)) is not None:
+        return CheckRun(check_swept(swept, request))
     if request.budget is not None:
         report = source if isinstance(source, Report) else read_report(Path(source))
         result = check_report(report, request.budget, request.statistics, versions=request.versions)

@@ -31,7 +31,7 @@ def render_html(report: Report, *others: Report) -> str:
 
     `others` are shown below the first and are not compared with it.
     """
-    environment = _environment()
+    environment = page_environment()
     reports = (report, *others)
     prefixes = [f"g{i}-" if others else "" for i in range(1, len(reports) + 1)]
     assert environment.loader is not None
@@ -57,7 +57,8 @@ def render_html(report: Report, *others: Report) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """The templates of pages, which escape all that is not markup."""
     environment = Environment(
         loader=PackageLoader("edgeconv", "reporting"),
         autoescape=True,

@@ -49,12 +49,13 @@ class ConfigRequest(Request, frozen=True, kw_only=True):
 class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
     """The models of a configuration to convert, measure and check; or a report to check.
 
-    `report`: one that was measured before, or its file; it is checked against `budget`, None for
-    the configuration's. `names`: the models, none for all. With `update` the state is accepted into
-    `lock` (None: edgeconv.lock next to the configuration), where it keeps the budget and lost
-    nothing against the lock except `accept_drops`, as NAME[:RECIPE]. `versions`: those of a runtime
-    in which every artifact must be right, None for those of the table [bench], if any. `execution`
-    replaces what the tables of each model say of how to run.
+    `report`: one that was measured before, or its file, or the sweep.json of a sweep; it is checked
+    against `budget`, None for the sweep's own, or the configuration's. `names`: the models, none
+    for all. With `update` the state is accepted into `lock` (None: edgeconv.lock next to the
+    configuration), where it keeps the budget and lost nothing against the lock except
+    `accept_drops`, as NAME[:RECIPE]. `versions`: those of a runtime in which every artifact must be
+    right, None for those of the table [bench], if any. `execution` replaces what the tables of each
+    model say of how to run.
     """
 
     report: Annotated[

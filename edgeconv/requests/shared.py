@@ -116,11 +116,9 @@ _TRUSTED = Option(
     is_typed=True,
     metavar="SHA256",
 )
+EXECUTED = Within(threads=_THREADS, allowance=_ALLOWANCE, use_cache=_NO_CACHE, trusted=_TRUSTED)
 # How a verb runs models.
-Executed = Annotated[
-    Execution,
-    Within(threads=_THREADS, allowance=_ALLOWANCE, use_cache=_NO_CACHE, trusted=_TRUSTED),
-]
+Executed = Annotated[Execution, EXECUTED]
 QUIET = Annotated[bool, Option("Output", "No progress on stderr.", short="q", is_common=True)]
 JSON = Annotated[
     bool, Option("Output", "Print the result as one JSON document.", name="json", is_common=True)

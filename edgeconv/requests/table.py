@@ -58,6 +58,7 @@ VERBS = {
     ),
     "tune": VerbEntry("edgeconv.requests.tune:TuneRequest", "edgeconv.tuning.flow:tune"),
     "bench": VerbEntry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
+    "sweep": VerbEntry("edgeconv.requests.sweep:SweepRequest", "edgeconv.sweeping.flow:sweep"),
     "report": VerbEntry(
         f"{_LOOKING}:ReportRequest",
         "edgeconv.gate.report:report",

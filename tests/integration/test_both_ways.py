@@ -36,6 +36,13 @@ seconds = 0.01
 max-size-bytes = 100_000
 max-accuracy-drop = 0.5
 """
+SWEEP = """\
+models = ["net.tflite"]
+recipes = ["float32", "int8"]
+[data.test]
+source = "test.npz?labels=y"
+calibration = "cal.npz"
+"""
 QUICK = ["--rounds", "1", "--repeats", "3", "--seconds", "0.01", "--warmup-seconds", "0.01"]
 # As in Python below; each is called in a directory of its own, after those above it.
 COMMANDS = {
@@ -56,6 +63,7 @@ COMMANDS = {
         *("net.tflite", "--data", "test.npz?labels=y", "--max-drop", "0.2"),
         *("--to", "dynamic", "--trials", "1"),
     ],
+    "sweep": ["sweep.toml", "--jobs", "1"],
     "train": ["digits_cnn", "--strategy", "none", "--epochs", "1"],
 }
 PYTHON = """
@@ -93,6 +101,7 @@ calls = {
     "tune": lambda: edgeconv.tune(
         "net.tflite", "test.npz?labels=y", 0.2, recipes="dynamic", trials=1
     ),
+    "sweep": lambda: edgeconv.sweep("sweep.toml", jobs=1),
     "train": lambda: edgeconv.train(
         Training(module="digits_cnn", epochs=1, distribution=Distribution(strategy="none"))
     ),
@@ -112,6 +121,7 @@ def write_project(directory: Path) -> None:
     np.savez(directory / "test.npz", x=x, y=labels)
     np.savez(directory / "cal.npz", x=x[:64])
     (directory / "edgeconv.toml").write_text(CONFIG, encoding="utf-8")
+    (directory / "sweep.toml").write_text(SWEEP, encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

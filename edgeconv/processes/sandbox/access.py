@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-Profile = Literal["confined", "gpu", "training", "cluster", "code", "browser", "programs"]
+Profile = Literal["confined", "gpu", "training", "cluster", "code", "browser", "programs", "jobs"]
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):

@@ -81,4 +81,6 @@ PROFILES: dict[Profile, Rules] = {
     "browser": Rules(network="any", processes=True, variables=(*_COMPUTING, *_PROGRAMS)),
     # ssh, adb, npm and pip, which read no model here, and the viewer that a user starts.
     "programs": Rules(confined=False, variables=(*_COMPUTING, *_PROGRAMS)),
+    # edgeconv itself, which runs verbs; what these start is confined.
+    "jobs": Rules(confined=False, variables=("",)),
 }

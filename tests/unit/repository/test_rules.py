@@ -170,7 +170,7 @@ def test_only_the_command_line_knows_click():
 # Each is run in a child, or is the code of one.
 OF_CHILDREN = {
     *("quantize/worker.py", "tf/lean.py", "tf/environment.py", "tf/training/member.py"),
-    *("data/reading.py", "data/code.py", "runtimes/gpu_delegate.py"),
+    *("data/reading.py", "data/code.py", "runtimes/gpu_delegate.py", "sweeping/jobs.py"),
 }
 CHANGES_THE_PROCESS = re.compile(
     r"os\.(?:chdir|fchdir|putenv|unsetenv)\(.*"

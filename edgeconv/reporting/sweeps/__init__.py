@@ -1,0 +1,1 @@
+"""A sweep as text, as a page that sorts and filters, and as files."""

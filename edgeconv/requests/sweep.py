@@ -1,0 +1,73 @@
+"""The request of `sweep`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from edgeconv.requests.option import Option, Within
+from edgeconv.requests.request import Request
+from edgeconv.requests.shared import EXECUTED, Sandboxed
+from edgeconv.requests.texts import PATH
+from edgeconv.types import Execution
+
+_THREADS = Option("Execution", "Threads of each process.", least=1)
+
+
+class SweepRequest(Request, frozen=True, kw_only=True):
+    """The file of a sweep: models, recipes, runtimes and data, combined to cells.
+
+    What `directory` (None: NAME.sweep in the current one) has of an earlier run is kept; a cell
+    that failed is repeated only with `retry_failed`. Up to `jobs` processes work at once, None:
+    as cores and memory allow. With `status` nothing runs. `allow` and `any_code`: what the file may
+    name outside its project, as in `--allow` and `--allow-code`.
+    """
+
+    file: Annotated[str, Option(is_argument=True, text=PATH, metavar="FILE")]
+    directory: Annotated[
+        str | None,
+        Option(
+            "Output",
+            "Directory of the results, which a later run continues. [default: NAME.sweep]",
+            name="out",
+            short="o",
+            text=PATH,
+            is_output=True,
+            is_common=True,
+        ),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        Option(
+            "Execution",
+            "Processes at once, at most. [default: as cores and memory allow]",
+            least=1,
+            is_common=True,
+        ),
+    ] = None
+    status: Annotated[
+        bool,
+        Option(
+            "Input",
+            "Show which cells are done, failed and missing. Nothing runs.",
+            is_typed=True,
+            is_common=True,
+        ),
+    ] = False
+    resume: Annotated[
+        bool,
+        Option(
+            "Input",
+            "Continue an earlier run. A sweep always does: the option is for scripts that say so.",
+            is_typed=True,
+        ),
+    ] = False
+    retry_failed: Annotated[
+        bool,
+        Option("Input", "Run the cells that failed again.", is_typed=True, is_common=True),
+    ] = False
+    allow: tuple[str, ...] = ()
+    any_code: bool = False
+    execution: Annotated[Execution, Within(**{**EXECUTED.options, "threads": _THREADS})] = (
+        Execution(threads=1)
+    )
+    sandbox: Sandboxed = None

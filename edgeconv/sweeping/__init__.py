@@ -1,0 +1,1 @@
+"""A sweep: models, recipes, runtimes and data, measured cell by cell by several processes."""

@@ -1,0 +1,122 @@
+"""Where jobs run. An executor starts one, waits until any has ended, and cancels all."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from edgeconv.errors import EdgeconvError
+from edgeconv.processes.sandbox import Access
+from edgeconv.processes.tasks import start_task
+from edgeconv.processes.workers import poll_until
+from edgeconv.sweeping.jobs import run_job
+from edgeconv.types import Allowance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.processes.tasks import Task
+    from edgeconv.sweeping.jobs import JobDone, SweepJob
+
+# TensorFlow with its converter, the quantizer and the samples of a small model.
+_LEAST_BYTES = 2 << 30
+# The float graph, the quantized one and their calibration, by the size of the model.
+_BYTES_OF_MODEL = 12
+
+
+class Handle(Protocol):
+    """A job that was submitted."""
+
+    @property
+    def job(self) -> SweepJob:
+        """The job."""
+
+    def has_ended(self) -> bool:
+        """Whether it has."""
+
+    def error(self) -> EdgeconvError | None:
+        """Of a job that has ended: how it failed, None where it did not."""
+
+    def close(self) -> None:
+        """Cancel it, where it runs; with its processes."""
+
+
+class Executor(Protocol):
+    """Runs jobs, at most `width` at once."""
+
+    width: int
+
+    def submit(self, job: SweepJob) -> Handle:
+        """Start a job."""
+
+    def wait(self, handles: Sequence[Handle]) -> None:
+        """Block until one of them has ended. Raises `KeyboardInterrupt`."""
+
+
+class LocalHandle:
+    """A job in a supervised child of this machine."""
+
+    def __init__(self, job: SweepJob, task: Task[JobDone]) -> None:
+        self.job = job
+        self._task = task
+
+    def has_ended(self) -> bool:
+        """Whether the child has."""
+        return self._task.child.has_ended()
+
+    def error(self) -> EdgeconvError | None:
+        """How the child or its function failed."""
+        self.close()
+        try:
+            self._task.answer()
+        except EdgeconvError as error:
+            return error
+        return None
+
+    def close(self) -> None:
+        """End the child and all that it started."""
+        self._task.child.kill()
+
+
+class LocalExecutor:
+    """Jobs as supervised children of this process. It limits neither: the children of a job are."""
+
+    def __init__(self, width: int, scratch: Path) -> None:
+        self.width = width
+        self._scratch = scratch
+
+    def submit(self, job: SweepJob) -> LocalHandle:
+        """Start a child."""
+        task = start_task(
+            run_job,
+            job,
+            label=job.name,
+            scratch=self._scratch,
+            access=Access(profile="jobs"),
+            allowance=Allowance(timeout_s=math.inf),
+        )
+        return LocalHandle(job, task)
+
+    def wait(self, handles: Sequence[Handle]) -> None:
+        """Block until a child has ended."""
+        poll_until(lambda: any(handle.has_ended() for handle in handles))
+
+
+def fitting_width(jobs: Sequence[SweepJob], limit_bytes: int) -> int:
+    """How many jobs fit into the cores, and into the memory that is available now; 1 at least.
+
+    A job takes `limit_bytes`, or where there is no limit an estimate by its model's size.
+    """
+    import psutil
+
+    largest = max((_size_bytes(Path(job.measuring.baseline or "")) for job in jobs), default=0)
+    each_bytes = limit_bytes or _LEAST_BYTES + _BYTES_OF_MODEL * largest
+    available = int(psutil.virtual_memory().available)
+    return max(1, min(os.cpu_count() or 1, available // each_bytes, len(jobs)))
+
+
+def _size_bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else (path,)
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,190 @@
+"""A job: what one process of a sweep does. It converts, or tunes, then measures cell by cell.
+
+The functions here run in a child, which starts the children of `convert` and `bench` in turn: so
+TensorFlow and user code are as confined as everywhere, and only this job ends with this process.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from edgeconv.errors import (
+    WORKER_ERRORS,
+    EdgeconvError,
+    ToolFailed,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.tune import TuneRequest
+from edgeconv.store.files import publish_bytes, read_noun
+from edgeconv.sweeping.results import Results
+from edgeconv.types import CellResult, Conversion, Report, RuntimeChoice, Tuning
+from edgeconv.verbs import Verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.types import Measurement
+
+# How a process ends that takes its neighbors with it: each cell is tried alone then.
+DEATHS = (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory)
+
+
+class JobCell(msgspec.Struct, frozen=True, kw_only=True):
+    """A cell by its key, the name of its recipe and its runtime."""
+
+    key: str
+    recipe: str
+    runtime: RuntimeChoice
+
+
+class SweepJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Cells of one model and data set: convert, or tune, then measure.
+
+    `name` is for messages; `results` is the directory of the results, `work` the directory in which
+    the code that a SOURCE or a metric names is looked up.
+    """
+
+    name: str
+    cells: tuple[JobCell, ...]
+    measuring: BenchRequest
+    results: str
+    work: str
+    converting: ConvertRequest | None = None
+    tuning: TuneRequest | None = None
+
+    def alone(self, cell: JobCell) -> SweepJob:
+        """The job of one of its cells."""
+        request = self.converting and replace(self.converting, to=(cell.recipe,))
+        return replace(self, cells=(cell,), converting=request)
+
+
+class JobDone(msgspec.Struct, frozen=True):
+    """How many of a job's cells have results."""
+
+    cells: int
+
+
+def run_job(job: SweepJob) -> JobDone:
+    """Convert and measure, and write the result of each cell.
+
+    Raises the error of a cell whose process died; with several cells, those without a result are to
+    be tried alone.
+    """
+    os.chdir(job.work)
+    results = Results(Path(job.results))
+    files = _tuned(job, results) if job.tuning else _converted(job, results)
+    measured = [cell for cell in job.cells if cell.recipe in files]
+    for runtimes, recipes in _together(measured):
+        cells = [c for c in measured if c.runtime in runtimes and c.recipe in recipes]
+        _measure(job, cells, files, results)
+    count = sum(results.read(cell.key) is not None for cell in job.cells)
+    if count < len(job.cells):
+        raise ToolFailed(f"{job.name}: {len(job.cells) - count} cells did not end")
+    return JobDone(count)
+
+
+def _converted(job: SweepJob, results: Results) -> dict[str, Path]:
+    """The published files by recipe; those that failed are written as results."""
+    assert job.converting is not None
+    try:
+        conversion: Conversion = Verb[Conversion]("convert")(job.converting)
+    except EdgeconvError as error:
+        if isinstance(error, DEATHS):
+            raise
+        results.fail(job.cells, error)
+        return {}
+    for failure in conversion.failures:
+        failed = WORKER_ERRORS.get(failure.error, ToolFailed)(failure.message, hint=failure.hint)
+        if not isinstance(failed, DEATHS) or len(job.cells) == 1:
+            results.fail((c for c in job.cells if c.recipe == failure.recipe), failed)
+    return {a.recipe.name: Path(conversion.directory, a.file) for a in conversion.artifacts}
+
+
+def _tuned(job: SweepJob, results: Results) -> dict[str, Path]:
+    """The file that a search recommends; without one, the cells fail."""
+    assert job.tuning is not None
+    directory = job.tuning.directory or ""
+    kept = Path(directory, "tuning.json")
+    if kept.is_file():
+        tuning = read_noun(kept, Tuning, what="search")
+    else:
+        tuning = Verb[Tuning]("tune")(job.tuning)
+        publish_bytes(msgspec.json.encode(tuning), kept)
+    if not tuning.ok:
+        error = ToolFailed(
+            f"no artifact loses {tuning.max_drop:g} at most", hint=" ".join(tuning.advice[:1])
+        )
+        results.fail(job.cells, error)
+        return {}
+    return {cell.recipe: Path(tuning.directory, tuning.artifact) for cell in job.cells}
+
+
+def _together(
+    cells: Sequence[JobCell],
+) -> list[tuple[list[RuntimeChoice], list[str]]]:
+    """Runtimes whose missing cells have the same recipes: these are measured at once."""
+    groups: list[tuple[list[RuntimeChoice], list[str]]] = []
+    for runtime in dict.fromkeys(str(cell.runtime) for cell in cells):
+        own = [cell for cell in cells if str(cell.runtime) == runtime]
+        recipes = [cell.recipe for cell in own]
+        same = next((group for group in groups if group[1] == recipes), None)
+        if same is None:
+            groups.append(([own[0].runtime], recipes))
+        else:
+            same[0].append(own[0].runtime)
+    return groups
+
+
+def _measure(
+    job: SweepJob, cells: Sequence[JobCell], files: dict[str, Path], results: Results
+) -> None:
+    """Measure the files in the runtimes of the cells, and write a result for each."""
+    recipes = dict.fromkeys(cell.recipe for cell in cells)
+    runtimes = {str(cell.runtime): cell.runtime for cell in cells}
+    request = replace(
+        job.measuring,
+        models=tuple(str(files[recipe]) for recipe in recipes),
+        measuring=replace(job.measuring.measuring, runtimes=tuple(runtimes.values())),
+    )
+    report: Report = Verb[Report]("bench")(request)
+    rows = [row for row in report.measurements if row.role == "artifact"]
+    assert len(rows) == len(cells), [row.name for row in rows]
+    for cell in cells:
+        row = next(row for row in rows if _is_of(row, cell, job))
+        if row.error:
+            results.fail((cell,), ToolFailed(row.error))
+        else:
+            results.write(CellResult(key=cell.key, report=_own(report, row, cell, job)))
+
+
+def _is_of(row: Measurement, cell: JobCell, job: SweepJob) -> bool:
+    # The file of a search has the name of the recipe that it starts from.
+    is_recipe = job.tuning is not None or row.recipe == cell.recipe
+    return is_recipe and row.measured_in == str(cell.runtime)
+
+
+def _own(report: Report, row: Measurement, cell: JobCell, job: SweepJob) -> Report:
+    """The report of one row, without what depends on the other rows, or on when it was made."""
+    is_timed = job.measuring.measuring.is_timed
+    baseline = report.baseline
+    if baseline is not None and not is_timed:
+        baseline = replace(baseline, batched_us=(), batched_size=None)
+    return replace(
+        report,
+        title=job.name,
+        measurements=(replace(row, name=f"{cell.recipe} {cell.runtime}", group=""),),
+        baseline=baseline,
+        comparisons=(),
+        artifacts=tuple(each for each in report.artifacts if each.sha256 == row.sha256),
+        conditions=report.conditions if is_timed else None,
+        command=(),
+    )

@@ -1,0 +1,217 @@
+"""What a sweep consists of: its cells, each with the hash of all that decides it, and its jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from edgeconv import data, source
+from edgeconv.config.reach import Granted
+from edgeconv.data.custom import custom_hash, find_custom
+from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
+from edgeconv.measure.machine import environment
+from edgeconv.requests.convert import ConvertRequest
+from edgeconv.store.hashes import hash_of, tool_versions
+from edgeconv.store.user import allowed_by
+from edgeconv.sweeping.file import read_sweep
+from edgeconv.sweeping.jobs import JobCell, SweepJob
+from edgeconv.sweeping.verb_requests import VerbRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from edgeconv.requests.bench import BenchRequest
+    from edgeconv.requests.sweep import SweepRequest
+    from edgeconv.requests.tune import TuneRequest
+    from edgeconv.store.toml_text import Key
+    from edgeconv.sweeping.file import SweepFile
+    from edgeconv.types import DataSource, Execution, Opening, RuntimeChoice
+
+# Counts up when results of before are to be measured again.
+REVISION = 1
+_DIGITS = 16
+
+
+class PlannedCell(NamedTuple):
+    """A cell: the texts of its model, recipe, runtime and data set, and its key."""
+
+    key: str
+    model: str
+    recipe: str
+    runtime: str
+    data: str
+
+    @property
+    def name(self) -> tuple[str, str, str, str]:
+        """What tells it from the other cells of the sweep."""
+        return self.model, self.data, self.recipe, self.runtime
+
+
+class SweepPlan(NamedTuple):
+    """All cells in the order of the file, and the jobs that measure all of them."""
+
+    file: SweepFile
+    cells: tuple[PlannedCell, ...]
+    jobs: tuple[SweepJob, ...]
+
+    def missing(self, known: Collection[str]) -> Iterator[SweepJob]:
+        """The jobs of the cells whose keys are not known."""
+        for job in self.jobs:
+            cells = tuple(cell for cell in job.cells if cell.key not in known)
+            if cells:
+                recipes = tuple(dict.fromkeys(cell.recipe for cell in cells))
+                request = job.converting and replace(job.converting, to=recipes)
+                yield replace(job, cells=cells, converting=request)
+
+
+def make_plan(
+    request: SweepRequest, directory: Path, on_progress: Callable[[str], None]
+) -> SweepPlan:
+    """The cells and jobs of a sweep with results in `directory`.
+
+    Models and data are hashed. Raises `UsageError` and `InputRefused`, with the line.
+    """
+    granted = Granted(allowed=allowed_by(request.allow), any_code=request.any_code)
+    file = read_sweep(Path(request.file), granted)
+    hashes = _Hashes(request.execution)
+    cells: list[PlannedCell] = []
+    jobs: list[SweepJob] = []
+    for model, path in file.models.items():
+        on_progress(f"reading {model}")
+        with _blamed(file, ("models",), model):
+            source.identify(path)
+        for name in file.data_of(model):
+            requests = VerbRequests(request, file, model, name)
+            with _blamed(file, ("data", name) if name else ("models",), model):
+                planned = tuple(_Combination(requests, granted, hashes, file).jobs(directory))
+            jobs += planned
+            cells += [
+                PlannedCell(cell.key, model, cell.recipe, str(cell.runtime), name)
+                for job in planned
+                for cell in job.cells
+            ]
+    return SweepPlan(file, tuple(cells), tuple(jobs))
+
+
+@contextlib.contextmanager
+def _blamed(file: SweepFile, key: Key, model: str) -> Iterator[None]:
+    """An error that has no line gets that of `key`."""
+    try:
+        yield
+    except EdgeconvError as error:
+        if error.location:
+            raise
+        where = file.written.error(key, f"{model}: {error.message}", "")
+        error.location = where.location
+        raise error.with_message(where.message) from error
+
+
+class _Hashes:
+    """Content hashes, each computed once in a run."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._data: dict[str, str] = {}
+
+    def model(self, request: ConvertRequest | TuneRequest) -> str:
+        """The hash of a model, and of the code that it is opened with."""
+        opened = source.identify(request.model, request.opening, allow_code=True)
+        return hash_of(opened.sha256, opened.opening.code_sha256)
+
+    def data(self, each: DataSource | None) -> str:
+        """The hash of what a SOURCE reads, "" without one."""
+        if each is None:
+            return ""
+        text = str(each)
+        if text not in self._data:
+            try:
+                known = data.identity(each, allow_code=True, allowance=self._execution.allowance)
+            except (InputRefused, ToolFailed) as error:
+                if not data.runs_code(each):
+                    raise
+                # Code of the user's fails again in its cells, which have the reason.
+                known = hash_of(text, type(error).__name__)
+            self._data[text] = known
+        return self._data[text]
+
+
+class _Combination:
+    """One model on one data set."""
+
+    def __init__(
+        self, requests: VerbRequests, granted: Granted, hashes: _Hashes, file: SweepFile
+    ) -> None:
+        self._requests, self._granted, self._hashes, self._file = requests, granted, hashes, file
+
+    def jobs(self, directory: Path) -> Iterator[SweepJob]:
+        """One job for all recipes of `convert`, and one for each search in each runtime."""
+        names = [each.text for each in self._file.recipes if each.options is None]
+        searches = [each for each in self._file.recipes if each.options is not None]
+        measuring = self._requests.measuring(self._file.runtimes, self._granted)
+        runtimes = measuring.measuring.runtimes
+        if unfit := [str(each) for each in runtimes if each.name == "tfserving"]:
+            raise UsageError(f"{unfit[0]} runs trained models, and no .tflite", hint="remove it")
+        blank = SweepJob(
+            name=self._requests.name,
+            cells=(),
+            measuring=measuring,
+            results=str(directory),
+            work=str(Path.cwd()),
+        )
+        if names:
+            converting = self._requests.converting(names, self._granted)
+            decided = self._decided(converting)
+            pairs = [(recipe, runtime) for recipe in names for runtime in runtimes]
+            yield replace(
+                blank,
+                cells=tuple(self._cell(decided, *pair, measuring) for pair in pairs),
+                converting=replace(converting, directory=_files(directory, decided)),
+                measuring=_opened(measuring, converting.opening),
+            )
+        for recipe in searches:
+            for runtime in runtimes:
+                tuning = self._requests.tuning(recipe, runtime, self._granted)
+                decided = self._decided(tuning)
+                yield replace(
+                    blank,
+                    cells=(self._cell(decided, recipe.text, runtime, measuring),),
+                    tuning=replace(tuning, directory=_files(directory, decided)),
+                    measuring=_opened(measuring, tuning.opening),
+                )
+
+    def _decided(self, request: ConvertRequest | TuneRequest) -> str:
+        """The hash of what decides the files, but for the recipe of `convert`."""
+        settings = request.settings()
+        if isinstance(request, ConvertRequest):
+            del settings["to"]
+        sources = [self._hashes.data(each) for each in request.inputs().sources]
+        return hash_of(REVISION, self._hashes.model(request), settings, sources, tool_versions())
+
+    def _cell(
+        self, decided: str, recipe: str, runtime: RuntimeChoice, measuring: BenchRequest
+    ) -> JobCell:
+        settings = {k: each for k, each in measuring.settings().items() if k != "runtime"}
+        chosen = measuring.measuring
+        here = environment() if chosen.is_timed else None
+        machine = (here.machine, here.cpu, here.cores) if here else ()
+        code = [_code_hash(each.module) for each in chosen.metrics if each.module]
+        samples = self._hashes.data(measuring.data)
+        key = hash_of("cell", decided, recipe, str(runtime), settings, samples, code, machine)
+        return JobCell(key=key, recipe=recipe, runtime=runtime)
+
+
+def _files(directory: Path, decided: str) -> str:
+    return str(directory / "files" / decided[:_DIGITS])
+
+
+def _opened(measuring: BenchRequest, opening: Opening) -> BenchRequest:
+    """The measurement, with the custom objects that the model is converted with."""
+    is_own = bool(measuring.opening.custom_objects)
+    return measuring if is_own else replace(measuring, opening=opening)
+
+
+def _code_hash(module: str) -> str:
+    return custom_hash([find_custom(module, str(Path.cwd()))])
