@@ -7,7 +7,7 @@ from typing import Annotated
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import EXECUTED, Sandboxed
-from edgeconv.requests.texts import PATH
+from edgeconv.requests.texts import PATH, TEXT
 from edgeconv.types import Execution
 
 _THREADS = Option("Execution", "Threads of each process.", least=1)
@@ -17,9 +17,10 @@ class SweepRequest(Request, frozen=True, kw_only=True):
     """The file of a sweep: models, recipes, runtimes and data, combined to cells.
 
     What `directory` (None: NAME.sweep in the current one) has of an earlier run is kept; a cell
-    that failed is repeated only with `retry_failed`. Up to `jobs` processes work at once, None:
-    as cores and memory allow. With `status` nothing runs. `allow` and `any_code`: what the file may
-    name outside its project, as in `--allow` and `--allow-code`.
+    that failed is repeated only with `retry_failed`. Up to `jobs` processes work at once, None: as
+    cores and memory allow; `on` is the cluster, None: processes of this machine. With `status`
+    nothing runs. `allow` and `any_code`: what the file may name outside its project, as in
+    `--allow` and `--allow-code`.
     """
 
     file: Annotated[str, Option(is_argument=True, text=PATH, metavar="FILE")]
@@ -42,6 +43,17 @@ class SweepRequest(Request, frozen=True, kw_only=True):
             "Processes at once, at most. [default: as cores and memory allow]",
             least=1,
             is_common=True,
+        ),
+    ] = None
+    on: Annotated[
+        str | None,
+        Option(
+            "Execution",
+            "Where: ray, a cluster that is started here, or ray://HOST:PORT. [default: processes "
+            "of this machine]",
+            text=TEXT,
+            is_typed=True,
+            metavar="CLUSTER",
         ),
     ] = None
     status: Annotated[

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from edgeconv.requests.sweep import SweepRequest
+    from edgeconv.sweeping.executors import Executor
+    from edgeconv.sweeping.jobs import SweepJob
     from edgeconv.sweeping.plan import SweepPlan
     from edgeconv.types import CellResult
 
@@ -74,8 +76,6 @@ def _run(
     jobs = list(plan.missing(known))
     if not jobs:
         return
-    is_timed = plan.file.is_timed
-    width = 1 if is_timed else request.jobs or fitting_width(jobs, _limit_bytes(request))
     total, counted = sum(len(job.cells) for job in jobs), {"done": 0, "failed": 0}
 
     def show(running: int, ended: Sequence[CellResult]) -> None:
@@ -84,9 +84,34 @@ def _run(
         line = f"cells: {running} running, {counted['failed']} failed, {len(known)} kept; ended"
         on_progress(CountedLine(line, counted["done"], total))
 
+    with _executor(request, plan, jobs, on_progress) as executor:
+        run_jobs(jobs, executor, results, show)
+
+
+@contextlib.contextmanager
+def _executor(
+    request: SweepRequest,
+    plan: SweepPlan,
+    jobs: Sequence[SweepJob],
+    on_progress: Callable[[str], None],
+) -> Iterator[Executor]:
+    """Who runs the jobs: this machine or a cluster. Raises `UsageError` for one that cannot."""
+    is_timed = plan.file.is_timed
+    if request.on is not None:
+        from edgeconv.sweeping.on_ray import RayExecutor, parse_address
+
+        address = parse_address(request.on)
+        if is_timed:
+            hint = "remove timing, and measure times in a sweep without --on"
+            raise plan.file.written.error(("timing",), "a cluster is shared: no times there", hint)
+        on_progress("connecting to Ray")
+        with RayExecutor(address, request.jobs) as executor:
+            yield executor
+        return
+    width = 1 if is_timed else request.jobs or fitting_width(jobs, _limit_bytes(request))
     machine = _machine(on_progress) if is_timed else contextlib.nullcontext()
     with machine, scratch_directory() as scratch:
-        run_jobs(jobs, LocalExecutor(width, scratch), results, show)
+        yield LocalExecutor(width, scratch)
 
 
 def _limit_bytes(request: SweepRequest) -> int:

@@ -95,6 +95,7 @@ def run_job(job: SweepJob) -> JobDone:
 def _converted(job: SweepJob, results: Results) -> dict[str, Path]:
     """The published files by recipe; those that failed are written as results."""
     assert job.converting is not None
+    directory = job.converting.directory or ""
     try:
         conversion: Conversion = Verb[Conversion]("convert")(job.converting)
     except EdgeconvError as error:
@@ -106,7 +107,7 @@ def _converted(job: SweepJob, results: Results) -> dict[str, Path]:
         failed = WORKER_ERRORS.get(failure.error, ToolFailed)(failure.message, hint=failure.hint)
         if not isinstance(failed, DEATHS) or len(job.cells) == 1:
             results.fail((c for c in job.cells if c.recipe == failure.recipe), failed)
-    return {a.recipe.name: Path(conversion.directory, a.file) for a in conversion.artifacts}
+    return {a.recipe.name: Path(directory, a.file) for a in conversion.artifacts}
 
 
 def _tuned(job: SweepJob, results: Results) -> dict[str, Path]:
@@ -125,7 +126,7 @@ def _tuned(job: SweepJob, results: Results) -> dict[str, Path]:
         )
         results.fail(job.cells, error)
         return {}
-    return {cell.recipe: Path(tuning.directory, tuning.artifact) for cell in job.cells}
+    return {cell.recipe: Path(directory, tuning.artifact) for cell in job.cells}
 
 
 def _together(
@@ -163,7 +164,9 @@ def _measure(
         if row.error:
             results.fail((cell,), ToolFailed(row.error))
         else:
-            results.write(CellResult(key=cell.key, report=_own(report, row, cell, job)))
+            file = files[cell.recipe].relative_to(results.directory).as_posix()
+            own = _own(report, row, cell, job)
+            results.write(CellResult(key=cell.key, report=own, file=file))
 
 
 def _is_of(row: Measurement, cell: JobCell, job: SweepJob) -> bool:

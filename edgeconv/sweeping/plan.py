@@ -58,9 +58,14 @@ class SweepPlan(NamedTuple):
     jobs: tuple[SweepJob, ...]
 
     def missing(self, known: Collection[str]) -> Iterator[SweepJob]:
-        """The jobs of the cells whose keys are not known."""
+        """The jobs of the cells whose keys are not known, each key once.
+
+        Models of the same content, as copies are, share their cells.
+        """
+        taken = set(known)
         for job in self.jobs:
-            cells = tuple(cell for cell in job.cells if cell.key not in known)
+            cells = tuple(cell for cell in job.cells if cell.key not in taken)
+            taken.update(cell.key for cell in cells)
             if cells:
                 recipes = tuple(dict.fromkeys(cell.recipe for cell in cells))
                 request = job.converting and replace(job.converting, to=recipes)

@@ -57,6 +57,7 @@ def _cell(planned: PlannedCell, result: CellResult | None) -> SweepCell:
     return replace(
         blank,
         state="done",
+        file=result.file,
         sha256=row.sha256,
         size_bytes=row.size_bytes,
         latency_us=row.latency.p50_us if row.latency else None,
@@ -158,7 +159,10 @@ def _report(cells: Sequence[PlannedCell], by_key: Mapping[str, CellResult | None
         reports[0],
         title=title,
         measurements=rows,
-        artifacts=tuple(artifacts.values()),
+        artifacts=tuple(
+            replace(each, name=cells[0].model, source_path=cells[0].model)
+            for each in artifacts.values()
+        ),
         notes=tuple(dict.fromkeys(note for each in reports for note in each.notes)),
     )
 

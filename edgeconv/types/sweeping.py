@@ -18,12 +18,14 @@ SweepGate = Literal["every-cell", "a-cell-per-model"]
 class CellResult(FrozenStruct, kw_only=True, frozen=True):
     """What became of one cell: the report of its one artifact, or the reason of its failure.
 
-    `key` is the hash of all that decides the result. `error` is the type of the failure.
+    `key` is the hash of all that decides the result. `file` is the artifact's path from the
+    directory of the sweep. `error` is the type of the failure.
     """
 
     format: Literal[1] = 1
     key: str
     report: Report | None = None
+    file: str = ""
     error: str = ""
     reason: str = ""
     hint: str = ""
@@ -33,10 +35,10 @@ class SweepCell(FrozenStruct, kw_only=True, frozen=True):
     """One combination of a sweep, and its numbers; None where one was not measured.
 
     `model` is the path from the folder of the sweep's file, and `data` the name of a data set, ""
-    without any. `drop` is against the trained model, in the unit of `metric`, `snr_db` that of the
-    worst output. `on_front`: no other cell of the model and data set is smaller (faster, where
-    times were measured) and not worse. `change` is what differs from the last sweep, "" for
-    nothing.
+    without any. `file` is the artifact's path from the directory of the results. `drop` is against
+    the trained model, in the unit of `metric`, `snr_db` that of the worst output. `on_front`: no
+    other cell of the model and data set is smaller (faster, where times were measured) and not
+    worse. `change` is what differs from the last sweep, "" for nothing.
     """
 
     key: str
@@ -47,6 +49,7 @@ class SweepCell(FrozenStruct, kw_only=True, frozen=True):
     state: CellState
     reason: str = ""
     hint: str = ""
+    file: str = ""
     sha256: str = ""
     size_bytes: int | None = None
     latency_us: float | None = None

@@ -205,3 +205,33 @@ def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder: Path) -> N
     }
     assert all(cell.latency_us for cell in swept.cells)
     assert any(cell.on_front for cell in swept.cells)
+
+
+def test_a_cluster_gives_the_same_report_and_a_killed_worker_costs_nothing(folder: Path) -> None:
+    pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
+    here = edgeconv.sweep("sweep.toml", jobs=2, directory="here.sweep")
+    (folder / "hold").touch()
+    metric = '[bench]\nmetric = "code:waits"\n'
+    (folder / "waits.toml").write_text(SWEEP + metric, encoding="utf-8")
+    command = [*edgeconv_command(), "sweep", "waits.toml", "--allow-code", "--on", "ray"]
+    driver = subprocess.Popen([*command, "--jobs", "2"], stdout=subprocess.PIPE)
+    until = time.monotonic() + 120
+    workers: list[psutil.Process] = []
+    while not workers and time.monotonic() < until:
+        every = psutil.Process(driver.pid).children(recursive=True)
+        workers = [each for each in every if _runs(each, "ray::run_encoded")]
+        if not any(_runs(each, "scoring") for each in every):
+            workers = []
+        time.sleep(0.1)
+    workers[0].kill()
+    (folder / "hold").unlink()
+    out, _ = driver.communicate(timeout=180)
+    assert b"4 cells, 4 done, 0 failed" in out
+
+    command = [*edgeconv_command(), "sweep", "sweep.toml", "--on", "ray", "-o", "there.sweep"]
+    subprocess.run([*command, "-q"], check=True, capture_output=True)
+    for file in ("sweep.json", "sweep.html", "sweep.csv"):
+        assert (folder / "there.sweep" / file).read_bytes() == (
+            folder / "here.sweep" / file
+        ).read_bytes()
+    assert here.count("done") == 4

@@ -34,6 +34,7 @@ _COLUMNS = {
     "SNR (dB)": "snr_db",
     "on the Pareto front": "on_front",
     "change": "change",
+    "file": "file",
     "sha256": "sha256",
     "key": "key",
 }

@@ -30,6 +30,15 @@ def test_no_two_cells_have_the_same_key(folder: Path) -> None:
     assert len({*keys(folder).values()}) == 4
 
 
+def test_copies_of_a_model_share_their_cells(folder: Path) -> None:
+    shutil.copy(folder / "nets" / "a.tflite", folder / "nets" / "c.tflite")
+    plan = planned(folder)
+    keys_of = {cell.name: cell.key for cell in plan.cells}
+    assert len(keys_of) == 6
+    assert len({*keys_of.values()}) == 4
+    assert [len(job.cells) for job in plan.missing(())] == [2, 2]
+
+
 def test_where_and_when_and_how_fast_are_not_in_it(folder: Path) -> None:
     before = keys(folder)
     other = folder.with_name("two")
