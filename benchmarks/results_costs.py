@@ -204,6 +204,30 @@ def build(result: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def sweep(result: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"{result['models']} small Keras models by three recipes, {result['cells']} cells, whole "
+        f"processes with an empty cache, {result['repeats']} round on a machine with other work: a "
+        "single figure is no more than its order of magnitude.\n"
+    )
+    yield from table(
+        ("", "wall", "peak memory (PSS)"),
+        [
+            (name, f"{row['median_wall_s']:.1f} s", f"{row['median_peak_pss_mib']:.0f} MiB")
+            for name, row in result["contenders"].items()
+        ],
+    )
+    cost = max(result["scheduling_ms_per_cell"].values())
+    yield from targets(
+        [("scheduling ≤ 20 ms per cell, 64 jobs at once", f"{cost:.1f} ms", cost <= 20)]
+    )
+    yield (
+        f"Two processes took 1/{2 * result['efficiency_of_two']:.2f} of the time of one. More than "
+        "2 is noise: whether they keep 0.9 of linear needs more rounds on a machine without other "
+        "work."
+    )
+
+
 def scan(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{result['model']}; medians of {result['repeats']} runs.\n"
     yield from table(

@@ -43,6 +43,7 @@ _SECTIONS = (
     ("Evaluation", (), costs.evaluate),
     ("The gate", (), costs.gate),
     ("Incremental builds", (), costs.build),
+    ("Sweeps", ("DATA",), costs.sweep),
     ("Distributed training", ("mnist.npz",), accuracy.train),
     ("The scan", (), costs.scan),
     ("The sandbox", (), costs.sandbox),

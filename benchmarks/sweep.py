@@ -1,0 +1,192 @@
+"""`edgeconv sweep` beside a shell loop over `edgeconv convert && edgeconv bench`.
+
+    python -m benchmarks.sweep DATA [--repeats 1]
+
+DATA has `hand_gesture/`: two Keras models, by three recipes each, on random samples. Whole
+processes, all contenders in turn in every round, each with an empty cache: the shell loop, and a
+sweep of one process, of two, and of two on a cluster of Ray that it starts. All measure accuracy
+only. `again` is a sweep in which nothing is missing.
+
+`scheduling` is the cost of the sweep itself per cell: jobs that end at once are scheduled, and
+their results read, summarized and written as the three files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from benchmarks.measuring import Contender, in_rounds, median_wall, write_result
+from edgeconv.reporting.sweeps.files import write_sweep
+from edgeconv.requests.sweep import SweepRequest
+from edgeconv.sweeping.plan import PlannedCell, SweepPlan, make_plan
+from edgeconv.sweeping.results import Results
+from edgeconv.sweeping.schedule import run_jobs
+from edgeconv.sweeping.summary import summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.errors import EdgeconvError
+    from edgeconv.sweeping.executors import Handle
+    from edgeconv.sweeping.jobs import SweepJob
+    from edgeconv.types import CellResult
+
+MODELS = {
+    "keypoint": "hand_gesture/keypoint_classifier.hdf5",
+    "point_history": "hand_gesture/point_history_classifier.hdf5",
+}
+SHAPES = {"keypoint": (42,), "point_history": (32,)}
+RECIPES = ("float32", "int8", "dynamic")
+SWEEP = """\
+models = ["*.hdf5"]
+recipes = {recipes}
+{data}
+"""
+SAMPLES = 128
+CELLS = (200, 2000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--repeats", type=int, default=1)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        result = measure(Path(scratch), options.data, options.repeats)
+    print(write_result("sweep", result).read_text(encoding="utf-8"))
+
+
+def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
+    """The whole record."""
+    _write(scratch, data)
+    contenders = _contenders(scratch)
+    os.chdir(scratch)
+    in_rounds(contenders, repeats)
+    by_name = {each.name: each for each in contenders}
+    loop, one, two, on_ray, _ = map(median_wall, contenders)
+    return {
+        "models": len(MODELS),
+        "cells": len(MODELS) * len(RECIPES),
+        "repeats": repeats,
+        "contenders": {name: each.record() for name, each in by_name.items()},
+        "times_faster_than_the_loop": {"one": loop / one, "two": loop / two},
+        "efficiency_of_two": one / two / 2,
+        "ray_beside_two": on_ray / two,
+        "scheduling_ms_per_cell": {str(count): scheduling(scratch, count) for count in CELLS},
+    }
+
+
+def _write(scratch: Path, data: Path) -> None:
+    rng = np.random.default_rng(7)
+    tables = []
+    for name, file in MODELS.items():
+        shutil.copy(data / file, scratch / f"{name}.hdf5")
+        np.save(scratch / f"{name}.npy", rng.random((SAMPLES, *SHAPES[name]), np.float32))
+        tables.append(f'[data.{name}]\nsource = "{name}.npy"\ncalibration = "{name}.npy"')
+        tables.append(f'[model."{name}.hdf5"]\ndata = ["{name}"]')
+    text = SWEEP.format(recipes=list(RECIPES), data="\n".join(tables))
+    (scratch / "sweep.toml").write_text(text, encoding="utf-8")
+
+
+def _contenders(scratch: Path) -> list[Contender]:
+    environment = {**os.environ, "EDGECONV_CACHE_DIR": str(scratch / "cache")}
+    environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
+
+    def clear() -> None:
+        for each in (*scratch.glob("*.sweep"), *scratch.glob("*.tflites"), scratch / "cache"):
+            shutil.rmtree(each, ignore_errors=True)
+
+    edgeconv = [sys.executable, "-m", "edgeconv"]
+    quick = "--rounds 1 --repeats 1 --warmup 1 --seconds 0.001 --warmup-seconds 0"
+    loop = " && ".join(
+        f"{shlex.join(edgeconv)} convert {name}.hdf5 --to {','.join(RECIPES)} --calibration "
+        f"{name}.npy && {shlex.join(edgeconv)} bench {name}.tflites --data {name}.npy {quick}"
+        for name in MODELS
+    )
+    sweep = [*edgeconv, "sweep", "sweep.toml"]
+    return [
+        Contender("shell loop", ["sh", "-c", loop], environment, clear),
+        Contender("sweep, one process", [*sweep, "--jobs", "1"], environment, clear),
+        Contender("sweep, two processes", [*sweep, "--jobs", "2"], environment, clear),
+        Contender("sweep, Ray", [*sweep, "--jobs", "2", "--on", "ray"], environment, clear),
+        Contender("again", sweep, environment),
+    ]
+
+
+class _Ended:
+    def __init__(self, job: SweepJob) -> None:
+        self.job = job
+
+    def has_ended(self) -> bool:
+        """Always."""
+        return True
+
+    def error(self) -> EdgeconvError | None:
+        """None."""
+        return None
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class _Immediate:
+    """Jobs of simulated length 0, which write the result of a real cell under their keys."""
+
+    def __init__(self, width: int, results: Results, result: CellResult) -> None:
+        self.width = width
+        self._results, self._result = results, result
+
+    def submit(self, job: SweepJob) -> _Ended:
+        """Write the results."""
+        for cell in job.cells:
+            self._results.write(replace(self._result, key=cell.key))
+        return _Ended(job)
+
+    def wait(self, handles: Sequence[Handle]) -> None:
+        """All have ended."""
+
+
+def scheduling(scratch: Path, count: int) -> float:
+    """Milliseconds per cell of everything but the jobs' own work, for 64 at once."""
+    request: Any = SweepRequest(file=str(scratch / "sweep.toml"))
+    real = make_plan(request, scratch / "sweep.sweep", lambda _: None)
+    result = Results(scratch / "sweep.sweep").read(real.cells[0].key)
+    assert result is not None
+    plan = _enlarged(real, count)
+    results = Results(scratch / f"simulated-{count}")
+    started = time.perf_counter()
+    run_jobs(plan.jobs, _Immediate(64, results, result), results, lambda *_: None)
+    whole = summarize(plan, results, None, title="simulated", directory="")
+    write_sweep(whole, results.directory)
+    return round((time.perf_counter() - started) * 1e3 / count, 3)
+
+
+def _enlarged(plan: SweepPlan, count: int) -> SweepPlan:
+    """`count` cells in jobs of three, each with a key and a model of its own."""
+    first = plan.jobs[0]
+    jobs, cells = [], []
+    for number in range(0, count, len(RECIPES)):
+        own = tuple(
+            replace(each, key=f"{number + at:064x}") for at, each in enumerate(first.cells)
+        )[: count - number]
+        jobs.append(replace(first, cells=own))
+        cells += [
+            PlannedCell(each.key, f"model-{number}", each.recipe, str(each.runtime), "data")
+            for each in own
+        ]
+    return plan._replace(cells=tuple(cells), jobs=tuple(jobs))
+
+
+if __name__ == "__main__":
+    main()
