@@ -10,10 +10,12 @@ import pytest
 import report_example as example
 from tiny_tflite import float_model, int8_model, packed
 
+from edgeconv.conversion import convert
 from edgeconv.data import parse_source
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
+from edgeconv.measure import bench
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.types import (
@@ -71,10 +73,9 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     work = Work(tmp_path)
     # By whatever name the test puts in their place later.
-    monkeypatch.setattr(
-        "edgeconv.conversion.convert.convert", lambda *a, **k: work.convert(*a, **k)
-    )
-    monkeypatch.setattr("edgeconv.measure.bench.bench", lambda *a, **k: work.bench(*a, **k))
+    # The modules, not their names: pytester forgets modules that their packages still have.
+    monkeypatch.setattr(convert, "convert", lambda *a, **k: work.convert(*a, **k))
+    monkeypatch.setattr(bench, "bench", lambda *a, **k: work.bench(*a, **k))
     return work
 
 

@@ -18,8 +18,10 @@ from edgeconv.gate.check import _with_lines
 from edgeconv.gate.flow import check_report
 from edgeconv.gate.project import Project
 from edgeconv.gate.versions import version_findings
+from edgeconv.measure import bench
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.requests.check import CheckRequest
+from edgeconv.runtimes import versions
 from edgeconv.types import (
     Checked,
     Finding,
@@ -170,8 +172,8 @@ class Index:
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     index = Index()
-    monkeypatch.setattr("edgeconv.runtimes.versions.matching_versions", index.matching)
-    monkeypatch.setattr("edgeconv.measure.bench.bench_versions", index.run)
+    monkeypatch.setattr(versions, "matching_versions", index.matching)
+    monkeypatch.setattr(bench, "bench_versions", index.run)
     return index
 
 
