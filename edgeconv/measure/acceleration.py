@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from edgeconv.errors import (
     InputRefused,
@@ -17,7 +17,12 @@ from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, worst_snr
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
+from edgeconv.statistics.kernels import (
+    ALONE_DB,
+    LEAST_AGREEMENT,
+    is_another,
+    loses_answers,
+)
 from edgeconv.types import Acceleration
 
 if TYPE_CHECKING:
@@ -49,7 +54,8 @@ def acceleration(
             reason=there.error.message,
         ), ()
     taken = next((timed.gpu for timed in there.timed if timed.gpu), None)
-    kernels, mistake = compared_kernels(there, here, floating, "delegate")
+    kernels = _agreement(there, here)
+    mistake = _mistake(kernels, _agreement(there, floating), _agreement(here, floating))
     left = taken.left if taken else ()
     return Acceleration(
         state="wrong" if mistake else "full" if taken and taken.is_full else "partial",
@@ -59,19 +65,52 @@ def acceleration(
     ), kernels
 
 
-def compared_kernels(
-    there: MeasuredModel,
-    here: MeasuredModel | None,
-    floating: MeasuredModel | None,
-    whose: Literal["delegate", "kernels"],
+def other_kernels(
+    there: MeasuredModel, here: MeasuredModel | None, floating: MeasuredModel | None
 ) -> tuple[tuple[Agreement, ...], str]:
-    """The agreement with the same file on the processor, and what is wrong there, if anything.
+    """The agreement with the same file on the processor, and what a device's kernels get wrong.
 
     `here` is the same file, `floating` the float32 model, both on the processor.
     """
     kernels = _agreement(there, here)
-    pairs = (_agreement(there, floating), _agreement(here, floating))
-    return kernels, _mistake(kernels, *pairs, whose)
+    return kernels, kernel_mistake(kernels, _agreement(there, floating), _agreement(here, floating))
+
+
+def kernel_mistake(
+    kernels: Sequence[Agreement], there: Sequence[Agreement], here: Sequence[Agreement]
+) -> str:
+    """Why kernels compute something else, by output; "" where they only round differently.
+
+    `kernels` compares the same file there and here, the others each with float32. Without float32
+    the file here stands for it.
+    """
+    own = {each.output: each for each in here}
+    to_float = {each.output: each for each in there}
+    mistakes = (
+        _output_mistake(same, to_float.get(same.output), own.get(same.output)) for same in kernels
+    )
+    return next(filter(None, mistakes), "")
+
+
+def _output_mistake(same: Agreement, there: Agreement | None, here: Agreement | None) -> str:
+    if there is None or here is None:
+        ratio = snr(same)
+        is_other = ratio is not None and is_another(ratio, ALONE_DB)
+        return f"SNR {units.decibels(ratio)} against {same.reference}" if is_other else ""
+    there_db, here_db = snr(there), snr(here)
+    if there_db is not None and here_db is not None and is_another(there_db, here_db):
+        return (
+            f"SNR {units.decibels(there_db)} against {there.reference}, and "
+            f"{units.decibels(here_db)} on the processor"
+        )
+    if same.flips is None or there.flips is None or here.flips is None:
+        return ""
+    if not loses_answers(there.flips - here.flips, same.flips, same.samples):
+        return ""
+    return (
+        f"{there.flips} of {same.samples} answers are not those of {there.reference}, and "
+        f"{here.flips} on the processor"
+    )
 
 
 def acceleration_note(row: Measurement) -> str:
@@ -123,7 +162,6 @@ def _mistake(
     kernels: Sequence[Agreement],
     there: Sequence[Agreement],
     here: Sequence[Agreement],
-    whose: str,
 ) -> str:
     """Why the answers there are not the float32 model's, and what did it; "" where they are.
 
@@ -139,23 +177,23 @@ def _mistake(
         what = f"{units.percent(share, 1)} of the answers are those of float32{with_processor}"
         if not there:
             what = f"{units.percent(share, 1)} of the answers are those of the processor"
-        return f"{what}: {_culprit(_share(kernels), own, whose)}"
+        return f"{what}: {_culprit(_share(kernels), own)}"
     own_snr = worst_snr(here) if there else None
     if ratio is None or own_snr is None or not is_another(ratio, own_snr):
         return ""
     return (
         f"SNR {units.decibels(ratio)} against float32, and {units.decibels(own_snr)} on the "
-        f"processor: the {whose} did it"
+        "processor: the delegate did it"
     )
 
 
-def _culprit(same: float | None, own: float | None, whose: str) -> str:
+def _culprit(same: float | None, own: float | None) -> str:
     """Who did it: `same` answers as on the processor, where `own` are those of float32."""
     by_kernels = same is None or same < LEAST_AGREEMENT
     by_quantizer = own is not None and own < LEAST_AGREEMENT
     if by_kernels == by_quantizer:
-        return f"the {whose} and the quantizer did it"
-    return f"the {whose if by_kernels else 'quantizer'} did it"
+        return "the delegate and the quantizer did it"
+    return f"the {'delegate' if by_kernels else 'quantizer'} did it"
 
 
 def _share(compared: Sequence[Agreement]) -> float | None:

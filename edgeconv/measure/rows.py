@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.acceleration import acceleration, acceleration_note, compared_kernels
+from edgeconv.measure.acceleration import acceleration, acceleration_note, other_kernels
 from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.measure.layers.kernels import begins_at, kernel_errors
 from edgeconv.measure.layers.profile import profile_model
@@ -115,9 +115,9 @@ class Rows:
     def _in_other_kernels(self, row: Measurement, measured: MeasuredModel) -> Measurement:
         """The row with how a device's kernels differ; where they are wrong, a note says so."""
         here = self._here.get(measured.model.file)
-        kernels, mistake = compared_kernels(measured, here, self._floating, "kernels")
+        kernels, mistake = other_kernels(measured, here, self._floating)
         if mistake:
-            self.notes.append(f"{row.name}: wrong: {mistake}")
+            self.notes.append(f"{row.name}: its kernels compute something else: {mistake}")
         return msgspec.structs.replace(row, kernels=kernels)
 
     def _inspected(self, row: Measurement, measured: MeasuredModel) -> Measurement:

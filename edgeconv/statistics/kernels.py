@@ -1,4 +1,4 @@
-"""When the answers of a GPU's kernels are those of the model in float32 on a processor."""
+"""When other kernels answer as the model in float32 on a processor does."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from __future__ import annotations
 LEAST_AGREEMENT = 0.99
 # Twice the error, where that can be seen.
 MORE_DB, CLOSE_DB = 6.0, 60.0
+# Of a file on a processor where its own ratio is unknown: kernels may differ by a tenth, 20 dB.
+ALONE_DB = 26.0
 
 
 def is_another(there_db: float, here_db: float) -> bool:
@@ -14,3 +16,12 @@ def is_another(there_db: float, here_db: float) -> bool:
     Kernels round differently, which costs next to nothing.
     """
     return there_db < min(here_db - MORE_DB, CLOSE_DB)
+
+
+def loses_answers(lost: int, differ: int, samples: int) -> bool:
+    """Whether kernels lose more answers than rounding does, which is as often for the better.
+
+    Of `samples`, `differ` have another answer than with the kernels here, and `lost` more are not
+    those of float32. By chance that is at most two standard deviations of a sum of +1 and -1.
+    """
+    return lost > (1 - LEAST_AGREEMENT) * samples and lost**2 > 4 * differ

@@ -32,8 +32,9 @@ what kernels take and where they compute something else, and no accuracy.
 - **full**: the delegate or runtime runs all of it, with the right answers.
 - **partial**: some operators stay on the processor.
 - **wrong**: on the GPU, fewer than 99 % of the answers are those of float32 on the processor (the
-  note says whether the delegate or the quantizer did it); on tflite-micro, fewer than 99 % are
-  those of the same file on the processor.
+  note says whether the delegate or the quantizer did it); on tflite-micro, the error against
+  float32 is twice that of the same file on the processor, or more answers are lost than rounding
+  explains.
 - **refused**: it does not load, or an operator is missing; the note names it.
 - **crashed**: it ends the process that runs it. edgeconv goes on."""
 _STATES = ("full", "partial", "wrong", "refused", "crashed")

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 from results import file_of
 
-from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
+from edgeconv.measure.acceleration import kernel_mistake
 from edgeconv.types import RecipeName
 
 if TYPE_CHECKING:
-    from edgeconv.types import Agreement, Measurement
+    from edgeconv.types import Measurement
 
 GPU, MICRO = "gpu", "tflite-micro"
 KERNELS = (GPU, MICRO)
@@ -86,20 +86,8 @@ def _delegated(row: Measurement) -> tuple[State, str]:
 def _computed(row: Measurement, here: Measurement | None) -> tuple[State, str]:
     if row.error:
         return ("crashed" if _ENDED in row.error else "refused"), row.error
-    for there in row.kernels:
-        if there.flips is not None and there.flips > (1 - LEAST_AGREEMENT) * there.samples:
-            return "wrong", f"{there.flips} of {there.samples} answers are not the processor's"
-        own = _same_output(there, here)
-        both = there.snr_db is not None and own is not None and own.snr_db is not None
-        ratios = [e.snr_db for e in row.agreement if e.output == there.output]
-        if there.flips is None and both and ratios and is_another(ratios[0], own.snr_db):
-            return "wrong", f"SNR {ratios[0]:.1f} dB, and {own.snr_db:.1f} dB on the processor"
-    return "full", ""
-
-
-def _same_output(output: Agreement, row: Measurement | None) -> Agreement | None:
-    rows = row.agreement if row is not None else ()
-    return next((each for each in rows if each.output == output.output), None)
+    mistake = kernel_mistake(row.kernels, row.agreement, here.agreement if here else ())
+    return ("wrong", mistake) if mistake else ("full", "")
 
 
 def write_row(directory: Path, row: KernelRow) -> None:

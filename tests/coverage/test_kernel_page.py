@@ -39,8 +39,10 @@ def measured(where: str, **more: object) -> Measurement:
     [
         ("Node GELU failed to prepare", (), (), "refused"),
         ("running it was ended by SIGABRT", (), (), "crashed"),
-        ("", (agreement(1, 30.0),), (), "wrong"),
-        ("", (agreement(0, 5.0),), (), "full"),
+        ("", (agreement(1, 30.0),), (agreement(1, 29.0),), "full"),
+        ("", (agreement(20, 8.0),), (agreement(20, 27.0),), "wrong"),
+        ("", (agreement(0, 5.0),), (), "wrong"),
+        ("", (agreement(0, 25.0),), (), "full"),
         ("", (agreement(None, 5.0),), (agreement(None, 5.0),), "wrong"),
         ("", (agreement(None, 35.0),), (agreement(None, 29.0),), "full"),
     ],
@@ -52,7 +54,10 @@ def test_a_microcontroller_s_cell_is_by_the_same_file_on_the_processor(
     state: str,
 ) -> None:
     there = measured("tflite-micro", error=error, kernels=kernels, agreement=agreements)
-    here = measured("litert", agreement=(agreement(None, 30.0),))
+    here = measured(
+        "litert",
+        agreement=(agreement(0 if kernels and kernels[0].flips is not None else None, 30.0),),
+    )
     cell = kernel_cell(there, here)
     assert (cell.state, cell.kernels, cell.recipe) == (state, "tflite-micro", "int8")
     assert bool(cell.reason) == (state != "full")
