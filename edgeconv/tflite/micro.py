@@ -57,8 +57,8 @@ def missing_in_micro(model: ModelT) -> tuple[str, ...]:
     """The operators that it lacks, and those whose kernels refuse a model or compute it wrong.
 
     The latter are those of float16 (in a float16 model), of floats with integer weights (in a
-    dynamic model), integers dequantized per channel (in a weight-only model), and a choice between
-    indices (of an embedding).
+    dynamic model), integers dequantized per channel (in a weight-only model), a choice between
+    indices (of an embedding), and batches made of an open one (in a dilated convolution).
     """
     used = {
         (operator_name(model, o), is_custom(model, o)) for g in model.subgraphs for o in g.operators
@@ -78,6 +78,9 @@ def _missing_kernels(model: ModelT) -> list[str]:
             if name == "DEQUANTIZE" and len(spec_of("", _first(graph, operator)).scale) > 1:
                 # It silently uses the first scale for all of them.
                 missing.add(f"{name} with a scale for each channel")
+            if name == "SPACE_TO_BATCH_ND" and _is_open(graph.tensors[operator.outputs[0]]):
+                # It takes the stored shape, which has a batch of 1, and writes beyond its end.
+                missing.add(f"{name} of an open batch (convert with --batch 1)")
             if "float16" in inputs:
                 missing.add(f"{name} of float16")
             if name == "SELECT_V2" and inputs[1] not in _SELECTED:
@@ -85,6 +88,10 @@ def _missing_kernels(model: ModelT) -> list[str]:
             if name in WEIGHTED and inputs[0] == "float32" and set(inputs[1:2]) & _INTEGERS:
                 missing.add(f"{name} of floats with integer weights")
     return sorted(missing)
+
+
+def _is_open(tensor: TensorT) -> bool:
+    return -1 in (tensor.shapeSignature if tensor.shapeSignature is not None else ())
 
 
 def _first(graph: SubGraphT, operator: OperatorT) -> TensorT:

@@ -7,8 +7,14 @@ from embed_models import float_tiny, int8_tiny, planned, published
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.errors import InputRefused
-from edgeconv.types import OutputError, Preprocessing, Verification
+from edgeconv.embedding.golden import (
+    GoldenRun,
+    _refuse_other_answers,
+    golden_samples,
+    run_samples,
+)
+from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.types import Allowance, OutputError, Preprocessing, Verification
 
 
 def embedding(file, tmp_path, **options):
@@ -144,3 +150,18 @@ def test_a_dynamic_model_is_held_less_exactly(tmp_path):
     manifest.write_bytes(msgspec.json.encode(content))
     loose = embedding(file, tmp_path).golden.tolerances[0].absolute
     assert 100 < loose / strict < 400
+
+
+@pytest.mark.parametrize("make", [float_tiny, int8_tiny])
+def test_kernels_that_compute_something_else_give_no_golden_vectors(tmp_path, make):
+    plan = planned(make(tmp_path), "c", tmp_path / "out")
+    samples, _ = golden_samples(plan, allow_code=False, allowance=Allowance())
+    here = run_samples(plan, samples, Allowance())
+    (name, values), *_ = here.outputs.items()
+    step = 1 if values.dtype.kind == "i" else np.float32(1e-6)
+    near = GoldenRun(here.inputs, {name: values + step}, here.batch)
+    _refuse_other_answers(near, here, plan)
+    for wrong in (values[:, :1], values * 0 + 90, values + np.float32(np.nan)):
+        far = GoldenRun(here.inputs, {name: wrong}, here.batch)
+        with pytest.raises(ToolFailed, match="computes something else than LiteRT: output 'y'"):
+            _refuse_other_answers(far, here, plan)

@@ -97,6 +97,23 @@ def test_a_choice_between_indices_is_named(dtype, is_taken):
             resolver_methods(model, "m")
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_batches_made_of_an_open_one_are_named(is_open):
+    """With the batch stored as 1, its kernel writes two batches into the memory of one."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 8, 2), "float32", dynamic=is_open)
+    block = graph.tensor("block", (1,), "int32", data=np.array([2], np.int32))
+    pads = graph.tensor("pads", (1, 2), "int32", data=np.zeros((1, 2), np.int32))
+    y = graph.tensor("y", (1 if is_open else 2, 4, 2), "float32", dynamic=is_open)
+    graph.operator("SPACE_TO_BATCH_ND", [x, block, pads], [y])
+    model = parse(packed(graph.model([x], [y])), where="test")
+    if is_open:
+        with pytest.raises(UnsupportedOperators, match="SPACE_TO_BATCH_ND of an open batch"):
+            resolver_methods(model, "m")
+    else:
+        assert resolver_methods(model, "m") == ("AddSpaceToBatchNd",)
+
+
 def test_integers_unpacked_with_a_scale_for_each_channel_are_named():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
