@@ -165,11 +165,15 @@ def install_beside(
 
 
 def base_of(
-    folder: Path, numpy: str, interpreter: Interpreter, on_progress: Callable[[str], None]
+    folder: Path,
+    numpy: str,
+    interpreter: Interpreter,
+    label: str,
+    on_progress: Callable[[str], None],
 ) -> Path:
     """The base with a requirement of numpy, such as "numpy<2", in `folder`; made if need be.
 
-    Raises as `run_in` does.
+    `label` is what it is for. Raises as `run_in` does.
     """
     name = "base-{}-py{}{}".format(numpy.replace("<", "-before-"), *interpreter.version)
     base = folder / name
@@ -178,13 +182,12 @@ def base_of(
     with locked(folder / f"{name}.lock", on_wait=lambda: on_progress(waiting)):
         if not ready(base):
             with new_directory(base):
-                _fill_base(base, numpy, interpreter)
+                _fill_base(base, numpy, interpreter, f"{label}: {numpy}")
     return base
 
 
-def _fill_base(base: Path, numpy: str, interpreter: Interpreter) -> None:
+def _fill_base(base: Path, numpy: str, interpreter: Interpreter, label: str) -> None:
     started = time.monotonic()
-    label = f"installing {numpy}"
     hint = "check that pip reaches its package index"
     run_in(base, [interpreter.path, "-I", "-m", "venv", str(base / VENV)], label, hint)
     pip_install(base, [numpy], label, hint)

@@ -241,9 +241,9 @@ def _install(
 ) -> Path:
     """Fill the environment; returns its base."""
     directory, numpy = environment.directory, environment.numpy
-    base = environments.base_of(directory.parent, numpy, interpreter, on_progress)
     requirements = [_requirement(environment), numpy]
     label = f"installing {what}"
+    base = environments.base_of(directory.parent, numpy, interpreter, label, on_progress)
     environments.install_beside(directory, base, interpreter, requirements, label)
     return base
 
