@@ -49,7 +49,7 @@ def _table(sweep: Swept) -> PageTable:
     return PageTable(
         name="cells",
         caption=_CAPTION,
-        headings=(*texts, *numbers, remark),
+        headings=(*texts, remark, *numbers),
         lines=tuple(map(_line, sweep.cells)),
         is_sortable=True,
     )
@@ -64,8 +64,8 @@ def _line(cell: SweepCell) -> Line:
     return Line(
         cells=(
             *(Cell(text=name, key=name) for name in names),
-            *(number(text, key) for text, key in zip(measured(cell), keys, strict=True)),
             Cell(text=remark, under=under, key=remark),
+            *(number(text, key) for text, key in zip(measured(cell), keys, strict=True)),
         ),
         kind={"failed": "over", "missing": "warn"}.get(cell.state, ""),
     )
