@@ -376,7 +376,7 @@ def conv_net() -> bytes:
 
 
 def test_firmware_expects_the_answers_of_its_own_kernels_unless_another_runtime_runs_it(
-    tmp_path, micro_cache, cli
+    tmp_path, cli
 ):
     file = int8_tiny(tmp_path)
     for options, runtime in (
@@ -387,7 +387,7 @@ def test_firmware_expects_the_answers_of_its_own_kernels_unless_another_runtime_
         out = tmp_path / "-".join(["out", *options])
         done = cli(
             *("embed", file, "--target", "c", "-o", out, *options),
-            EDGECONV_CACHE_DIR=str(micro_cache),
+            EDGECONV_CACHE_DIR=str(tmp_path.parent / "cache"),
         )
         assert done.returncode == 0, done.stderr
         (header,) = out.glob("*_self_test.h")
