@@ -148,6 +148,12 @@ def answer_type(function: Callable[[Any], Answer]) -> type[Answer]:
     return returned
 
 
+def job_type(function: Callable[[Any], Any]) -> type[msgspec.Struct]:
+    """The type of a function's argument, by its annotation."""
+    taken: type[msgspec.Struct] = next(iter(get_type_hints(function).values()))
+    return taken
+
+
 def report_progress(line: str) -> None:
     """In a child, pass a line to the parent's `on_progress`; elsewhere do nothing."""
     if _child_directory is not None:
@@ -179,8 +185,8 @@ def call(name: str, directory: Path) -> None:
     _child_directory = directory
     module_name, function_name = name.split(":")
     function = getattr(import_module(module_name), function_name)
-    job_type = next(iter(get_type_hints(function).values()))
-    job = msgspec.json.decode((_child_directory / "job.json").read_bytes(), type=job_type)
+    content = (_child_directory / "job.json").read_bytes()
+    job = msgspec.json.decode(content, type=job_type(function))
     try:
         answer = function(job)
     except EdgeconvError as error:

@@ -125,6 +125,19 @@ JSON = Annotated[
 ]
 
 
+# Where the work of a verb is done.
+Placed = Annotated[
+    str | None,
+    Option(
+        "Execution",
+        "Where: ray, a cluster that is started here, or ray://HOST:PORT. [default: processes of "
+        "this machine]",
+        text=TEXT,
+        is_typed=True,
+        metavar="CLUSTER",
+    ),
+]
+
 # What the post-training verbs have.
 Preprocessed = Annotated[
     Steps,

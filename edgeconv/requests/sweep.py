@@ -6,8 +6,8 @@ from typing import Annotated
 
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import EXECUTED, Sandboxed
-from edgeconv.requests.texts import PATH, TEXT
+from edgeconv.requests.shared import EXECUTED, Placed, Sandboxed
+from edgeconv.requests.texts import PATH
 from edgeconv.types import Execution
 
 _THREADS = Option("Execution", "Threads of each process.", least=1)
@@ -45,17 +45,7 @@ class SweepRequest(Request, frozen=True, kw_only=True):
             is_common=True,
         ),
     ] = None
-    on: Annotated[
-        str | None,
-        Option(
-            "Execution",
-            "Where: ray, a cluster that is started here, or ray://HOST:PORT. [default: processes "
-            "of this machine]",
-            text=TEXT,
-            is_typed=True,
-            metavar="CLUSTER",
-        ),
-    ] = None
+    on: Placed = None
     status: Annotated[
         bool,
         Option(

@@ -98,15 +98,16 @@ def _executor(
     """Who runs the jobs: this machine or a cluster. Raises `UsageError` for one that cannot."""
     is_timed = plan.file.is_timed
     if request.on is not None:
-        from edgeconv.sweeping.on_ray import RayExecutor, parse_address
+        from edgeconv.processes.cluster import RayCluster, parse_address
+        from edgeconv.sweeping.on_ray import RayExecutor
 
         address = parse_address(request.on)
         if is_timed:
             hint = "remove timing, and measure times in a sweep without --on"
             raise plan.file.written.error(("timing",), "a cluster is shared: no times there", hint)
         on_progress("connecting to Ray")
-        with RayExecutor(address, request.jobs) as executor:
-            yield executor
+        with RayCluster(address, request.jobs) as cluster:
+            yield RayExecutor(cluster, request.jobs)
         return
     width = 1 if is_timed else request.jobs or fitting_width(jobs, _limit_bytes(request))
     machine = _machine(on_progress) if is_timed else contextlib.nullcontext()

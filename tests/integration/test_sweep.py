@@ -219,7 +219,7 @@ def test_a_cluster_gives_the_same_report_and_a_killed_worker_costs_nothing(folde
     workers: list[psutil.Process] = []
     while not workers and time.monotonic() < until:
         every = psutil.Process(driver.pid).children(recursive=True)
-        workers = [each for each in every if _runs(each, "ray::run_encoded")]
+        workers = [each for each in every if _runs(each, "ray::run_remotely")]
         if not any(_runs(each, "scoring") for each in every):
             workers = []
         time.sleep(0.1)

@@ -1,0 +1,191 @@
+"""A cluster of Ray: connected to or started, and functions of this package run on its nodes.
+
+Ray's workers import no TensorFlow: each starts the same supervised child as `processes.tasks`. They
+need edgeconv in their environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import os
+import re
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from edgeconv.errors import EdgeconvError, ToolFailed, UsageError, WorkerCrashed
+from edgeconv.processes.failures import ChildFailure
+from edgeconv.processes.tasks import answer_type, job_type, start_task
+from edgeconv.store import scratch_directory
+from edgeconv.types.words import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from edgeconv.processes.sandbox import Access
+    from edgeconv.types import Allowance
+
+Answer = TypeVar("Answer")
+
+_ADDRESS = re.compile(r"ray://(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
+_MODE = "RAY_AUTH_MODE"
+
+
+def parse_address(text: str) -> str:
+    """The address of a cluster, "local" for one that is started here. Raises `UsageError`."""
+    if text == "ray":
+        return "local"
+    if not _ADDRESS.fullmatch(text):
+        raise UsageError(f"--on {text!r} is not a cluster", hint="ray, or ray://HOST:PORT")
+    return text
+
+
+class RemoteTask(Generic[Answer]):
+    """A function of this package, running in a supervised child of a node."""
+
+    def __init__(self, name: str, ref: Any, ray: Any, kind: type[Answer]) -> None:
+        self._name, self._ref, self._ray, self._kind = name, ref, ray, kind
+
+    def has_ended(self) -> bool:
+        """Whether it has."""
+        return bool(self._ray.wait([self._ref], timeout=0)[0])
+
+    def answer(self) -> Answer:
+        """The function's answer, for which this waits.
+
+        Raises its error, and `WorkerCrashed` where the node or its worker was lost.
+        """
+        try:
+            answer: bytes
+            failure: bytes
+            answer, failure = self._ray.get(self._ref)
+        except self._ray.exceptions.RayError as error:
+            lost = f"{self._name}: the worker of Ray was lost\n{first_line(error)}"
+            raise WorkerCrashed(lost) from error
+        if failure:
+            raise msgspec.json.decode(failure, type=ChildFailure).error()
+        return msgspec.json.decode(answer, type=self._kind)
+
+    def close(self) -> None:
+        """Cancel it; the child ends with the worker."""
+        self._ray.cancel(self._ref, force=True)
+
+
+class RayCluster:
+    """A cluster. The context manager disconnects, and ends a cluster that was started here.
+
+    `cores`: how many its nodes have.
+    """
+
+    def __init__(self, address: str, cores: int | None = None) -> None:
+        """Connect to an address, or start a cluster of `cores`, None: those of the machine.
+
+        Raises `ToolFailed`, and `UsageError` without a token.
+        """
+        self.ray = _imported()
+        _refuse_without_token(address)
+        self._start(address, cores)
+        self.cores = int(self.ray.cluster_resources().get("CPU", 1))
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ray.shutdown()
+
+    def submit(
+        self,
+        function: Callable[[Any], Answer],
+        job: msgspec.Struct,
+        *,
+        name: str,
+        access: Access,
+        allowance: Allowance,
+        cores: float = 1,
+        resources: Mapping[str, float] | None = None,
+    ) -> RemoteTask[Answer]:
+        """Run `function(job)` in a supervised child of a node that has these cores and resources.
+
+        As in `start_task`, `function` is at module level, and the job and the answer are JSON.
+        """
+        options = {"num_cpus": cores, "resources": dict(resources or {}), "max_retries": 0}
+        remote = self.ray.remote(**options)(run_remotely)
+        reference = f"{function.__module__}:{function.__qualname__}"
+        ref = remote.remote(reference, msgspec.json.encode(job), name, access, allowance)
+        return RemoteTask(name, ref, self.ray, answer_type(function))
+
+    def _start(self, address: str, cores: int | None) -> None:
+        own: dict[str, Any] = {}
+        if address == "local":
+            from ray._common.usage.usage_lib import set_usage_stats_enabled_via_env_var
+
+            # Without this, a cluster reports what it is used for to its makers.
+            set_usage_stats_enabled_via_env_var(False)
+            own = {"num_cpus": cores or os.cpu_count() or 1, "include_dashboard": False}
+        try:
+            self.ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            raise ToolFailed(
+                f"Ray does not answer at {address}: {first_line(error)}",
+                hint="`ray status` there says whether the cluster runs",
+            ) from error
+
+
+def run_remotely(
+    reference: str, job: bytes, name: str, access: Access, allowance: Allowance
+) -> tuple[bytes, bytes]:
+    """In a worker of Ray: run a function in a supervised child.
+
+    Returns its answer, and its failure (b"" for none); all are JSON, as the job is.
+    """
+    module, function_name = reference.split(":")
+    function = getattr(importlib.import_module(module), function_name)
+    content: msgspec.Struct = msgspec.json.decode(job, type=job_type(function))
+    with scratch_directory() as scratch:
+        task = start_task(
+            function, content, label=name, scratch=scratch, access=access, allowance=allowance
+        )
+        with task:
+            try:
+                return msgspec.json.encode(task.result()), b""
+            except EdgeconvError as error:
+                return b"", msgspec.json.encode(ChildFailure.of(error))
+
+
+def _imported() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise UsageError(
+            f"--on ray needs Ray: {error}", hint="pip install 'edgeconv[ray]'"
+        ) from error
+    return ray
+
+
+def _refuse_without_token(address: str) -> None:
+    """Raise `UsageError` for a cluster that takes jobs from anybody who reaches it.
+
+    A cluster that Ray starts here listens on all of the machine's addresses, by default for those
+    who have the token; one on the loopback address is the user's own business.
+    """
+    mode = os.environ.get(_MODE, "").lower()
+    match = _ADDRESS.fullmatch(address)
+    if match and _is_loopback(match[1].strip("[]")):
+        return
+    if mode == "token" or (address == "local" and not mode):
+        return
+    raise UsageError(
+        f"a cluster without a token runs the code of any client: {_MODE} is not token",
+        hint=f"set {_MODE}=token for the cluster and for edgeconv; see docs/security.md",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
