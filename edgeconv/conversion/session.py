@@ -52,6 +52,8 @@ Outcome = TypeVar("Outcome")
 # A reference kernel does about 10^9 multiplications a second. 8 samples say little, but fewer less.
 _MOST_PRODUCTS = 3 * 10**9
 _FEWEST = 8
+# That one answer in a hundred is another one shows in a hundred samples at least.
+_MOST_CALIBRATING = 200
 
 
 class Answers(NamedTuple):
@@ -59,6 +61,14 @@ class Answers(NamedTuple):
 
     outputs: Outputs
     runtime: str
+
+
+class StoredAnswers(NamedTuple):
+    """Stored samples of a signature, and what the float32 graph answers to them."""
+
+    part: Part
+    samples: Path
+    outputs: Mapping[str, NDArray[np.generic]]
 
 
 class Session:
@@ -179,9 +189,21 @@ class Session:
         """What a file of a recipe answers. Raises as `collect` does."""
         return self.collect(start_ahead(self.starts(file, target, recipe)))
 
-    def answers_to(self, part: Part, samples: Path) -> Mapping[str, NDArray[np.generic]]:
-        """What the float32 graph answers to stored samples of a signature. Raises as `collect`."""
-        return self._start(part, self.prepared.float_model, self.where, samples).result().outputs
+    def answers_to(
+        self,
+        part: Part,
+        samples: Path,
+        file: Path | None = None,
+        target: RuntimePython | None = None,
+    ) -> Mapping[str, NDArray[np.generic]]:
+        """What a file (None: the float32 graph) answers to stored samples of a signature.
+
+        Raises as `collect`.
+        """
+        started = self._start(
+            part, file or self.prepared.float_model, target or self.where, samples
+        )
+        return started.result().outputs
 
     def starts(
         self, file: Path, target: RuntimePython, recipe: Recipe | None = None
@@ -233,6 +255,23 @@ class Session:
         if not directory.exists():
             write_samples(read_samples(part.split.held_back).take(rows), directory)
         return directory
+
+    @cached_property
+    def calibrating(self) -> tuple[StoredAnswers, ...]:
+        """Some of the samples that calibrate, with the float32 graph's answers, by signature."""
+        import numpy as np
+
+        stored = []
+        for part in self.prepared.parts:
+            if part.split.calibration is None:
+                continue
+            samples = read_samples(part.split.calibration)
+            batch = part.split.batch
+            count = min(samples.count, _MOST_CALIBRATING) // batch * batch
+            directory = part.split.calibration.with_name("calibrating-some")
+            write_samples(samples.take(np.arange(count)), directory)
+            stored.append(StoredAnswers(part, directory, self.answers_to(part, directory)))
+        return tuple(stored)
 
     @cached_property
     def products(self) -> int:

@@ -24,11 +24,13 @@ from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RuntimePython
 from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs, Session
     from edgeconv.types import OutputError, Recipe
@@ -93,10 +95,20 @@ def verify_on_target(
     tried = "".join(f"\n  tried: {step.attempt}: {step.failed}" for step in steps[1:])
     return VerificationFailed(
         f"{recipe.name} does not run right on {runtime}: {first.message}{tried}",
-        hint=_ANOTHER_RECIPE
-        if target.gpu
-        else f"{_ANOTHER_RECIPE}; `edgeconv inspect` says which operators need a newer one",
+        hint=_next(session),
     )
+
+
+def _next(session: Session) -> str:
+    if not session.target.gpu:
+        return f"{_ANOTHER_RECIPE}; `edgeconv inspect` says which operators need a newer one"
+    plan = session.run.plan
+    is_open = any(part.signature.has_open_batch for part in session.prepared.parts)
+    if is_open and plan.request.batch is None and plan.model.kind != "tflite":
+        return (
+            f"add --batch 1: the delegate refuses graphs that compute shapes; or {_ANOTHER_RECIPE}"
+        )
+    return _ANOTHER_RECIPE
 
 
 def _run_on_target(
@@ -114,7 +126,7 @@ def _run_on_target(
         errors, warnings = compare(candidate, answers.outputs, some)
         _refuse_other_kernels(examined, errors)
         if target.gpu:
-            _refuse_other_answers(examined, errors)
+            _refuse_other_answers(session, examined, errors)
     except EdgeconvError as error:
         return error
     environment = installed(target)
@@ -148,22 +160,58 @@ def _refuse_other_kernels(examined: VerifiedCandidate, there: tuple[OutputError,
             )
 
 
-def _refuse_other_answers(examined: VerifiedCandidate, there: tuple[OutputError, ...]) -> None:
+def _refuse_other_answers(
+    session: Session, examined: VerifiedCandidate, there: tuple[OutputError, ...]
+) -> None:
     """Raise `VerificationFailed` where too many answers are not those of float32.
 
-    A delegate may compute something else only now and then.
+    A delegate may compute something else only now and then, so the samples that calibrate count
+    as well.
     """
     here = {error.output: error.argmax_agreement for error in examined.verification.outputs}
+    more = _of_calibrating(session, examined.candidate) if _may_flip(there) else {}
     for error in there:
-        share, own = error.argmax_agreement, here.get(error.output)
-        if share is None or share >= LEAST_AGREEMENT:
+        if error.argmax_agreement is None:
             continue
+        share, count = _pooled(error, more.get(error.output))
+        if share >= LEAST_AGREEMENT:
+            continue
+        own = here.get(error.output)
         with_processor = "" if own is None else f", and {percent(own, 1)} on the processor"
         raise VerificationFailed(
-            f"output {error.output!r}: {percent(share, 1)} of {error.samples} answers there are "
+            f"output {error.output!r}: {percent(share, 1)} of {count} answers there are "
             f"those of float32{with_processor}; {percent(LEAST_AGREEMENT, 0)} must be",
             hint=_ANOTHER_RECIPE,
         )
+
+
+def _may_flip(errors: tuple[OutputError, ...]) -> bool:
+    return any(error.argmax_agreement is not None for error in errors)
+
+
+def _of_calibrating(session: Session, candidate: Candidate) -> dict[str, OutputError]:
+    """The errors there on samples that calibrate; none for a recipe of slow kernels."""
+    if candidate.recipe.name == "int16x8":
+        return {}
+    errors = {}
+    for stored in session.calibrating:
+        answers = session.answers_to(stored.part, stored.samples, candidate.file, session.target)
+        several = len(session.prepared.parts) > 1
+        prefix = f"{stored.part.signature.key}/" if several else ""
+        for error in output_errors(stored.outputs, answers, {}):
+            errors[prefix + error.output] = error
+    return errors
+
+
+def _pooled(first: OutputError, second: OutputError | None) -> tuple[float, int]:
+    """The share of equal answers over the samples of both, and how many these are."""
+    both = [
+        (error.argmax_agreement, error.samples)
+        for error in (first, second)
+        if error is not None and error.argmax_agreement is not None
+    ]
+    count = sum(samples for _, samples in both)
+    return sum(share * samples for share, samples in both) / count, count
 
 
 def right_recipe(session: Session, right: Mapping[Recipe, VerifiedCandidate]) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def has_open_batch(artifact: Artifact) -> bool:
     """Whether a batch is open: the graph then computes shapes at run time."""
-    return any(spec.shape[:1] == (-1,) for s in artifact.signatures for spec in s.inputs)
+    return any(signature.has_open_batch for signature in artifact.signatures)
 
 
 def integer_io(artifact: Artifact) -> tuple[IoType, IoType]:

@@ -24,6 +24,7 @@ from edgeconv.statistics.kernels import (
     loses_answers,
 )
 from edgeconv.types import Acceleration
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,6 +129,24 @@ def acceleration_note(row: Measurement) -> str:
     }
     begins = outcome.begins_at and f"the error of its kernels begins at {outcome.begins_at}"
     return f"{row.name}: {'; '.join(filter(None, (parts[outcome.state], begins)))}"
+
+
+def open_batch_notes(models: Sequence[MeasuredModel]) -> tuple[str, ...]:
+    """A note on the files that a GPU delegate may refuse for their open batch; () for none."""
+    names = [
+        model.name
+        for model in models
+        if model.runtime.gpu
+        and model.error is not None
+        and model.model_file is not None
+        and model.model_file.signature.has_open_batch
+    ]
+    if not names:
+        return ()
+    return (
+        f"{listed(names)}: the batch is open, and a GPU delegate refuses graphs that compute "
+        "shapes: edgeconv convert --batch 1 fixes it",
+    )
 
 
 def _counted(number: int | None) -> tuple[str, ...]:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.measure.acceleration import acceleration, acceleration_note, other_kernels
+from edgeconv.measure.acceleration import (
+    acceleration,
+    acceleration_note,
+    open_batch_notes,
+    other_kernels,
+)
 from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.measure.layers.kernels import begins_at, kernel_errors
 from edgeconv.measure.layers.profile import profile_model
@@ -83,6 +88,7 @@ class Rows:
             self._reference = self._floating.name, self._floating.outputs
         self._rows = [self._scored(measured) for measured in others]
         self.notes += [note for row in self._rows if (note := acceleration_note(row))]
+        self.notes += open_batch_notes(others)
 
     def _scored(self, measured: MeasuredModel) -> Measurement:
         row = _artifact_row(self._run, measured)

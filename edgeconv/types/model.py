@@ -63,6 +63,11 @@ class Signature(FrozenStruct, kw_only=True, frozen=True):
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
 
+    @property
+    def has_open_batch(self) -> bool:
+        """Whether an input takes any number of samples: the graph then computes shapes."""
+        return any(spec.shape[:1] == (-1,) for spec in self.inputs)
+
 
 class Opening(FrozenStruct, kw_only=True, frozen=True):
     """What opening a model file takes that is not in the file itself.
