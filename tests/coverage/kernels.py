@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -78,7 +77,7 @@ def make_row(name: str, largest_bytes: int | None) -> KernelRow | None:
 def _converted(built: Built) -> tuple[Built, dict[str, Path]]:
     """The files by recipe, with a batch of 1 where the model takes it; and how they were built."""
     options = (*built.architecture.options, "--batch", "1")
-    fixed = built._replace(architecture=replace(built.architecture, options=options))
+    fixed = built._replace(architecture=built.architecture._replace(options=options))
     _, files = convert_all(fixed)
     if "float32" in files:
         return fixed, files
