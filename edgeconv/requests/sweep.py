@@ -7,7 +7,7 @@ from typing import Annotated
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import EXECUTED, Placed, Sandboxed
-from edgeconv.requests.texts import PATH
+from edgeconv.requests.texts import PATH, TREE
 from edgeconv.types import Execution
 
 _THREADS = Option("Execution", "Threads of each process.", least=1)
@@ -18,9 +18,9 @@ class SweepRequest(Request, frozen=True, kw_only=True):
 
     What `directory` (None: NAME.sweep in the current one) has of an earlier run is kept; a cell
     that failed is repeated only with `retry_failed`. Up to `jobs` processes work at once, None: as
-    cores and memory allow; `on` is the cluster, None: processes of this machine. With `status`
-    nothing runs. `allow` and `any_code`: what the file may name outside its project, as in
-    `--allow` and `--allow-code`.
+    cores and memory allow; `on` is the cluster, None: processes of this machine, and `shared_cache`
+    what nodes exchange files through. With `status` nothing runs. `allow` and `any_code`: what the
+    file may name outside its project, as in `--allow` and `--allow-code`.
     """
 
     file: Annotated[str, Option(is_argument=True, text=PATH, metavar="FILE")]
@@ -46,6 +46,18 @@ class SweepRequest(Request, frozen=True, kw_only=True):
         ),
     ] = None
     on: Placed = None
+    shared_cache: Annotated[
+        str | None,
+        Option(
+            "Execution",
+            "With --on: a directory, or a URL such as s3://bucket/name, through which models, data "
+            "and results travel. [default: the nodes have the paths of this machine]",
+            text=TREE,
+            is_typed=True,
+            is_output=True,
+            metavar="URL",
+        ),
+    ] = None
     status: Annotated[
         bool,
         Option(

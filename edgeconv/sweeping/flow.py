@@ -6,15 +6,17 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import InputRefused
+from edgeconv.errors import InputRefused, UsageError
 from edgeconv.processes.progress import CountedLine
 from edgeconv.reporting.sweeps.files import JSON_NAME, write_sweep
 from edgeconv.store import cache_directory, locked, owned, read_noun, scratch_directory
+from edgeconv.store.blobs import Blobs
 from edgeconv.store.files import writable_directory
 from edgeconv.sweeping.executors import LocalExecutor, fitting_width
 from edgeconv.sweeping.plan import make_plan
 from edgeconv.sweeping.results import Results
 from edgeconv.sweeping.schedule import run_jobs
+from edgeconv.sweeping.shared import SharedResults
 from edgeconv.sweeping.summary import summarize
 from edgeconv.types import Swept
 
@@ -36,16 +38,27 @@ def sweep(request: SweepRequest, *, on_progress: Callable[[str], None] = lambda 
     """
     file = Path(request.file)
     directory = Path(request.directory or f"{file.absolute().stem}.sweep").absolute()
+    cache = _cache(request)
     plan = make_plan(request, directory, on_progress)
-    results = Results(directory)
+    results = Results(directory) if cache is None else SharedResults(directory, cache)
     if not request.status:
         waiting = f"waiting for another sweep into {directory}"
         with owned(directory, on_wait=lambda: on_progress(waiting)):
-            _run(request, plan, results, on_progress)
+            _run(request, plan, results, cache, on_progress)
             whole = _summary(plan, results, file.stem)
             write_sweep(whole, directory)
             return whole
     return _summary(plan, results, file.stem)
+
+
+def _cache(request: SweepRequest) -> Blobs | None:
+    """What nodes exchange files through. Raises `UsageError`."""
+    url = request.shared_cache
+    if url is None:
+        return None
+    if request.on is None:
+        raise UsageError("--shared-cache is for the nodes of --on", hint="add --on, or remove it")
+    return Blobs(url if "://" in url else str(Path(url).absolute()))
 
 
 def _summary(plan: SweepPlan, results: Results, title: str) -> Swept:
@@ -64,6 +77,7 @@ def _run(
     request: SweepRequest,
     plan: SweepPlan,
     results: Results,
+    cache: Blobs | None,
     on_progress: Callable[[str], None],
 ) -> None:
     known = {}
@@ -84,7 +98,7 @@ def _run(
         line = f"cells: {running} running, {counted['failed']} failed, {len(known)} kept; ended"
         on_progress(CountedLine(line, counted["done"], total))
 
-    with _executor(request, plan, jobs, on_progress) as executor:
+    with _executor(request, plan, jobs, cache, on_progress) as executor:
         run_jobs(jobs, executor, results, show)
 
 
@@ -93,6 +107,7 @@ def _executor(
     request: SweepRequest,
     plan: SweepPlan,
     jobs: Sequence[SweepJob],
+    cache: Blobs | None,
     on_progress: Callable[[str], None],
 ) -> Iterator[Executor]:
     """Who runs the jobs: this machine or a cluster. Raises `UsageError` for one that cannot."""
@@ -107,7 +122,7 @@ def _executor(
             raise plan.file.written.error(("timing",), "a cluster is shared: no times there", hint)
         on_progress("connecting to Ray")
         with RayCluster(address, request.jobs) as cluster:
-            yield RayExecutor(cluster, request.jobs)
+            yield RayExecutor(cluster, request.jobs, cache)
         return
     width = 1 if is_timed else request.jobs or fitting_width(jobs, _limit_bytes(request))
     machine = _machine(on_progress) if is_timed else contextlib.nullcontext()

@@ -79,8 +79,12 @@ def run_job(job: SweepJob) -> JobDone:
     Raises the error of a cell whose process died; with several cells, those without a result are to
     be tried alone.
     """
+    return do_job(job, Results(Path(job.results)))
+
+
+def do_job(job: SweepJob, results: Results) -> JobDone:
+    """`run_job` into these results."""
     os.chdir(job.work)
-    results = Results(Path(job.results))
     files = _tuned(job, results) if job.tuning else _converted(job, results)
     measured = [cell for cell in job.cells if cell.recipe in files]
     for runtimes, recipes in _together(measured):

@@ -1,23 +1,28 @@
 """Jobs on Ray: each in a supervised child of a node that has a core for it.
 
-The nodes need the directory of the results, the models and the data at the same paths.
+Without a shared cache the nodes need the directory of the results, the models and the data at the
+same paths.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.errors import EdgeconvError
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.workers import poll_until
 from edgeconv.sweeping.jobs import run_job
+from edgeconv.sweeping.shared import run_shared, shared_job
 from edgeconv.types import Allowance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    import msgspec
 
     from edgeconv.processes.cluster import RayCluster, RemoteTask
+    from edgeconv.store.blobs import Blobs
     from edgeconv.sweeping.executors import Handle
     from edgeconv.sweeping.jobs import JobDone, SweepJob
 
@@ -47,22 +52,28 @@ class RayHandle:
 
 
 class RayExecutor:
-    """Jobs as tasks of a cluster, each with one core."""
+    """Jobs as tasks of a cluster, each with one core.
 
-    def __init__(self, cluster: RayCluster, jobs: int | None) -> None:
+    With a `cache` nodes need no path in common with this machine.
+    """
+
+    def __init__(self, cluster: RayCluster, jobs: int | None, cache: Blobs | None = None) -> None:
         self._cluster = cluster
+        self._cache = cache
         self.width = min(jobs or cluster.cores, cluster.cores)
 
     def submit(self, job: SweepJob) -> RayHandle:
-        """Start a task."""
-        task = self._cluster.submit(
-            run_job,
-            job,
-            name=job.name,
-            access=Access(profile="jobs"),
-            allowance=Allowance(timeout_s=math.inf),
-        )
-        return RayHandle(job, task)
+        """Start a task. Raises as `shared_job`."""
+        if self._cache is None:
+            return RayHandle(job, self._started(run_job, job, job.name))
+        there = shared_job(job, self._cache)
+        return RayHandle(job, self._started(run_shared, there, job.name))
+
+    def _started(
+        self, function: Callable[[Any], JobDone], job: msgspec.Struct, name: str
+    ) -> RemoteTask[JobDone]:
+        access, allowance = Access(profile="jobs"), Allowance(timeout_s=math.inf)
+        return self._cluster.submit(function, job, name=name, access=access, allowance=allowance)
 
     def wait(self, handles: Sequence[Handle]) -> None:
         """Block until a task has ended."""

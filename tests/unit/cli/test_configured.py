@@ -99,7 +99,7 @@ def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> N
         longs = {n[2:] for option in command.params for n in option.opts if n.startswith("--")}
         found |= longs - set(options_of(name))
     users = {"config", "allow", "allow-code", "trust-model", "update", "accept-drop"}
-    users |= {"status", "resume", "retry-failed", "on"}
+    users |= {"status", "resume", "retry-failed", "on", "shared-cache"}
     assert found == users | {"help-all"}
 
 
