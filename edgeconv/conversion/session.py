@@ -268,10 +268,16 @@ class Session:
             samples = read_samples(part.split.calibration)
             batch = part.split.batch
             count = min(samples.count, _MOST_CALIBRATING) // batch * batch
+            chosen = np.linspace(0, samples.count - 1, count).astype(np.intp)
             directory = part.split.calibration.with_name("calibrating-some")
-            write_samples(samples.take(np.arange(count)), directory)
+            write_samples(samples.take(chosen), directory)
             stored.append(StoredAnswers(part, directory, self.answers_to(part, directory)))
         return tuple(stored)
+
+    def fits(self, recipe: Recipe, stored: StoredAnswers) -> bool:
+        """Whether a recipe's kernels are fast enough for these samples."""
+        count = min(map(len, stored.outputs.values()))
+        return recipe.name != "int16x8" or count * self.products <= _MOST_PRODUCTS
 
     @cached_property
     def products(self) -> int:

@@ -25,9 +25,11 @@ _INTRODUCTION = """\
 
 What LiteRT's GPU delegate (on SwiftShader) and TensorFlow Lite for Microcontrollers do with the
 files of the architectures of [coverage](coverage.md), according to
-`edgeconv bench --runtime gpu --runtime tflite-micro`. The page is generated (see the end). The
-models have random weights or were trained in seconds, and the samples are few: the page shows
-what kernels take and where they compute something else, and no accuracy.
+`edgeconv bench --runtime gpu --runtime tflite-micro`. They were converted with `--batch 1` where
+the model takes it, as an app runs one sample: with an open batch the delegate refuses
+[most of them](gpu.md#fix-the-batch). The page is generated (see the end). The models have random
+weights or were trained in seconds, and the samples are few: the page shows what kernels take and
+where they compute something else, and no accuracy.
 
 - **full**: the delegate or runtime runs all of it, with the right answers.
 - **partial**: some operators stay on the processor.
@@ -83,6 +85,8 @@ def _targets(rows: Sequence[KernelRow]) -> str:
             + (f": {', '.join(crashes)}." if crashes else "."),
             f"- `convert --target-runtime gpu` published {files} files, {len(wrong)} of them wrong "
             "by all the samples of this page" + (f": {'; '.join(wrong)}." if wrong else "."),
+            "- Where the usual file is wrong there, it may publish another one: with one weight scale "
+            "for each dense layer, or of TFLiteConverter.",
         )
     )
 

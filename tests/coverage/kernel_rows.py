@@ -34,6 +34,7 @@ class KernelCell(msgspec.Struct, frozen=True, kw_only=True):
 class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     """One architecture. `published` are the recipes of `convert --target-runtime gpu`.
 
+    `wrongly_published` are those of them whose published files are not right there.
     `failed` says why there is no row: edgeconv itself failed, or nothing was there to measure.
     `is_crash`: it ended without an error of its own.
     """
@@ -42,6 +43,7 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     cells: tuple[KernelCell, ...] = ()
     published: tuple[RecipeName, ...] = ()
+    wrongly_published: tuple[RecipeName, ...] = ()
     samples: int = 0
     seconds: float = 0.0
     failed: str = ""
@@ -60,11 +62,14 @@ class KernelRow(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.architecture} ({self.seconds:.0f} s): {self.failed or states or 'all right'}"
 
     @property
-    def wrongly_published(self) -> tuple[RecipeName, ...]:
-        """The recipes that were published for the GPU and are wrong there on these samples."""
-        cells = {recipe: self.cell(GPU, recipe) for recipe in self.published}
-        bad = {"wrong", "refused", "crashed"}
-        return tuple(r for r, cell in cells.items() if cell is not None and cell.state in bad)
+    def doubtful(self) -> tuple[RecipeName, ...]:
+        """The published recipes whose usual file is not right on the GPU: another one may be."""
+        return tuple(recipe for recipe in self.published if self.is_bad(recipe))
+
+    def is_bad(self, recipe: RecipeName) -> bool:
+        """Whether a recipe's file gives no answers, or wrong ones, on the GPU."""
+        cell = self.cell(GPU, recipe)
+        return cell is not None and cell.state in {"wrong", "refused", "crashed"}
 
 
 def kernel_cell(row: Measurement, here: Measurement | None) -> KernelCell:

@@ -124,7 +124,12 @@ def _published(row: KernelRow, built: Built) -> KernelRow:
         is_crash = is_crash or row.is_crash
         return msgspec.structs.replace(row, failed=row.failed or error, is_crash=is_crash)
     published = tuple(artifact.recipe.name for artifact in conversion.artifacts)
-    return msgspec.structs.replace(row, published=published)
+    row = msgspec.structs.replace(row, published=published)
+    if row.doubtful:
+        again = _measured(msgspec.structs.replace(row, cells=()), built, out)
+        wrong = tuple(recipe for recipe in row.doubtful if again.is_bad(recipe))
+        row = msgspec.structs.replace(row, wrongly_published=wrong)
+    return row
 
 
 if __name__ == "__main__":

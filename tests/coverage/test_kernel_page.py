@@ -76,7 +76,13 @@ def test_the_page_has_the_counts_what_was_published_and_what_was_not_run(tmp_pat
         KernelCell(recipe="int8", kernels="tflite-micro", state="refused", reason="no GELU"),
     )
     rows = [
-        KernelRow(architecture="net", source="keras", cells=cells, published=("float32", "int8")),
+        KernelRow(
+            architecture="net",
+            source="keras",
+            cells=cells,
+            published=("float32", "int8"),
+            wrongly_published=("int8",),
+        ),
         KernelRow(architecture="gone", source="keras", failed="no module", is_crash=True),
     ]
     for row in rows:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tiny_tflite import Graph, float_model, int8_model, packed
+from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv import bench, convert
 from edgeconv.errors import UsageError
@@ -198,3 +198,55 @@ def test_it_takes_no_accelerator_and_no_python(tmp_path: Path) -> None:
     own = Measuring(rounds=1, runtimes=GPU.runtimes, python="/usr/bin/python3")
     with pytest.raises(UsageError, match="--python /usr/bin/python3"):
         bench([tmp_path], measuring=own)
+
+
+def test_a_graph_that_computes_shapes_is_refused_with_what_fixes_it(
+    tmp_path: Path, zoo: Path
+) -> None:
+    """The zoo's network has a Flatten, whose open batch is computed with SHAPE and RESHAPE."""
+    convert(zoo / "modern.keras", tmp_path / "open", ["float32"])
+    report, (refused,) = in_gpu(tmp_path / "open")
+    assert refused.acceleration.state == "refused"
+    assert any("the batch is open" in note and "--batch 1" in note for note in report.notes)
+
+    conversion = convert(zoo / "modern.keras", tmp_path / "out", ["float32"], target_runtime="gpu")
+    assert conversion.artifacts == ()
+    assert conversion.failures[0].hint.startswith("add --batch 1: ")
+    fixed = convert(
+        zoo / "modern.keras", tmp_path / "out", ["float32"], target_runtime="gpu", batch=1
+    )
+    assert [artifact.recipe.name for artifact in fixed.artifacts] == ["float32"]
+    report, (full,) = in_gpu(tmp_path / "out")
+    assert full.acceleration.state == "full"
+    assert not any("the batch is open" in note for note in report.notes)
+
+
+def in_gpu(directory: Path) -> tuple[Report, list[Measurement]]:
+    """The rows of what was converted without the trained model, which takes long to measure."""
+    (file,) = directory.glob("*.tflite")
+    alone = directory / "alone"
+    alone.mkdir()
+    (alone / file.name).write_bytes(file.read_bytes())
+    report, rows = measured(alone)
+    return report, [row for row in rows.values() if row.acceleration]
+
+
+def test_the_samples_that_calibrate_count_for_the_agreement(tmp_path: Path) -> None:
+    """One answer in fifty that is another one does not show in the few samples held back."""
+    (tmp_path / "net.tflite").write_bytes(packed(float_model()))
+    samples = np.random.default_rng(0).normal(size=(50_000, 4)).astype(np.float32)
+    scores = np.sort(samples @ WEIGHTS.T.astype(np.float32) + BIASES, axis=1)
+    ties = np.argsort(scores[:, -1] - scores[:, -2])[:24]
+    x = np.concatenate([samples[:276], samples[ties]])
+    np.savez(tmp_path / "cal.npz", x=x)
+    conversion = convert(
+        tmp_path / "net.tflite",
+        tmp_path / "out",
+        ["int8"],
+        calibration=str(tmp_path / "cal.npz"),
+        target_runtime="gpu",
+    )
+    (failure,) = conversion.failures
+    # 42 are held back, and 200 of the others count.
+    assert "of 242 answers there are those of float32" in failure.message
+    assert "choose float16, which is right there" in failure.hint

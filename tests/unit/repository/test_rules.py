@@ -387,7 +387,8 @@ def project_settings() -> dict[str, Any]:
 
 
 # What a user installs by name, when an error says so; a baseline model's are in its own hint.
-EXTRAS = {"ethosu", "fsspec", "keras_hub", "mlflow", "pytest", "ray", "tflite_micro", "tflite_runtime"}
+EXTRAS = {"ethosu", "fsspec", "keras_hub", "mlflow", "pytest", "ray", "tflite_micro"}
+EXTRAS |= {"tflite_runtime"}
 # The extra `sign`, and what comes with it.
 EXTRAS |= {"model_signing", "OpenSSL", "cryptography", "sigstore"}
 # Modules that come with the distribution that is named.
