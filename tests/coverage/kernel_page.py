@@ -85,8 +85,8 @@ def _targets(rows: Sequence[KernelRow]) -> str:
             + (f": {', '.join(crashes)}." if crashes else "."),
             f"- `convert --target-runtime gpu` published {files} files, {len(wrong)} of them wrong "
             "by all the samples of this page" + (f": {'; '.join(wrong)}." if wrong else "."),
-            "- Where the usual file is wrong there, it may publish another one: with one weight scale "
-            "for each dense layer, or of TFLiteConverter.",
+            "- Where the usual file is wrong there, it may publish another one: with one weight "
+            "scale for each dense layer, or of TFLiteConverter.",
         )
     )
 
