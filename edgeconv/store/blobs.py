@@ -12,7 +12,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.store.files import publish_all, writable_directory
 from edgeconv.store.hashes import is_sha256, sha256_file
 
@@ -102,10 +102,11 @@ class Blobs:
     def _failures(self) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError as error:
-            raise ToolFailed(f"the shared cache {self.url} has no {error}", hint=_HINT) from error
-        except OSError as error:
-            reason = error.strerror or str(error) or type(error).__name__
+        except EdgeconvError:
+            raise
+        except Exception as error:
+            # Each object store has errors of its own.
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
             raise ToolFailed(f"the shared cache {self.url}: {reason}", hint=_HINT) from error
 
 

@@ -59,7 +59,7 @@ def test_a_blob_that_somebody_changed_is_refused(tmp_path: Path) -> None:
 
 def test_a_blob_that_is_not_there_is_named(tmp_path: Path) -> None:
     blobs = Blobs(str(tmp_path / "cache"))
-    with pytest.raises(ToolFailed, match=f"has no .*{64 * '0'}"):
+    with pytest.raises(ToolFailed, match=f"FileNotFoundError: .*{64 * '0'}"):
         blobs.get("0" * 64, tmp_path / "copy")
 
 
