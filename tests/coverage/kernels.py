@@ -46,22 +46,27 @@ def main(arguments: Sequence[str]) -> int:
         DOCUMENT.write_text(render(read_rows(options.results, ought), ought), encoding="utf-8")
         return 0
     options.results.mkdir(parents=True, exist_ok=True)
-    for name in options.only.split(",") if options.only else ought:
-        if not read_rows(options.results, [name]):
-            row = make_row(name, options.largest)
-            if row is not None:
-                write_row(options.results, row)
-                print(row.in_short(), flush=True)
+    with tempfile.TemporaryDirectory(prefix="kernels-cache-") as cache:
+        for name in options.only.split(",") if options.only else ought:
+            if not read_rows(options.results, [name]):
+                row = make_row(name, options.largest, Path(cache))
+                if row is not None:
+                    write_row(options.results, row)
+                    print(row.in_short(), flush=True)
     return 1 if any(row.is_crash for row in read_rows(options.results, ought)) else 0
 
 
-def make_row(name: str, largest_bytes: int | None) -> KernelRow | None:
-    """Build, convert, and run in every kernel; None where the float32 file is too large."""
+def make_row(name: str, largest_bytes: int | None, cache: Path) -> KernelRow | None:
+    """Build, convert, and run in every kernel; None where the float32 file is too large.
+
+    `cache` is for all rows, which share its environments.
+    """
     architecture = ARCHITECTURES[name]
     row = KernelRow(architecture=name, source=architecture.source, tools=dict(tool_versions()))
     if why := architecture.missing():
         return msgspec.structs.replace(row, failed=why)
     with tempfile.TemporaryDirectory(prefix="kernels-") as directory:
+        Path(directory, "cache").symlink_to(cache)
         started_s = time.monotonic()
         try:
             built = build(name, architecture, Path(directory))
