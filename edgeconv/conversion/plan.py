@@ -24,7 +24,7 @@ from edgeconv.types import (
 )
 
 # Raised where the same sources come to give other files, or other names in them.
-REVISION = 6
+REVISION = 7
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from edgeconv.quantize.rules import BLOCKS, kept_layers, rule_notes, ruled_layer
 from edgeconv.tflite import (
     clipped_biases,
     with_fitting_biases,
+    with_half_biases,
     with_small_lstms,
     with_sound_blocks,
     with_uint8_io,
@@ -258,7 +259,7 @@ def quantize_model(
             enable_progress_report=False,
         ).quantized_model
     # It writes them outside of the flatbuffer, where few runtimes look.
-    model = with_weights_inside(bytes(quantized))
+    model = with_half_biases(with_weights_inside(bytes(quantized)))
     if any(each.precision == BLOCKS for each in ruled):
         return with_sound_blocks(model), ()
     if not recipe.full_integer:

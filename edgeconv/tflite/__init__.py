@@ -21,6 +21,7 @@ from edgeconv.tflite.edit import (
     with_unique_names,
     with_weights_inside,
 )
+from edgeconv.tflite.halves import with_half_biases
 from edgeconv.tflite.layers import FloatLayer, float_layers, multiplications
 from edgeconv.tflite.logits import Logits, with_logits
 from edgeconv.tflite.recurrent import with_small_lstms
@@ -51,6 +52,7 @@ __all__ = [
     "with_fitting_biases",
     "with_input_shapes",
     "with_logits",
+    "with_half_biases",
     "with_small_lstms",
     "with_softmax_inputs",
     "with_sound_blocks",

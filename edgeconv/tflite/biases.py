@@ -38,7 +38,7 @@ LARGEST_BIAS = {"int32": 2.0**26, "int64": 2.0**30}
 BIAS_LIMITS = {"int32": 2**31 - 1, "int64": 2**47 - 1}
 _LARGEST_WEIGHT = 127
 # The inputs that are the activations, the weights and the bias.
-_SLOTS = {
+SLOTS = {
     "CONV_2D": (0, 1, 2),
     "DEPTHWISE_CONV_2D": (0, 1, 2),
     "FULLY_CONNECTED": (0, 1, 2),
@@ -100,7 +100,7 @@ def sum_units(data: bytes, scales: Mapping[str, float]) -> dict[str, float]:
     model = read(data, where="the model")
     units: dict[str, float] = {}
     for graph, operator in operators_of(model):
-        slots = _SLOTS.get(operator_name(model, operator))
+        slots = SLOTS.get(operator_name(model, operator))
         if slots is None:
             continue
         source, weights, bias = (_input(graph, operator, slot) for slot in slots)
@@ -163,7 +163,7 @@ def _widen(model: ModelT, graph: SubGraphT, original: ModelT, float_graph: SubGr
 def _biased_layers(model: ModelT, graph: SubGraphT) -> Iterator[_BiasedLayer]:
     for operator in graph.operators:
         name = operator_name(model, operator)
-        slots = _SLOTS.get(name)
+        slots = SLOTS.get(name)
         if slots and len(operator.inputs) > slots[2] and operator.inputs[slots[2]] != -1:
             yield _BiasedLayer(name, *(operator.inputs[slot] for slot in slots))
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Literal
 
-from edgeconv.tflite.edit import code_of, empty_buffer, require_version, store_values
+from edgeconv.tflite.edit import require_version, store_values
 from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
+from edgeconv.tflite.halves import floats_of, halve, unpacked
 from edgeconv.tflite.uses import type_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    import numpy as np
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
-    from numpy.typing import NDArray
 
 SmallWeights = Literal["int8", "weight-only-int8", "float16"]
 _LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -48,7 +46,7 @@ def with_small_lstms(data: bytes, kind: SmallWeights, kept: Collection[str] = ()
                     _quantize(model, graph.tensors[operator.inputs[slot]])
                 require_version(model, operator, _INT8_VERSION)
             else:
-                store = _halve if kind == "float16" else _quantize_units
+                store = halve if kind == "float16" else _quantize_units
                 _unpack(model, graph, operator, slots, store)
     return serialize(model) if changed else data
 
@@ -83,7 +81,7 @@ def _store_int8(model: ModelT, tensor: TensorT, scales: int) -> None:
     import numpy as np
     from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
 
-    values = _values(model, tensor).reshape(scales, -1)
+    values = floats_of(model, tensor).reshape(scales, -1)
     scale = (np.max(np.abs(values), axis=1, initial=0.0) / 127).astype(np.float32)
     scale[scale == 0] = 1.0
     store_values(model, tensor, np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8))
@@ -91,19 +89,6 @@ def _store_int8(model: ModelT, tensor: TensorT, scales: int) -> None:
     tensor.quantization = QuantizationParametersT(
         scale=scale, zeroPoint=np.zeros(scales, np.int64), quantizedDimension=0
     )
-
-
-def _halve(model: ModelT, tensor: TensorT) -> None:
-    from ai_edge_litert.schema_py_generated import TensorType
-
-    store_values(model, tensor, _values(model, tensor).astype("<f2"))
-    tensor.type = TensorType.FLOAT16
-
-
-def _values(model: ModelT, tensor: TensorT) -> NDArray[np.float32]:
-    import numpy as np
-
-    return np.frombuffer(bytes(model.buffers[tensor.buffer].data), "<f4")
 
 
 def _unpack(
@@ -114,30 +99,7 @@ def _unpack(
     store: Callable[[ModelT, TensorT], None],
 ) -> None:
     """Let an operator read weights that `store` made small through a DEQUANTIZE each."""
-    from ai_edge_litert.schema_py_generated import (
-        BuiltinOperator,
-        BuiltinOptions,
-        DequantizeOptionsT,
-        OperatorT,
-    )
-
     inputs = list(operator.inputs)
     for slot in slots:
-        small = graph.tensors[inputs[slot]]
-        unpacked = copy.copy(small)
-        unpacked.buffer = empty_buffer(model)
-        graph.tensors.append(unpacked)
-        store(model, small)
-        small.name = f"{text(small.name)}_{type_of(small)}"
-        graph.operators = [
-            OperatorT(
-                opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),
-                inputs=[inputs[slot]],
-                outputs=[len(graph.tensors) - 1],
-                builtinOptionsType=BuiltinOptions.DequantizeOptions,
-                builtinOptions=DequantizeOptionsT(),
-            ),
-            *graph.operators,
-        ]
-        inputs[slot] = len(graph.tensors) - 1
+        inputs[slot] = unpacked(model, graph, inputs[slot], store)
     operator.inputs = inputs
