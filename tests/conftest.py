@@ -71,7 +71,7 @@ LONG = {
 }
 
 # Tests of how children are started, confined, limited and ended: folders and modules.
-STARTED = {"processes", "hostile", "test_runtime_web"}
+STARTED = {"processes", "hostile", "test_runtime_web", "test_train_on_ray"}
 
 
 _CACHES = itertools.count()

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 Content = TypeVar("Content")
 
-_PROGRESS = "progress.txt"
+PROGRESS = "progress.txt"
+_ANSWER, _PEAK = "answer.json", "peak.txt"
+# What `call` leaves in the end.
+ANSWER_FILES = (FAILURE, _ANSWER, _PEAK)
 # An answer names files, and has no arrays.
 _MOST_ANSWER_BYTES = 2**28
 # Separates a line from its numbers; no text has it.
@@ -41,24 +44,44 @@ _BETWEEN = "\x1f"
 _child_directory: Path | None = None
 
 
-class Task(Generic[Answer]):
-    """A function of this package running in a child.
+class TaskChild(Protocol):
+    """What `ChildTask` needs of a `Child`: one of this process, or of a node of a cluster."""
+
+    label: str
+    log: Path
+
+    @property
+    def ending_signal(self) -> int:
+        """The signal that ended the process; 0 for none, or one that runs."""
+
+    def has_ended(self) -> bool:
+        """Whether it has."""
+
+    def kill(self) -> None:
+        """End the process and its whole session, once."""
+
+    def wait(self, on_poll: Callable[[], None] = ...) -> None:
+        """Block until it ended well. Raises why not."""
+
+    def raise_unless_well(self) -> None:
+        """Raise as `wait`, of one that has ended."""
+
+    def tail(self) -> str:
+        """The last lines that it printed."""
+
+
+class ChildTask(Generic[Answer]):
+    """A function of this package running in a child, wherever that is.
 
     `peak_memory_bytes`, of resident memory, is set with the answer.
     """
 
-    def __init__(self, child: Child, directory: Path, answer_type: type[Answer]) -> None:
+    def __init__(self, child: TaskChild, directory: Path, answer_type: type[Answer]) -> None:
         self.child = child
         self.peak_memory_bytes = 0
         self._directory = directory
-        self._reported = NewLines(directory / _PROGRESS)
+        self._reported = NewLines(directory / PROGRESS)
         self._answer_type = answer_type
-
-    def __enter__(self) -> Task[Answer]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.child.kill()
 
     @property
     def directory(self) -> Path:
@@ -85,8 +108,8 @@ class Task(Generic[Answer]):
         failure = self._read_file(FAILURE, ChildFailure)
         if failure is not None:
             raise failure.error()
-        answer = self._read_file("answer.json", self._answer_type)
-        peak_memory_bytes = self._read_file("peak.txt", int)
+        answer = self._read_file(_ANSWER, self._answer_type)
+        peak_memory_bytes = self._read_file(_PEAK, int)
         if answer is None or peak_memory_bytes is None:
             raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
         self.peak_memory_bytes = peak_memory_bytes
@@ -105,6 +128,18 @@ class Task(Generic[Answer]):
         except (OSError, msgspec.DecodeError) as error:
             reason = str(error)
         raise WorkerCrashed(f"{self.child.label} wrote an unreadable answer: {name}: {reason}")
+
+
+class Task(ChildTask[Answer]):
+    """A function of this package running in a child of this process."""
+
+    child: Child
+
+    def __enter__(self) -> Task[Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
 
 
 def start_task(
@@ -160,7 +195,7 @@ def report_progress(line: str) -> None:
         numbers = (line.completed, line.total) if isinstance(line, CountedLine) else ()
         text = line.replace("\n", " ").replace(_BETWEEN, " ")
         # Names of files may have characters that cannot be encoded.
-        with (_child_directory / _PROGRESS).open("ab") as file:
+        with (_child_directory / PROGRESS).open("ab") as file:
             whole = _BETWEEN.join([text, *map(str, numbers)]) + "\n"
             file.write(whole.encode("utf-8", "replace"))
 
@@ -193,8 +228,8 @@ def call(name: str, directory: Path) -> None:
         failure = msgspec.json.encode(ChildFailure.of(error))
         (_child_directory / FAILURE).write_bytes(failure)
     else:
-        (_child_directory / "peak.txt").write_text(str(_peak_bytes()), encoding="ascii")
-        (_child_directory / "answer.json").write_bytes(msgspec.json.encode(answer))
+        (_child_directory / _PEAK).write_text(str(_peak_bytes()), encoding="ascii")
+        (_child_directory / _ANSWER).write_bytes(msgspec.json.encode(answer))
 
 
 def _main(name: str, directory: str) -> None:

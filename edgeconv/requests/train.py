@@ -7,7 +7,7 @@ from typing import Annotated
 
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import CUSTOM, Sandboxed, Unlimited
+from edgeconv.requests.shared import CUSTOM, Placed, Sandboxed, Unlimited
 from edgeconv.requests.texts import TEXT, TREE
 from edgeconv.requests.training import DISTRIBUTION
 from edgeconv.types import Allowance, Training
@@ -65,7 +65,7 @@ class TrainRequest(Request, frozen=True, kw_only=True):
     `directory`/NAME/N; None takes the current directory, or AIP_MODEL_DIR where that is set, which
     then holds the model itself. `checkpoints`: where they are kept, else in AIP_CHECKPOINT_DIR,
     else next to the model until it is there. `tensorboard`: where its logs go, else to
-    AIP_TENSORBOARD_LOG_DIR.
+    AIP_TENSORBOARD_LOG_DIR. `on`: the cluster of Ray that the members run on.
     """
 
     training: Trainable
@@ -104,5 +104,6 @@ class TrainRequest(Request, frozen=True, kw_only=True):
             is_output=True,
         ),
     ] = None
+    on: Placed = None
     allowance: Unlimited = Allowance(timeout_s=math.inf)
     sandbox: Sandboxed = None

@@ -28,6 +28,7 @@ from edgeconv.tf.training.modules import refuse_missing
 from edgeconv.tf.training.options import refuse_options
 from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
 from edgeconv.training.members import ProcessSettings
+from edgeconv.training.on_ray import refuse_unplaceable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +74,8 @@ def train(
     for text in training.custom_objects:
         # A wrong name is refused before any process starts.
         find_custom(text, str(Path.cwd()))
+    if request.on is not None:
+        refuse_unplaceable(request.on, training.distribution)
     clusters = clusters_of(training.distribution)
     paths = _paths(training, request.directory, request.checkpoints, request.tensorboard)
     access = _access(training, paths, exports=is_chief(clusters))
@@ -90,6 +93,7 @@ def train(
                 allowance=request.allowance,
                 environment=_ENVIRONMENT,
                 on_progress=on_progress,
+                on=request.on,
             ),
         )
     return result.record if result else None

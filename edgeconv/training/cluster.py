@@ -14,7 +14,7 @@ import msgspec
 from edgeconv.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from edgeconv.types import StrategyName
 
@@ -147,6 +147,14 @@ def from_tf_config(text: str) -> Cluster:
     _check_addresses(addresses)
     role = _role(config.task.type)
     return Cluster(addresses=addresses, role=role, index=_index(config.task, role, addresses))
+
+
+def moved(clusters: Sequence[Cluster], addresses: Sequence[str]) -> tuple[Cluster, ...]:
+    """The views of the members of one cluster, in order, with other addresses in that order."""
+    roles: dict[Role, tuple[str, ...]] = {}
+    for cluster, address in zip(clusters, addresses, strict=True):
+        roles[cluster.role] = (*roles.get(cluster.role, ()), address)
+    return tuple(msgspec.structs.replace(cluster, addresses=roles) for cluster in clusters)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -13,6 +13,7 @@ from edgeconv.errors import UsageError, WorkerCrashed, WorkerOutOfMemory, Worker
 from edgeconv.tf.training.member import serve_member
 from edgeconv.training.cluster import from_tf_config
 from edgeconv.training.members import ClusterMember, ProcessSettings, run_cluster
+from edgeconv.training.on_ray import run_on_ray
 from edgeconv.training.ports import local_cluster
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def launch(
     `job` returns the job of a member, by whether it is the chief. None where the chief is not
     among the processes started here. Raises as `run_cluster`; where a training `resumes`, its
     progress or error says so.
+    With `settings.on`, the members run on the nodes of Ray.
     """
     starts: list[ClusterMember[Any]] = [
         ClusterMember(serve_member if cluster.serves else train, job(cluster.is_chief), cluster)
@@ -95,7 +97,8 @@ def launch(
     access = _widened(settings.access, clusters, distribution)
     settings = replace(settings, access=access, connect_timeout_s=distribution.connect_timeout_s)
     try:
-        results: dict[str, Answer] = run_cluster(starts, settings)
+        run = run_cluster if settings.on is None else run_on_ray
+        results: dict[str, Answer] = run(starts, settings)
     except KeyboardInterrupt:
         if resumes:
             settings.on_progress(_RESUMES)

@@ -26,7 +26,7 @@ from edgeconv.store import keep_log
 from edgeconv.training.cluster import host_and_port
 from edgeconv.training.peers import Peers
 from edgeconv.training.ports import refuse_taken_port
-from edgeconv.types import CONNECTED, Allowance
+from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from edgeconv.processes.sandbox import Access
-    from edgeconv.processes.tasks import Task
+    from edgeconv.processes.tasks import ChildTask
     from edgeconv.training.cluster import Cluster
 
 Answer = TypeVar("Answer")
@@ -68,14 +68,18 @@ class Member(Generic[Answer]):
     """
 
     name: str
-    task: Task[Answer]
+    task: ChildTask[Answer]
     serves: bool = False
     is_chief: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessSettings:
-    """How the processes of a training run; a process without a cluster is called `label`."""
+    """How the processes of a training run; a process without a cluster is called `label`.
+
+    `on`: the cluster of Ray whose nodes they run on, None: this machine. `on_checkpoint` is called
+    after each checkpoint.
+    """
 
     label: str
     scratch: Path
@@ -84,6 +88,8 @@ class ProcessSettings:
     environment: Mapping[str, str] = field(default_factory=dict)
     connect_timeout_s: float = 300.0
     on_progress: Callable[[str], None] = lambda _: None
+    on_checkpoint: Callable[[], None] = lambda: None
+    on: str | None = None
 
 
 def run_cluster(
@@ -104,7 +110,7 @@ def run_cluster(
     with ExitStack() as stack:
         members = []
         for start in starts:
-            member = _start(start, settings)
+            member = start_member(start, settings)
             stack.callback(member.task.child.kill)
             members.append(member)
         sought = {name: address for each in clusters for name, address in each.peers.items()}
@@ -114,13 +120,14 @@ def run_cluster(
         if not clusters:
             (alone,) = members
             return {alone.name: _alone(alone, settings.on_progress)}
-        return run_together(members, settings.on_progress, peers)
+        return run_together(members, settings.on_progress, peers, settings.on_checkpoint)
 
 
 def run_together(
     members: Sequence[Member[Answer]],
     on_progress: Callable[[str], None] = lambda _: None,
     peers: Peers | None = None,
+    on_checkpoint: Callable[[], None] = lambda: None,
 ) -> dict[str, Answer]:
     """The results of all members that do not serve, by name, in the order of `members`.
 
@@ -134,7 +141,7 @@ def run_together(
             stack.callback(member.task.child.kill)
         if peers:
             stack.callback(peers.close)
-        running = _RunningMembers(members, on_progress, peers)
+        running = _RunningMembers(members, on_progress, peers, on_checkpoint)
         poll_until(running.is_over, running.pass_on)
         running.pass_on()
         if running.failures and not running.has_chief_answered():
@@ -146,7 +153,7 @@ def run_together(
 
 def _alone(member: Member[Answer], on_progress: Callable[[str], None]) -> Answer:
     def progress(line: str) -> None:
-        if line != CONNECTED:
+        if line not in (CONNECTED, CHECKPOINT_KEPT):
             on_progress(line)
 
     try:
@@ -169,6 +176,7 @@ class _RunningMembers(Generic[Answer]):
         members: Sequence[Member[Answer]],
         on_progress: Callable[[str], None],
         peers: Peers | None,
+        on_checkpoint: Callable[[], None],
     ) -> None:
         self.answers: dict[str, Answer] = {}
         # In the order in which they were seen.
@@ -180,6 +188,7 @@ class _RunningMembers(Generic[Answer]):
         }
         self._waits_for_servers = all(member.serves for member in members)
         self._on_progress = on_progress
+        self._on_checkpoint = on_checkpoint
         self._peers = peers
         self._unconnected = {member.name for member in members if not member.serves}
         self._moment_ends_s = 0.0
@@ -212,6 +221,8 @@ class _RunningMembers(Generic[Answer]):
         def progress(line: str) -> None:
             if line == CONNECTED:
                 self._unconnected.discard(member.name)
+            elif line == CHECKPOINT_KEPT:
+                self._on_checkpoint()
             else:
                 self._on_progress(f"{member.name} | {shown(line)}")
 
@@ -269,7 +280,8 @@ def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> Edgeco
     return type(error)(message, hint=error.hint)
 
 
-def _start(start: ClusterMember[Answer], settings: ProcessSettings) -> Member[Answer]:
+def start_member(start: ClusterMember[Answer], settings: ProcessSettings) -> Member[Answer]:
+    """Start a member in a child of this process, with its TF_CONFIG."""
     cluster = start.cluster
     name = cluster.member_name if cluster else settings.label
     # An empty one tells a process that it is alone; the environment may have another.

@@ -39,6 +39,24 @@ def local_cluster(
     )
 
 
+def held_port() -> socket.socket:
+    """A listening socket on a free port, which no other process gets until it is closed.
+
+    Raises `ToolFailed` where none is free.
+    """
+    for port in _shuffled():
+        held = _socket()
+        try:
+            held.bind(("", port))
+            # A port that is only bound can be bound again.
+            held.listen()
+        except OSError:
+            held.close()
+        else:
+            return held
+    raise ToolFailed("a member of a training needs a port, and none is free")
+
+
 def refuse_taken_port(cluster: Cluster) -> None:
     """Raise `UsageError` where another process uses the port of this member."""
     if cluster.role == "evaluator":
@@ -53,9 +71,7 @@ def refuse_taken_port(cluster: Cluster) -> None:
 
 def _free_ports(count: int) -> list[int]:
     free: list[int] = []
-    candidates = _candidates()
-    # With its own generator: two trainings with one seed would choose the same ports.
-    for port in random.Random().sample(candidates, len(candidates)):
+    for port in _shuffled():
         if len(free) == count:
             break
         if _can_listen(port):
@@ -63,6 +79,12 @@ def _free_ports(count: int) -> list[int]:
     if len(free) < count:
         raise ToolFailed(f"{count} processes need a port each, and {len(free)} are free")
     return free
+
+
+def _shuffled() -> list[int]:
+    candidates = _candidates()
+    # With its own generator: two trainings with one seed would choose the same ports.
+    return random.Random().sample(candidates, len(candidates))
 
 
 def _candidates() -> range:
@@ -79,14 +101,19 @@ def _candidates() -> range:
 
 def _can_listen(port: int) -> bool:
     """Whether TensorFlow's server could: it listens on every address of the machine."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: connections that are timing out do not block the port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with _socket() as probe:
         try:
             probe.bind(("", port))
         except OSError:
             return False
     return True
+
+
+def _socket() -> socket.socket:
+    """As servers have it: connections that are timing out do not block the port."""
+    new = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return new
 
 
 def _by_whom(port: int) -> str:

@@ -139,6 +139,7 @@ from edgeconv.types.scanning import Scan, ScanFinding
 from edgeconv.types.sensitivity import Debugged, DebuggedLayer, LayerFix, Sensitivity
 from edgeconv.types.sweeping import CellResult, CellState, SweepCell, SweepGate, Swept
 from edgeconv.types.training import (
+    CHECKPOINT_KEPT,
     CONNECTED,
     LOCAL_STRATEGIES,
     STRATEGY_NAMES,
@@ -161,6 +162,7 @@ from edgeconv.types.tuning import Confirmation, Loss, Objective, Tuning, TuningT
 
 __all__ = [
     "CALIBRATED",
+    "CHECKPOINT_KEPT",
     "CONNECTED",
     "DEFAULT_TIMEOUT_S",
     "EVERY_RECIPE",

@@ -17,6 +17,8 @@ LayerTreatment = Literal["quantized", "quantized with a config of edgeconv's", "
 
 # The progress line of a child that has met the other members of its cluster.
 CONNECTED = "connected"
+# What the chief reports after each checkpoint.
+CHECKPOINT_KEPT = "checkpoint kept"
 STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
 # Those that train in one process.
 LOCAL_STRATEGIES: frozenset[StrategyName] = frozenset({"none", "mirrored", "central-storage"})

@@ -132,7 +132,7 @@ def _python(arguments: Sequence[str], directory: Path) -> subprocess.CompletedPr
     temporary.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
-        "EDGECONV_CACHE_DIR": str(directory / "cache"),
+        "EDGECONV_CACHE_DIR": str((directory / "cache").resolve()),
         "TMPDIR": str(temporary),
     }
     command = [sys.executable, *arguments]

@@ -9,7 +9,7 @@ enter       the program that confines itself, and continues as the child
 
 from edgeconv.processes.sandbox.access import Access, Profile
 from edgeconv.processes.sandbox.policy import StartCommand, environment_of, start_command
-from edgeconv.processes.sandbox.walls import available, using
+from edgeconv.processes.sandbox.walls import available, sandbox_mode, using
 
 __all__ = [
     "Access",
@@ -18,5 +18,6 @@ __all__ = [
     "available",
     "start_command",
     "environment_of",
+    "sandbox_mode",
     "using",
 ]

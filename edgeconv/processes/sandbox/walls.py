@@ -70,6 +70,11 @@ def using(mode: SandboxMode) -> Iterator[None]:
         _mode = before
 
 
+def sandbox_mode() -> SandboxMode:
+    """Whether children of this process must be confined, as `using` set it."""
+    return _mode
+
+
 def is_required() -> bool:
     """Whether a child that cannot be confined must not run."""
     return _mode == "required"

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.processes.tasks import report_progress
 from edgeconv.store import scratch_directory
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.loops import MetricSums
 from edgeconv.tf.training.strategies import is_lost_member
-from edgeconv.types import Epoch
+from edgeconv.types import CHECKPOINT_KEPT, Epoch
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Checkpoints:
         self._write(self._tracked, self._manager.save)
         if self._is_chief:
             self._forget_best_but(progress.best_epoch)
+            report_progress(CHECKPOINT_KEPT)
 
     def save_best(self, epoch: int) -> None:
         """Keep the model's weights as those of this epoch, the best so far.

@@ -111,6 +111,17 @@ def test_each_member_gets_its_own_tf_config(run):
     assert told[0]["cluster"]["worker"] == [*parts[0].cluster.addresses["worker"]]
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_that_a_checkpoint_was_kept_is_counted_and_not_shown(is_alone, run):
+    lines: list[str] = []
+    kept: list[None] = []
+    parts = parts_of((worker_tasks.keep_checkpoints, {"number": 3}))
+    if is_alone:
+        parts = [ClusterMember(worker_tasks.keep_checkpoints, Job(number=3))]
+    run(parts, on_progress=lines.append, on_checkpoint=lambda: kept.append(None))
+    assert (len(kept), len(lines)) == ((0, 0) if is_alone else (3, 2))
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
