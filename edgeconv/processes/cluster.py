@@ -10,6 +10,8 @@ import importlib
 import ipaddress
 import os
 import re
+import signal
+import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
@@ -85,7 +87,11 @@ class RayCluster:
         """
         self.ray = _imported()
         _refuse_without_token(address)
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         self._start(address, cores)
+        if threading.current_thread() is threading.main_thread():
+            # Ray has set its own, which ends this process with another code.
+            signal.signal(signal.SIGTERM, on_sigterm)
         self.cores = int(self.ray.cluster_resources().get("CPU", 1))
 
     def __enter__(self) -> RayCluster:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import tempfile
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -68,11 +67,7 @@ def run_on_ray(
     settings.on_progress("connecting to Ray")
     # A cluster that is started here has room for all, as processes of this machine have.
     cores = max(len(starts), os.cpu_count() or 1)
-    on_sigterm = signal.getsignal(signal.SIGTERM)
     with RayCluster(parse_address(settings.on), cores) as cluster:
-        if threading.current_thread() is threading.main_thread():
-            # Ray has set its own.
-            signal.signal(signal.SIGTERM, on_sigterm)
 
         def run(on_checkpoint: Callable[[], None]) -> dict[str, Answer]:
             return _run(starts, replace(settings, on_checkpoint=on_checkpoint), cluster)

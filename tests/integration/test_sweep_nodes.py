@@ -91,6 +91,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
             process.wait(60)
 
 
+@pytest.mark.slow
 def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
     folder: Path, nodes: Nodes
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
     driver = started(nodes)
     eventually(lambda: scoring(nodes.head), "a cell runs")
     driver.kill()
-    driver.wait()
+    driver.communicate()
     eventually(lambda: not scoring(nodes.head), "the cell has ended with its driver")
     (folder / "hold").unlink()
     out, _ = started(nodes).communicate(timeout=_WITHIN_S)
