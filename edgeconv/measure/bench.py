@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from edgeconv import data
@@ -28,6 +29,7 @@ from edgeconv.measure.model_files import (
 from edgeconv.measure.models import open_runtimes
 from edgeconv.measure.names import CommonNames
 from edgeconv.measure.npu import npu_estimates, with_npu
+from edgeconv.measure.on_ray import UNTIMED, opened_cluster, refuse_measuring
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import time_batched, time_cold, time_in_rounds
 from edgeconv.measure.trained import measure_trained
@@ -65,6 +67,9 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     A file that does not run has its `error` set. Raises an `EdgeconvError`.
     """
     execution, measuring, source = request.execution, request.measuring, request.data
+    if request.on is not None:
+        refuse_measuring(request.on, measuring)
+        measuring = msgspec.structs.replace(measuring, is_timed=False)
     training_record = _record(Path(request.training)) if request.training else None
     model_files = find_model_files(request.models, request.signature, execution.trusted)
     trained, notes = find_baseline(model_files, request.baseline, request.opening, execution)
@@ -73,7 +78,8 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     steps, preprocessing_notes = preprocessing_of(model_files, request.preprocess)
     with contextlib.ExitStack() as stack, scratch_directory() as scratch:
         samples, limited = _sampled(stack, request, names.inputs, steps)
-        run = BenchRun(samples, measuring, execution, scratch, on_progress)
+        cluster = stack.enter_context(opened_cluster(request.on, execution, on_progress))
+        run = BenchRun(samples, measuring, execution, scratch, on_progress, cluster=cluster)
         scorer = _scorer(run, source, model_files[0].signature)
         estimates = npu_estimates(run, model_files)
         runtimes = stack.enter_context(open_runtimes(run, trained))
@@ -81,7 +87,8 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         rows, watch = _measure(run, scorer, runtimes, trained, model_files, names)
         measured = with_npu(rows.artifacts(), estimates)
         identity = _identity(samples, steps if source else {})
-    first, conditions = rows.baseline, watch.conditions if runtimes.is_here else None
+    first = rows.baseline
+    conditions = watch.conditions if runtimes.is_here and request.on is None else None
     artifacts = tuple(file.artifact for file in model_files if file.artifact)
     report = Report(
         title=measuring.title or model_files[0].file.parent.name,
@@ -101,7 +108,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
             *notes,
             *preprocessing_notes,
             *measurement_warnings(first, samples, training, artifacts),
-            *_of_times(measuring, conditions),
+            *((UNTIMED,) if request.on else _of_times(measuring, conditions)),
             *runtimes.notes,
             *limited,
             *rows.notes,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from edgeconv.data.samples import Array
     from edgeconv.data.source import DataSet
+    from edgeconv.processes.cluster import RayCluster
     from edgeconv.types import Execution, Measuring
 
 # Small parts wake a process often, which then finds less of the model in its caches. Memory for
@@ -108,7 +109,8 @@ class EvaluationSet:
 class BenchRun:
     """One bench: the evaluation set, what to measure, and how.
 
-    `reads` are directories of models that one process is to run one after the other.
+    `reads` are directories of models that one process is to run one after the other. With `cluster`
+    its cores evaluate.
     """
 
     samples: EvaluationSet
@@ -117,6 +119,12 @@ class BenchRun:
     scratch: Path
     on_progress: Callable[[str], None]
     reads: tuple[Path, ...] = ()
+    cluster: RayCluster | None = None
+
+    @property
+    def cores(self) -> int:
+        """How many cores evaluate."""
+        return self.cluster.cores if self.cluster else self.execution.threads
 
     def settings(self) -> RuntimeSettings:
         """The settings of the runtimes."""

@@ -61,7 +61,7 @@ def evaluate(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
 
 def _workers(run: BenchRun, models: Sequence[MeasuredModel]) -> int:
     sessions = [model.runtime.sessions for model in models]
-    per_session = max(1, run.execution.threads // run.measuring.threads)
+    per_session = max(1, run.cores // run.measuring.threads)
     return max(1, min([per_session, *sessions]))
 
 

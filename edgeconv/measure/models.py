@@ -14,12 +14,14 @@ from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.pace import check_pace
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import compared_with, open_runtime
+from edgeconv.runtimes.clustered import ClusteredRuntime
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.model_files import ModelFile
     from edgeconv.measure.names import CommonNames
-    from edgeconv.runtimes.interface import Runtime, Timed
+    from edgeconv.runtimes.interface import Runtime, RuntimeSettings, Timed
     from edgeconv.types import Environment, SourceModel
 
 # The runtime that serves the trained model, and the one that it has by default.
@@ -208,7 +210,7 @@ def open_runtimes(
         plain = msgspec.structs.replace(settings, accelerator="interpreter")
         entered = {
             str(choice): stack.enter_context(
-                open_runtime(choice, plain if choice in others else settings)
+                _opened(run, choice, plain if choice in others else settings)
             )
             for choice in in_order
         }
@@ -217,6 +219,15 @@ def open_runtimes(
         check_pace(run.measuring, opened)
         served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
         yield OpenedRuntimes(opened, served[0] if served else None)
+
+
+def _opened(
+    run: BenchRun, choice: RuntimeChoice, settings: RuntimeSettings
+) -> AbstractContextManager[Runtime]:
+    """A runtime of this machine, or of the cores of the cluster."""
+    if run.cluster is None:
+        return open_runtime(choice, settings)
+    return ClusteredRuntime(run.cluster, choice, settings)
 
 
 def is_emulated(runtime: Runtime) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 from edgeconv.plugins import METRICS
 from edgeconv.requests.option import Option, Within
 from edgeconv.requests.request import Request
-from edgeconv.requests.shared import Executed, Opened, Sandboxed
+from edgeconv.requests.shared import Executed, Opened, Placed, Sandboxed
 from edgeconv.requests.texts import (
     METRIC,
     NPU,
@@ -143,7 +143,8 @@ class BenchRequest(Request, frozen=True, kw_only=True):
     each stored sample, None for that of the manifests. `samples`: how many, by a fixed seed, None
     for all. `baseline`: the trained model, None for that of the manifests; `opening`: how it is
     opened; `training`: the file of its training record, None for the one next to it. report.json
-    and report.html go into `directory`, None: nothing is written.
+    and report.html go into `directory`, None: nothing is written. `on` is the cluster that
+    evaluates, None this machine, which measures times too.
     """
 
     models: Annotated[
@@ -215,6 +216,7 @@ class BenchRequest(Request, frozen=True, kw_only=True):
             is_common=True,
         ),
     ] = None
+    on: Placed = None
     measuring: Measured = Measuring()
     execution: Executed = Execution()
     sandbox: Sandboxed = None

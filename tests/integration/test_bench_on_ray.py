@@ -1,0 +1,97 @@
+"""`bench` on a cluster of Ray: the answers of this machine, also when a worker is killed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import psutil
+import pytest
+from sweeps import write_models
+
+import edgeconv
+from edgeconv.processes.cluster import RayCluster
+from edgeconv.runtimes.clustered import ClusteredRuntime
+from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.runtimes.local import LocalRuntime, RuntimePython
+from edgeconv.types import Measuring, Report, RuntimeChoice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
+
+LITERT = RuntimeChoice(name="litert")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_models(tmp_path, "a", "b")
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def comparable(report: Report) -> bytes:
+    """A report without what names where it was measured."""
+    notes = tuple(note for note in report.notes if not note.startswith("latency and memory"))
+    return msgspec.json.encode(
+        msgspec.structs.replace(report, command=(), conditions=None, notes=notes)
+    )
+
+
+def test_the_report_of_a_cluster_is_that_of_this_machine(folder: Path) -> None:
+    files = ["nets/a.tflite", "nets/b.tflite"]
+    data = "test.npz?labels=y"
+    here = edgeconv.bench(files, data=data, measuring=Measuring(is_timed=False))
+    there = edgeconv.bench(files, data=data, on="ray")
+    assert comparable(there) == comparable(here)
+    assert [row.error for row in there.measurements] == ["", ""]
+    assert all(row.accuracy is not None for row in there.measurements)
+    assert [n for n in there.notes if "cores of a cluster" in n]
+    assert there.command[-2:] == ("--on", "ray")
+
+
+def workers() -> list[psutil.Process]:
+    """The actors that this test's cluster started."""
+    every = psutil.Process().children(recursive=True)
+    return [each for each in every if "ray::ClusterWorker" in " ".join(each.cmdline()[:1])]
+
+
+def test_a_killed_worker_costs_the_part_that_it_ran(folder: Path) -> None:
+    model = Model(file=folder / "nets" / "a.tflite", batch=1)
+    x = np.random.default_rng(1).normal(size=(20_000, 4)).astype(np.float32)
+    settings = RuntimeSettings(scratch=folder)
+    session = LocalRuntime(RuntimePython(), settings).start(model)
+    expected = session.run({"x": x})
+    session.close()
+    with RayCluster("local", 2) as cluster, ClusteredRuntime(cluster, LITERT, settings) as runtime:
+        there = runtime.start(model)
+        before = {each.pid for each in workers()}
+        killed: list[int] = []
+
+        def kill() -> None:
+            time.sleep(0.3)
+            for each in workers():
+                each.kill()
+                killed.append(each.pid)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        until = time.monotonic() + 30
+        while (killer.is_alive() or not killed) and time.monotonic() < until:
+            answers = there.run({"x": x})
+            assert {n: a.tobytes() for n, a in answers.items()} == {
+                n: a.tobytes() for n, a in expected.items()
+            }
+        killer.join()
+        last = there.run({"x": x})
+        after = {each.pid for each in workers()}
+    assert killed
+    assert before <= set(killed)
+    assert after
+    assert not after & set(killed)
+    assert all(last[name].tobytes() == expected[name].tobytes() for name in expected)
