@@ -131,10 +131,13 @@ class RayCluster:
             own = {"num_cpus": cores or os.cpu_count() or 1, "include_dashboard": False}
         try:
             self.ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
-        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+        except Exception as error:
+            # Ray raises Exception itself where its processes do not start in time.
             raise ToolFailed(
                 f"Ray does not answer at {address}: {first_line(error)}",
-                hint="`ray status` there says whether the cluster runs",
+                hint="`ray status` there says whether the cluster runs"
+                if address != "local"
+                else "it may need more time or memory than this machine has now: try again",
             ) from error
 
 

@@ -25,7 +25,7 @@ _UNPACKS_HALVES = 3
 def with_half_biases(data: bytes) -> bytes:
     """The same model, with the biases of layers that have float16 weights as float16 too.
 
-    XNNPACK of LiteRT 1.1.1 to 1.3.0 takes such a layer's bias for float16 whatever it is: with the
+    XNNPACK of LiteRT 1.1.1 to 1.3.0 takes every bias of such a layer for float16: with the
     float32 biases that ai-edge-quantizer leaves, the answers are NaN or wrong, or the process ends.
     Biases beyond the range of float16 stay. `data` itself comes back where there is nothing to
     change. Raises `InputRefused` for bytes that are not a model.

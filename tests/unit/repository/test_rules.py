@@ -204,6 +204,7 @@ BROAD = {
     "source/keras_files.py::_weights_in": "h5py raises at any access to a damaged file",
     "source/keras_files.py::read_hdf5_here": "h5py raises at any access to a damaged file",
     "models/archives.py::unpickled_arrays": "a damaged pickle may raise anything",
+    "processes/cluster.py::_start": "Ray raises Exception itself",
     "store/blobs.py::_failures": "each object store has errors of its own",
     "runtimes/runner.py::answer": "what an old runtime raises is not known",
 }
