@@ -12,6 +12,7 @@ from edgeconv.requests.shared import (
     Batched,
     Executed,
     Opened,
+    Placed,
     Preprocessed,
     Sandboxed,
     Suspected,
@@ -39,7 +40,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
     `samples` of the data are used, None for all. `metric` None is top1, or the
     agreement where there are no labels. `allow_float` names the operators that may
     stay in float, `allow_suspect_calibration` samples that cannot be right to calibrate. The search
-    stops after `trials`, or `time_limit_s`.
+    stops after `trials`, or `time_limit_s`. `on`: the cluster that the files are evaluated on.
     """
 
     model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
@@ -166,6 +167,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         ),
     ] = 480.0
     allow_suspect_calibration: Suspected = False
+    on: Placed = None
     opening: Opened = Opening()
     execution: Executed = Execution()
     sandbox: Sandboxed = None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from edgeconv.data.source import DataSet
     from edgeconv.measure.metrics.scoring import Outputs
+    from edgeconv.processes.cluster import RayCluster
     from edgeconv.runtimes.conversation import RunnerSession
     from edgeconv.runtimes.interface import Arrays, Runtime, RuntimeSession
     from edgeconv.types import Accuracy, Execution, Latency, Loss
@@ -193,8 +194,11 @@ def open_evaluators(
     measuring: Measuring,
     execution: Execution,
     directory: Path,
+    cluster: RayCluster | None = None,
 ) -> Iterator[dict[str, Evaluator]]:
     """An evaluator of each source, all on one runtime. Files are in `directory`, or `floating`.
+
+    With a `cluster` the samples are spread over its cores.
 
     Raises as `open_runtimes` and `Evaluator` do.
     """
@@ -203,7 +207,13 @@ def open_evaluators(
     with scratch_directory() as scratch, contextlib.ExitStack() as stack:
         runs = {
             name: BenchRun(
-                EvaluationSet(source, None, batch), measuring, execution, scratch, _quiet, reads
+                EvaluationSet(source, None, batch),
+                measuring,
+                execution,
+                scratch,
+                _quiet,
+                reads,
+                cluster,
             )
             for name, source in sources.items()
         }
@@ -214,10 +224,10 @@ def open_evaluators(
                 f"{next(iter(places.running))} gives no outputs, so there is no accuracy to keep",
                 hint="tune with another --runtime, and measure on this one with edgeconv bench",
             )
-        if not runtime.has_times:
+        if measuring.is_timed and not runtime.has_times:
             raise InputRefused(
-                f"{next(iter(places.running))} has no times, and tune compares them",
-                hint="tune with another --runtime, and measure on this one with edgeconv bench",
+                f"{next(iter(places.running))} has no times, and --objective latency compares them",
+                hint="tune for size there, or on another --runtime",
             )
         if isinstance(runtime, LocalRuntime):
             runtime = _ReusingRuntime(runtime)

@@ -19,6 +19,7 @@ from edgeconv.conversion.publish import cache_artifact, publish
 from edgeconv.conversion.run import Run
 from edgeconv.data.preprocessing import describe
 from edgeconv.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.measure.on_ray import opened_cluster
 from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.store import (
@@ -134,6 +135,7 @@ def _search(run: TuneRun) -> Tuning:
         runtimes=(request.runtime,),
         metrics=(request.metric,) if request.metric else (),
         output=request.output or None,
+        is_timed=request.objective == "latency",
     )
     directory = run.trials_directory()
     with contextlib.ExitStack() as stack:
@@ -143,6 +145,9 @@ def _search(run: TuneRun) -> Tuning:
         floating = _float_model(conversion)
         prepared = floating.session.prepared
         samples, (part,) = opener.samples, prepared.parts
+        cluster = stack.enter_context(
+            opened_cluster(request.on, request.execution, run.on_progress)
+        )
         evaluators = stack.enter_context(
             open_evaluators(
                 {"search": samples.search, "fresh": samples.fresh},
@@ -152,6 +157,7 @@ def _search(run: TuneRun) -> Tuning:
                 measuring,
                 request.execution,
                 directory,
+                cluster,
             )
         )
         runner = TrialRunner(

@@ -9,11 +9,12 @@ import msgspec
 
 from edgeconv.conversion.plan import REVISION
 from edgeconv.errors import UsageError
+from edgeconv.measure.on_ray import refuse_measuring
 from edgeconv.quantize.recipes import recipe_names
 from edgeconv.runtimes.npu.vela import compiler
 from edgeconv.source import opening_key
 from edgeconv.store import hash_of, tool_versions
-from edgeconv.types import QAT
+from edgeconv.types import QAT, Measuring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,13 @@ def refuse_options(request: TuneRequest) -> None:
             "--objective npu-latency and --npu NAME belong together",
             hint="--objective npu-latency --npu ethos-u55-128",
         )
+    if request.on is not None:
+        if request.objective == "latency":
+            raise UsageError(
+                "--objective latency needs times, and the cores of a cluster are shared",
+                hint="remove --on, or tune for size",
+            )
+        refuse_measuring(request.on, Measuring(runtimes=(request.runtime,)))
     if not request.time_limit_s > 0:
         raise UsageError(f"--time-limit-s {request.time_limit_s:g}: a time above 0 is needed")
     counts = {"trials": request.trials, "batch": request.batch, "samples": request.samples}

@@ -6,10 +6,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from tiny_tflite import Graph, float_model, int8_model, packed, packed_with_weights_outside
+from tiny_tflite import (
+    BIASES,
+    WEIGHTS,
+    Graph,
+    float_model,
+    int8_model,
+    packed,
+    packed_with_weights_outside,
+)
 
-from edgeconv import bench, convert
-from edgeconv.errors import UsageError
+from edgeconv import bench, convert, tune
+from edgeconv.errors import InputRefused, UsageError
 from edgeconv.tflite.flatbuffer import has_weights_outside
 from edgeconv.types import Measuring
 
@@ -156,3 +164,24 @@ def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_
     (note,) = [note for note in report.notes if "something else" in note]
     assert note.startswith("weight-only-int8 in tflite-micro: its kernels compute something else: ")
     assert note.endswith("dB on the processor")
+
+
+def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path: Path) -> None:
+    """A recipe without kernels there loses all of it; times are for another runtime."""
+    (tmp_path / "net.tflite").write_bytes(packed(float_model()))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 4)).astype(np.float32)
+    labels = (x @ WEIGHTS.T.astype(np.float32) + BIASES).argmax(axis=1)
+    np.savez(tmp_path / "data.npz", x=x, labels=labels)
+    wish = {
+        "data": f"{tmp_path / 'data.npz'}?labels=labels",
+        "max_drop": 0.05,
+        "recipes": ("dynamic", "int8"),
+        "runtime": "tflite-micro",
+    }
+    tuning = tune(tmp_path / "net.tflite", directory=tmp_path / "out", **wish)
+    assert tuning.ok
+    assert tuning.recommended.startswith("int8")
+    assert all(trial.error for trial in tuning.trials if trial.recipe.name == "dynamic")
+    with pytest.raises(InputRefused, match="has no times, and --objective latency compares"):
+        tune(tmp_path / "net.tflite", directory=tmp_path / "no", objective="latency", **wish)

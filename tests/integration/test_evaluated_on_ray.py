@@ -1,4 +1,4 @@
-"""`bench` on a cluster of Ray: the answers of this machine, also when a worker is killed."""
+"""`bench` and `tune` on a cluster of Ray: the answers of this machine, also after a kill."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 from sweeps import write_models
 
 import edgeconv
+from edgeconv.errors import UsageError
 from edgeconv.processes.cluster import RayCluster
 from edgeconv.runtimes.clustered import ClusteredRuntime
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
-from edgeconv.types import Measuring, Report, RuntimeChoice
+from edgeconv.types import Measuring, Report, RuntimeChoice, Tuning, TuningTrial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,37 @@ def test_the_report_of_a_cluster_is_that_of_this_machine(folder: Path) -> None:
     assert all(row.accuracy is not None for row in there.measurements)
     assert [n for n in there.notes if "cores of a cluster" in n]
     assert there.command[-2:] == ("--on", "ray")
+
+
+def test_a_search_on_a_cluster_has_the_trials_of_this_machine(folder: Path) -> None:
+    def search(out: str, **where: str) -> Tuning:
+        return edgeconv.tune(
+            "nets/a.tflite",
+            data="test.npz?labels=y",
+            max_drop=0.05,
+            recipes=("weight-only-int8", "int8"),
+            directory=out,
+            **where,
+        )
+
+    here, there = search("here"), search("there", on="ray")
+    assert here.ok
+    assert untimed(there) == untimed(here)
+    assert there.confirmations == here.confirmations
+    assert (there.recommended, there.key) == (here.recommended, here.key)
+    for name in sorted(path.name for path in (folder / "here").glob("*.tflite")):
+        assert (folder / "there" / name).read_bytes() == (folder / "here" / name).read_bytes()
+
+
+def untimed(tuning: Tuning) -> list[TuningTrial]:
+    return [msgspec.structs.replace(trial, seconds=0.0) for trial in tuning.trials]
+
+
+def test_times_of_a_search_are_not_measured_on_a_cluster(folder: Path) -> None:
+    with pytest.raises(UsageError, match="--objective latency needs times"):
+        edgeconv.tune(
+            "nets/a.tflite", data="test.npz?labels=y", max_drop=0.1, objective="latency", on="ray"
+        )
 
 
 def workers() -> list[psutil.Process]:
