@@ -16,6 +16,7 @@ from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import compared_with, open_runtime
 from edgeconv.runtimes.clustered import ClusteredRuntime
 from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.leases import leased
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import RuntimeChoice
 
@@ -184,7 +185,8 @@ def open_runtimes(
 ) -> Iterator[OpenedRuntimes]:
     """The runtimes that `--runtime` names, with LiteRT for .tflite files by default.
 
-    With `compares` also those that their answers are compared with.
+    With `compares` also those that their answers are compared with. Another run on the same device
+    is waited for.
 
     Raises `UsageError` for what cannot be measured together, and as the runtimes do.
     """
@@ -205,6 +207,7 @@ def open_runtimes(
     with contextlib.ExitStack() as stack:
         settings = run.settings()
         running = running or [_DEFAULT]
+        stack.enter_context(leased(running, run.on_progress))
         # First those that others are opened for, which may refuse the settings.
         in_order = sorted(running, key=lambda choice: choice in others)
         plain = msgspec.structs.replace(settings, accelerator="interpreter")
