@@ -2,10 +2,10 @@
 
     python -m benchmarks.sweep DATA [--repeats 1]
 
-DATA has `hand_gesture/`: two Keras models, by three recipes each, on random samples. Whole
-processes, all contenders in turn in every round, each with an empty cache: the shell loop, and a
-sweep of one process, of two, and of two on a cluster of Ray that it starts. All measure accuracy
-only. `again` is a sweep in which nothing is missing.
+DATA has `hand_gesture/` and `legacy_keras_h5/`: four Keras models, by three recipes each, on random
+samples. Whole processes, all contenders in turn in every round, each with an empty cache: the shell
+loop, and a sweep of one process, of two, and of two on a cluster of Ray that it starts. All measure
+accuracy only. `again` is a sweep in which nothing is missing.
 
 `scheduling` is the cost of the sweep itself per cell: jobs that end at once are scheduled, and
 their results read, summarized and written as the three files.
@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 MODELS = {
     "keypoint": "hand_gesture/keypoint_classifier.hdf5",
     "point_history": "hand_gesture/point_history_classifier.hdf5",
+    "emotion": "legacy_keras_h5/fer2013_mini_XCEPTION.102-0.66.hdf5",
+    "face": "legacy_keras_h5/tiny_XCEPTION_KDEF.hdf5",
 }
-SHAPES = {"keypoint": (42,), "point_history": (32,)}
+SHAPES = {"keypoint": (42,), "point_history": (32,), "emotion": (64, 64, 1), "face": (64, 64, 1)}
 RECIPES = ("float32", "int8", "dynamic")
 SWEEP = """\
 models = ["*.hdf5"]
@@ -69,6 +71,7 @@ def main() -> None:
 
 def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
     """The whole record."""
+    load_average = [round(each, 1) for each in os.getloadavg()]
     _write(scratch, data)
     contenders = _contenders(scratch)
     os.chdir(scratch)
@@ -76,6 +79,7 @@ def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
     by_name = {each.name: each for each in contenders}
     loop, one, two, on_ray, _ = map(median_wall, contenders)
     return {
+        "load_average": load_average,
         "models": len(MODELS),
         "cells": len(MODELS) * len(RECIPES),
         "repeats": repeats,
