@@ -17,6 +17,11 @@ _DEVICES = frozenset({"adb", "ssh"})
 _DIGITS = 16
 
 
+def is_device(choice: RuntimeChoice) -> bool:
+    """Whether a runtime is on a device, which one machine leases."""
+    return choice.name in _DEVICES
+
+
 @contextlib.contextmanager
 def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None]) -> Iterator[None]:
     """A block in which no other run of this machine's user has the devices among `choices`.
@@ -24,7 +29,7 @@ def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None])
     It waits for one that does. Raises `OutputRefused` where the locks cannot be made.
     """
     # In one order for all, so that no two wait for each other.
-    names = sorted({f"{c.name}:{c.location}" for c in choices if c.name in _DEVICES})
+    names = sorted({f"{c.name}:{c.location}" for c in choices if is_device(c)})
     with contextlib.ExitStack() as stack:
         for name in names:
             lock = cache_directory() / "devices" / f"{hash_of(name)[:_DIGITS]}.lock"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.processes.progress import CountedLine
 from edgeconv.reporting.sweeps.files import JSON_NAME, write_sweep
+from edgeconv.runtimes.leases import is_device
 from edgeconv.store import cache_directory, locked, owned, read_noun, scratch_directory
 from edgeconv.store.blobs import Blobs
 from edgeconv.store.files import writable_directory
@@ -19,6 +20,7 @@ from edgeconv.sweeping.schedule import run_jobs
 from edgeconv.sweeping.shared import SharedResults
 from edgeconv.sweeping.summary import summarize
 from edgeconv.types import Swept
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -120,6 +122,11 @@ def _executor(
         if is_timed:
             hint = "remove timing, and measure times in a sweep without --on"
             raise plan.file.written.error(("timing",), "a cluster is shared: no times there", hint)
+        devices = sorted({str(c.runtime) for j in jobs for c in j.cells if is_device(c.runtime)})
+        if devices:
+            hint = "measure on devices in a sweep without --on: there each has one run at a time"
+            message = f"{listed(devices)}: nodes of a cluster may use a device at once"
+            raise plan.file.written.error(("runtimes",), message, hint)
         on_progress("connecting to Ray")
         with RayCluster(address, request.jobs) as cluster:
             yield RayExecutor(cluster, request.jobs, cache)
