@@ -25,6 +25,7 @@ COMMANDS = {
     "convert": "Convert a trained model to verified .tflite files.",
     "tune": "Find the smallest or fastest file that keeps its accuracy within a budget.",
     "sweep": "Measure many models, recipes, runtimes and data sets, cell by cell.",
+    "worker": "Join a cluster, and announce the phones and boards of this machine.",
     "bench": "Measure size, latency, memory and accuracy, compared with the baseline.",
     "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
     "compare": "Show what changed between two reports or two .tflite files.",
@@ -50,7 +51,7 @@ FAULT = 4
 _PLAIN = frozenset(
     {
         *("train", "convert", "tune", "bench", "compare"),
-        *("doctor", "debug", "inspect", "demo", "visualize"),
+        *("doctor", "debug", "inspect", "demo", "visualize", "worker"),
     }
 )
 

@@ -186,3 +186,19 @@ def visualize(call: CommandCall) -> None:
     interrupted.
     """
     call.verb(call.request, on_progress=echo)
+
+
+@verb_command(
+    "worker",
+    examples=(
+        "edgeconv worker 10.0.0.1:6379 --devices ssh:pi@board,adb",
+        "edgeconv sweep sweep.toml --on ray://10.0.0.1:10001",
+    ),
+)
+def worker(call: CommandCall) -> None:
+    """Join the cluster whose head is at HEAD:PORT, with this machine's cores and DEVICES.
+
+    Each device is asked first, and has one job at a time. The worker runs until it is interrupted,
+    or the cluster ends. Set RAY_AUTH_MODE=token here too; see docs/security.md.
+    """
+    call.verb(call.request, on_progress=echo)

@@ -6,7 +6,6 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from edgeconv import data
@@ -29,7 +28,7 @@ from edgeconv.measure.model_files import (
 from edgeconv.measure.models import open_runtimes
 from edgeconv.measure.names import CommonNames
 from edgeconv.measure.npu import npu_estimates, with_npu
-from edgeconv.measure.on_ray import UNTIMED, opened_cluster, refuse_measuring
+from edgeconv.measure.on_ray import OF_A_NODE, UNTIMED_HERE, opened_cluster, refuse_measuring
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import time_batched, time_cold, time_in_rounds
 from edgeconv.measure.trained import measure_trained
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from edgeconv.types import (
         Conditions,
         DataSource,
+        Measurement,
         Measuring,
         Preprocessing,
         Signature,
@@ -69,14 +69,13 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     execution, measuring, source = request.execution, request.measuring, request.data
     if request.on is not None:
         refuse_measuring(request.on, measuring)
-        measuring = msgspec.structs.replace(measuring, is_timed=False)
     training_record = _record(Path(request.training)) if request.training else None
     model_files = find_model_files(request.models, request.signature, execution.trusted)
     trained, notes = find_baseline(model_files, request.baseline, request.opening, execution)
     training = training_record or record_of(trained)
     names = CommonNames(model_files, trained)
     steps, preprocessing_notes = preprocessing_of(model_files, request.preprocess)
-    with contextlib.ExitStack() as stack, scratch_directory() as scratch:
+    with scratch_directory() as scratch, contextlib.ExitStack() as stack:
         samples, limited = _sampled(stack, request, names.inputs, steps)
         cluster = stack.enter_context(opened_cluster(request.on, execution, on_progress))
         run = BenchRun(samples, measuring, execution, scratch, on_progress, cluster=cluster)
@@ -108,7 +107,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
             *notes,
             *preprocessing_notes,
             *measurement_warnings(first, samples, training, artifacts),
-            *((UNTIMED,) if request.on else _of_times(measuring, conditions)),
+            *_of_times(measuring, conditions, first, is_placed=request.on is not None),
             *runtimes.notes,
             *limited,
             *rows.notes,
@@ -131,7 +130,7 @@ def bench_versions(
     trained, _ = find_baseline(model_files, request.baseline, request.opening, execution)
     names = CommonNames(model_files, trained)
     steps, _ = preprocessing_of(model_files, request.preprocess)
-    with contextlib.ExitStack() as stack, scratch_directory() as scratch:
+    with scratch_directory() as scratch, contextlib.ExitStack() as stack:
         samples, _ = _sampled(stack, request, names.inputs, steps)
         run = BenchRun(samples, request.measuring, execution, scratch, on_progress)
         return version_matrix(run, model_files, names)
@@ -153,9 +152,18 @@ def _record(path: Path) -> TrainingRecord:
         raise InputRefused(error.message, hint=hint) from error
 
 
-def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str, ...]:
+def _of_times(
+    measuring: Measuring,
+    conditions: Conditions | None,
+    baseline: Measurement | None,
+    *,
+    is_placed: bool,
+) -> tuple[str, ...]:
     if not measuring.is_timed:
         return (_UNTIMED,)
+    if is_placed:
+        is_apart = baseline is not None and baseline.latency is None
+        return (OF_A_NODE, UNTIMED_HERE) if is_apart else (OF_A_NODE,)
     return load_warnings(conditions) if conditions else ()
 
 

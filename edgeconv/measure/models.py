@@ -15,6 +15,7 @@ from edgeconv.measure.pace import check_pace
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import compared_with, open_runtime
 from edgeconv.runtimes.clustered import ClusteredRuntime
+from edgeconv.runtimes.crew import Crews
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.leases import leased
 from edgeconv.runtimes.local import LocalRuntime
@@ -207,13 +208,17 @@ def open_runtimes(
     with contextlib.ExitStack() as stack:
         settings = run.settings()
         running = running or [_DEFAULT]
-        stack.enter_context(leased(running, run.on_progress))
+        crews = None
+        if run.cluster is None:
+            stack.enter_context(leased(running, run.on_progress))
+        else:
+            crews = stack.enter_context(Crews(run.cluster))
         # First those that others are opened for, which may refuse the settings.
         in_order = sorted(running, key=lambda choice: choice in others)
         plain = msgspec.structs.replace(settings, accelerator="interpreter")
         entered = {
             str(choice): stack.enter_context(
-                _opened(run, choice, plain if choice in others else settings)
+                _opened(run, crews, choice, plain if choice in others else settings)
             )
             for choice in in_order
         }
@@ -225,12 +230,13 @@ def open_runtimes(
 
 
 def _opened(
-    run: BenchRun, choice: RuntimeChoice, settings: RuntimeSettings
+    run: BenchRun, crews: Crews | None, choice: RuntimeChoice, settings: RuntimeSettings
 ) -> AbstractContextManager[Runtime]:
-    """A runtime of this machine, or of the cores of the cluster."""
-    if run.cluster is None:
+    """A runtime of this machine, or one of a cluster's."""
+    if crews is None:
         return open_runtime(choice, settings)
-    return ClusteredRuntime(run.cluster, choice, settings)
+    is_timed = run.measuring.is_timed
+    return contextlib.nullcontext(ClusteredRuntime(crews, choice, settings, is_timed=is_timed))
 
 
 def is_emulated(runtime: Runtime) -> bool:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from edgeconv.types import Execution, Measuring
 
-UNTIMED = "latency and memory: not measured: the cores of a cluster are shared"
+OF_A_NODE = (
+    "latency and memory: of a node of the cluster that had nothing else to do, or of the device"
+)
+UNTIMED_HERE = "the trained model ran on this machine, and its times are not compared with those"
 
 
 def refuse_measuring(on: str, measuring: Measuring) -> None:

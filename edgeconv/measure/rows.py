@@ -21,6 +21,7 @@ from edgeconv.measure.layers.profile import profile_model
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.timing import cold_latency_of, latency_of, paced_latency_of
 from edgeconv.measure.trained import NAME
+from edgeconv.runtimes.clustered import ClusteredRuntime
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.tflite import oldest_runtime
 from edgeconv.tflite.arena import arena_bytes
@@ -207,7 +208,8 @@ class Rows:
 
 def _is_here(measured: MeasuredModel) -> bool:
     runtime = measured.runtime
-    return isinstance(runtime, LocalRuntime) and runtime.is_present_litert and not runtime.gpu
+    has_it = isinstance(runtime, LocalRuntime | ClusteredRuntime) and runtime.is_present_litert
+    return has_it and not runtime.gpu
 
 
 def _is_floating(measured: MeasuredModel) -> bool:

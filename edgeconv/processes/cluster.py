@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from edgeconv.store import scratch_directory
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable
 
     from edgeconv.processes.sandbox import Access
     from edgeconv.types import Allowance
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 _ADDRESS = re.compile(r"ray://(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
+_HEAD = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _MODE = "RAY_AUTH_MODE"
+_DEVICES = ("adb:", "ssh:")
 
 
 def parse_address(text: str) -> str:
@@ -41,6 +43,23 @@ def parse_address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
         raise UsageError(f"--on {text!r} is not a cluster", hint="ray, or ray://HOST:PORT")
     return text
+
+
+def parse_head(text: str) -> str:
+    """The address of a cluster's head, which nodes join at. Raises `UsageError`."""
+    if not _HEAD.fullmatch(text):
+        hint = "HOST:PORT, as `ray start --head` prints it; the port is 6379 by default"
+        raise UsageError(f"{text!r} is not the address of a cluster's head", hint=hint)
+    return text
+
+
+class ClusterNode(NamedTuple):
+    """A node: Ray's id of it, its address, its cores, and the devices that it announces."""
+
+    id: str
+    address: str
+    cores: int
+    devices: frozenset[str]
 
 
 class RemoteTask(Generic[Answer]):
@@ -80,15 +99,16 @@ class RayCluster:
     `cores`: how many its nodes have.
     """
 
-    def __init__(self, address: str, cores: int | None = None) -> None:
+    def __init__(self, address: str, cores: int | None = None, devices: Iterable[str] = ()) -> None:
         """Connect to an address, or start a cluster of `cores`, None: those of the machine.
 
-        Raises `ToolFailed`, and `UsageError` without a token.
+        A cluster that is started announces the `devices` of this machine. Raises `ToolFailed`, and
+        `UsageError` without a token.
         """
-        self.ray = _imported()
-        _refuse_without_token(address)
+        self.ray = imported_ray()
+        refuse_without_token(address)
         on_sigterm = signal.getsignal(signal.SIGTERM)
-        self._start(address, cores)
+        self._start(address, cores, devices)
         if threading.current_thread() is threading.main_thread():
             # Ray has set its own, which ends this process with another code.
             signal.signal(signal.SIGTERM, on_sigterm)
@@ -100,6 +120,20 @@ class RayCluster:
     def __exit__(self, *_: object) -> None:
         self.ray.shutdown()
 
+    def nodes(self) -> tuple[ClusterNode, ...]:
+        """The nodes that are alive, in one order."""
+        alive = (node for node in self.ray.nodes() if node["Alive"])
+        nodes = (
+            ClusterNode(
+                id=node["NodeID"],
+                address=node["NodeManagerAddress"],
+                cores=int(node["Resources"].get("CPU", 0)),
+                devices=frozenset(filter(is_device_name, node["Resources"])),
+            )
+            for node in alive
+        )
+        return tuple(sorted(nodes))
+
     def submit(
         self,
         function: Callable[[Any], Answer],
@@ -109,26 +143,35 @@ class RayCluster:
         access: Access,
         allowance: Allowance,
         cores: float = 1,
-        resources: Mapping[str, float] | None = None,
+        device: str = "",
+        node: str = "",
     ) -> RemoteTask[Answer]:
-        """Run `function(job)` in a supervised child of a node that has these cores and resources.
+        """Run `function(job)` in a supervised child of a node that has these cores free.
 
-        As in `start_task`, `function` is at module level, and the job and the answer are JSON.
+        With a `device` nothing else that asks for it runs meanwhile. `node` is the id of a node, ""
+        for any; where it is lost before or while the function runs, so is the function. As in
+        `start_task`, `function` is at module level, and the job and the answer are JSON.
         """
-        options = {"num_cpus": cores, "resources": dict(resources or {}), "max_retries": 0}
+        options = {**placed(node), "num_cpus": cores, "max_retries": 0}
+        if device:
+            options["resources"] = {device: 1}
         remote = self.ray.remote(**options)(run_remotely)
         reference = f"{function.__module__}:{function.__qualname__}"
         ref = remote.remote(reference, msgspec.json.encode(job), name, access, allowance)
         return RemoteTask(name, ref, self.ray, answer_type(function))
 
-    def _start(self, address: str, cores: int | None) -> None:
+    def _start(self, address: str, cores: int | None, devices: Iterable[str]) -> None:
         own: dict[str, Any] = {}
         if address == "local":
             from ray._common.usage.usage_lib import set_usage_stats_enabled_via_env_var
 
             # Without this, a cluster reports what it is used for to its makers.
             set_usage_stats_enabled_via_env_var(False)
-            own = {"num_cpus": cores or os.cpu_count() or 1, "include_dashboard": False}
+            own = {
+                "num_cpus": cores or os.cpu_count() or 1,
+                "resources": dict.fromkeys(devices, 1),
+                "include_dashboard": False,
+            }
         try:
             self.ray.init(address, log_to_driver=False, logging_level="ERROR", **own)
         except Exception as error:
@@ -139,6 +182,20 @@ class RayCluster:
                 if address != "local"
                 else "it may need more time or memory than this machine has now: try again",
             ) from error
+
+
+def placed(node: str) -> dict[str, Any]:
+    """The options of a task or an actor that is for a node with this id; "" is for any."""
+    if not node:
+        return {}
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
+
+
+def is_device_name(resource: str) -> bool:
+    """Whether a resource of a node is a device, as `runtimes.leases.device_name` calls it."""
+    return resource.startswith(_DEVICES)
 
 
 def run_remotely(
@@ -162,25 +219,26 @@ def run_remotely(
                 return b"", msgspec.json.encode(ChildFailure.of(error))
 
 
-def _imported() -> Any:
+def imported_ray() -> Any:
+    """The package. Raises `UsageError` where it is not installed."""
     try:
         import ray
         import ray.exceptions
     except ImportError as error:
         raise UsageError(
-            f"--on ray needs Ray: {error}", hint="pip install 'edgeconv[ray]'"
+            f"a cluster needs Ray: {error}", hint="pip install 'edgeconv[ray]'"
         ) from error
     return ray
 
 
-def _refuse_without_token(address: str) -> None:
+def refuse_without_token(address: str) -> None:
     """Raise `UsageError` for a cluster that takes jobs from anybody who reaches it.
 
     A cluster that Ray starts here listens on all of the machine's addresses, by default for those
     who have the token; one on the loopback address is the user's own business.
     """
     mode = os.environ.get(_MODE, "").lower()
-    match = _ADDRESS.fullmatch(address)
+    match = _ADDRESS.fullmatch(address) or _HEAD.fullmatch(address)
     if match and _is_loopback(match[1].strip("[]")):
         return
     if mode == "token" or (address == "local" and not mode):

@@ -203,6 +203,16 @@ class Child:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
+    def end(self, within_s: float) -> None:
+        """Ask the process to end, and `kill` what is left of its session then."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self in _running and not self.has_ended():
+                os.kill(self._process.pid, signal.SIGTERM)
+        until_s = time.monotonic() + within_s
+        while not self.has_ended() and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+        self.kill()
+
     @property
     def ending_signal(self) -> int:
         """The signal that ended the process; 0 for none, or one that runs."""

@@ -108,6 +108,12 @@ VERBS = {
         tells=False,
         has_table=False,
     ),
+    "worker": VerbEntry(
+        "edgeconv.requests.worker:WorkerRequest",
+        "edgeconv.sweeping.worker:worker",
+        "edgeconv.requests.request:Nothing",
+        has_table=False,
+    ),
     "visualize": VerbEntry(
         f"{_LOOKING}:VisualizeRequest",
         "edgeconv.measure.layers.visualize:visualize",

@@ -29,6 +29,38 @@ _STATES = {
 }
 
 
+class Adb:
+    """The program. Raises `UsageError` where it is not installed."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._program = shutil.which("adb") or ""
+        if not self._program:
+            raise UsageError(
+                "adb is not installed", hint="install Debian's adb or Google's platform-tools"
+            )
+        self._scratch = scratch
+
+    def states(self) -> dict[str, str]:
+        """The state of every device that it knows, by serial number. Raises `ToolFailed`."""
+        command, allowance = ["devices"], Allowance(timeout_s=_ANSWER_TIMEOUT_S)
+        code, output = self.run(command, "adb devices", allowance)
+        if code:
+            raise ToolFailed(f"adb devices failed\n{_indented(output)}", hint="adb kill-server")
+        _, _, listed = output.partition(_LIST)
+        rows = (line.split(None, 1) for line in listed.splitlines() if line.strip())
+        return {row[0]: _state(row[1]) for row in rows if len(row) == 2}
+
+    def run(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
+        """0, or 1 where it failed, and what it printed. Raises where it does not end in time."""
+        directory = Path(tempfile.mkdtemp(prefix="adb-", dir=self._scratch))
+        command = [self._program, *arguments]
+        timeout_s = allowance.timeout_s
+        output, failure = run_program(command, label=what, cwd=directory, timeout_s=timeout_s)
+        if failure is not None and not isinstance(failure, WorkerCrashed):
+            raise failure
+        return int(failure is not None), output
+
+
 class Device:
     """A device that takes commands.
 
@@ -37,13 +69,8 @@ class Device:
     """
 
     def __init__(self, serial: str, scratch: Path) -> None:
-        self._adb = shutil.which("adb") or ""
-        if not self._adb:
-            raise UsageError(
-                "adb is not installed", hint="install Debian's adb or Google's platform-tools"
-            )
-        self._scratch = scratch
-        self.serial = _chosen(serial, self._states())
+        self._adb = Adb(scratch)
+        self.serial = _chosen(serial, self._adb.states())
 
     def shell(self, script: str, what: str, allowance: Allowance) -> tuple[int, str]:
         """The exit code of a script on the device, and what it printed. Raises `ToolFailed`."""
@@ -70,14 +97,14 @@ class Device:
     def _copy(self, arguments: list[str], what: str) -> None:
         code, output = self._run(arguments, what, Allowance(timeout_s=_ANSWER_TIMEOUT_S))
         if code:
-            if self._states().get(self.serial) != _READY:
+            if self._adb.states().get(self.serial) != _READY:
                 raise self._gone(what, code, output)
             raise ToolFailed(
                 f"{what} failed\n{_indented(output)}", hint="check that the device has free space"
             )
 
     def _gone(self, what: str, code: int, output: str) -> ToolFailed:
-        state = self._states().get(self.serial, "gone")
+        state = self._adb.states().get(self.serial, "gone")
         if state == _READY:
             return ToolFailed(f"{what}: adb ended with exit code {code}\n{_indented(output)}")
         return ToolFailed(
@@ -85,27 +112,20 @@ class Device:
             hint=_STATES.get(state, "plug it in again, and check that `adb devices` lists it"),
         )
 
-    def _states(self) -> dict[str, str]:
-        """The state of every device that adb knows, by serial number."""
-        command, allowance = ["devices"], Allowance(timeout_s=_ANSWER_TIMEOUT_S)
-        code, output = self._run_adb(command, "adb devices", allowance)
-        if code:
-            raise ToolFailed(f"adb devices failed\n{_indented(output)}", hint="adb kill-server")
-        _, _, listed = output.partition(_LIST)
-        rows = (line.split(None, 1) for line in listed.splitlines() if line.strip())
-        return {row[0]: _state(row[1]) for row in rows if len(row) == 2}
-
     def _run(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
-        return self._run_adb(["-s", self.serial, *arguments], what, allowance)
+        return self._adb.run(["-s", self.serial, *arguments], what, allowance)
 
-    def _run_adb(self, arguments: list[str], what: str, allowance: Allowance) -> tuple[int, str]:
-        directory = Path(tempfile.mkdtemp(prefix="adb-", dir=self._scratch))
-        command = [self._adb, *arguments]
-        timeout_s = allowance.timeout_s
-        output, failure = run_program(command, label=what, cwd=directory, timeout_s=timeout_s)
-        if failure is not None and not isinstance(failure, WorkerCrashed):
-            raise failure
-        return int(failure is not None), output
+
+def connected_serials(serial: str, scratch: Path) -> tuple[str, ...]:
+    """The serials of all devices that take commands, or `serial` alone.
+
+    Raises as `Device` does; "" is refused only where there is none.
+    """
+    if serial:
+        return (Device(serial, scratch).serial,)
+    states = Adb(scratch).states()
+    ready = tuple(name for name, state in states.items() if state == _READY)
+    return ready or (_chosen("", states),)
 
 
 def _chosen(serial: str, states: dict[str, str]) -> str:

@@ -22,6 +22,11 @@ def is_device(choice: RuntimeChoice) -> bool:
     return choice.name in _DEVICES
 
 
+def device_name(choice: RuntimeChoice) -> str:
+    """What tells a device from others: `ssh:pi@host`, `adb:SERIAL`; "" for what is not one."""
+    return f"{choice.name}:{choice.location}" if is_device(choice) else ""
+
+
 @contextlib.contextmanager
 def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None]) -> Iterator[None]:
     """A block in which no other run of this machine's user has the devices among `choices`.
@@ -29,7 +34,7 @@ def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None])
     It waits for one that does. Raises `OutputRefused` where the locks cannot be made.
     """
     # In one order for all, so that no two wait for each other.
-    names = sorted({f"{c.name}:{c.location}" for c in choices if is_device(c)})
+    names = sorted({device_name(choice) for choice in choices} - {""})
     with contextlib.ExitStack() as stack:
         for name in names:
             lock = cache_directory() / "devices" / f"{hash_of(name)[:_DIGITS]}.lock"

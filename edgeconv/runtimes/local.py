@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.errors import ToolFailed, UsageError, WorkerTimedOut
 from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Package, Runner, delegated
 from edgeconv.runtimes.emulation import SCRIPT
@@ -206,9 +207,12 @@ class LocalRuntime:
         *,
         has_times: bool = True,
         gpu: str = "",
+        once_s: float = math.inf,
     ) -> None:
+        """One that `has_times` not runs a model once to see that it does, for `once_s` at most."""
         self.has_times = self.has_pace = has_times
         self.gpu = gpu
+        self._once_s = once_s
         self._runner = _runner(target, settings)
         self.environment = _environment(self._runner, target)
         # A GPU has one queue, and SwiftShader takes all processors for itself.
@@ -219,7 +223,19 @@ class LocalRuntime:
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """Time the model on its first batch in a new process. Raises `ToolFailed`."""
-        return self._runner.time(str(model.file.absolute()), model, inputs, timing)
+        allowance = self._runner.allowance
+        if allowance.timeout_s <= self._once_s:
+            return self._runner.time(str(model.file.absolute()), model, inputs, timing)
+        once = msgspec.structs.replace(allowance, timeout_s=self._once_s)
+        runner = msgspec.structs.replace(self._runner, allowance=once)
+        try:
+            return runner.time(str(model.file.absolute()), model, inputs, timing)
+        except WorkerTimedOut as error:
+            raise WorkerTimedOut(
+                f"{runner.running(model)}: an invoke did not end within {self._once_s:g} s",
+                hint="a loop of the model may never end in these kernels: keep its layers unrolled "
+                "(unroll=True), or use another runtime",
+            ) from error
 
     def start(self, model: Model, *reads: Path) -> RunnerSession:
         """Load the model for its outputs; `load` may then take others in the directories `reads`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from edgeconv.errors import UsageError
@@ -24,8 +25,12 @@ def refuse_settings(choice: RuntimeChoice, settings: RuntimeSettings, why: str) 
         )
 
 
-def untimed_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> LocalRuntime:
+def untimed_runtime(
+    choice: RuntimeChoice, settings: RuntimeSettings, once_s: float = math.inf
+) -> LocalRuntime:
     """The runtime of the version that `choice` names, or of the usual one.
+
+    The first invoke of a model may take `once_s`.
 
     Raises `UsageError` for settings that it does not have, and as `isolated_target` does.
     """
@@ -34,4 +39,5 @@ def untimed_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> LocalRu
         target = target_runtime(choice.name, choice.version)
     else:
         target = default_target(choice.name)
-    return LocalRuntime(isolated_target(target, settings.on_progress), settings, has_times=False)
+    python = isolated_target(target, settings.on_progress)
+    return LocalRuntime(python, settings, has_times=False, once_s=once_s)

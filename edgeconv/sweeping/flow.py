@@ -9,26 +9,22 @@ from typing import TYPE_CHECKING
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.processes.progress import CountedLine
 from edgeconv.reporting.sweeps.files import JSON_NAME, write_sweep
-from edgeconv.runtimes.leases import is_device
-from edgeconv.store import cache_directory, locked, owned, read_noun, scratch_directory
+from edgeconv.store import owned, read_noun
 from edgeconv.store.blobs import Blobs
-from edgeconv.store.files import writable_directory
-from edgeconv.sweeping.executors import LocalExecutor, fitting_width
 from edgeconv.sweeping.plan import make_plan
 from edgeconv.sweeping.results import Results
 from edgeconv.sweeping.schedule import run_jobs
 from edgeconv.sweeping.shared import SharedResults
+from edgeconv.sweeping.sites import open_site
 from edgeconv.sweeping.summary import summarize
 from edgeconv.types import Swept
-from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from edgeconv.requests.sweep import SweepRequest
-    from edgeconv.sweeping.executors import Executor
-    from edgeconv.sweeping.jobs import SweepJob
     from edgeconv.sweeping.plan import SweepPlan
+    from edgeconv.sweeping.sites import Site
     from edgeconv.types import CellResult
 
 
@@ -41,16 +37,17 @@ def sweep(request: SweepRequest, *, on_progress: Callable[[str], None] = lambda 
     file = Path(request.file)
     directory = Path(request.directory or f"{file.absolute().stem}.sweep").absolute()
     cache = _cache(request)
-    plan = make_plan(request, directory, on_progress)
-    results = Results(directory) if cache is None else SharedResults(directory, cache)
-    if not request.status:
+    with open_site(request, cache, on_progress) as site:
+        plan = make_plan(request, directory, on_progress, site.processor)
+        results = Results(directory) if cache is None else SharedResults(directory, cache)
+        if request.status:
+            return _summary(plan, results, file.stem)
         waiting = f"waiting for another sweep into {directory}"
         with owned(directory, on_wait=lambda: on_progress(waiting)):
-            _run(request, plan, results, cache, on_progress)
+            _run(request, plan, results, site, on_progress)
             whole = _summary(plan, results, file.stem)
             write_sweep(whole, directory)
             return whole
-    return _summary(plan, results, file.stem)
 
 
 def _cache(request: SweepRequest) -> Blobs | None:
@@ -79,7 +76,7 @@ def _run(
     request: SweepRequest,
     plan: SweepPlan,
     results: Results,
-    cache: Blobs | None,
+    site: Site,
     on_progress: Callable[[str], None],
 ) -> None:
     known = {}
@@ -100,51 +97,5 @@ def _run(
         line = f"cells: {running} running, {counted['failed']} failed, {len(known)} kept; ended"
         on_progress(CountedLine(line, counted["done"], total))
 
-    with _executor(request, plan, jobs, cache, on_progress) as executor:
+    with site.executor(plan.file, jobs) as executor:
         run_jobs(jobs, executor, results, show)
-
-
-@contextlib.contextmanager
-def _executor(
-    request: SweepRequest,
-    plan: SweepPlan,
-    jobs: Sequence[SweepJob],
-    cache: Blobs | None,
-    on_progress: Callable[[str], None],
-) -> Iterator[Executor]:
-    """Who runs the jobs: this machine or a cluster. Raises `UsageError` for one that cannot."""
-    is_timed = plan.file.is_timed
-    if request.on is not None:
-        from edgeconv.processes.cluster import RayCluster, parse_address
-        from edgeconv.sweeping.on_ray import RayExecutor
-
-        address = parse_address(request.on)
-        if is_timed:
-            hint = "remove timing, and measure times in a sweep without --on"
-            raise plan.file.written.error(("timing",), "a cluster is shared: no times there", hint)
-        devices = sorted({str(c.runtime) for j in jobs for c in j.cells if is_device(c.runtime)})
-        if devices:
-            hint = "measure on devices in a sweep without --on: there each has one run at a time"
-            message = f"{listed(devices)}: nodes of a cluster may use a device at once"
-            raise plan.file.written.error(("runtimes",), message, hint)
-        on_progress("connecting to Ray")
-        with RayCluster(address, request.jobs) as cluster:
-            yield RayExecutor(cluster, request.jobs, cache)
-        return
-    width = 1 if is_timed else request.jobs or fitting_width(jobs, _limit_bytes(request))
-    machine = _machine(on_progress) if is_timed else contextlib.nullcontext()
-    with machine, scratch_directory() as scratch:
-        yield LocalExecutor(width, scratch)
-
-
-def _limit_bytes(request: SweepRequest) -> int:
-    return request.execution.allowance.memory_bytes
-
-
-@contextlib.contextmanager
-def _machine(on_progress: Callable[[str], None]) -> Iterator[None]:
-    """Hold this machine against other sweeps that measure times."""
-    lock = cache_directory() / "timing.lock"
-    writable_directory(lock.parent)
-    with locked(lock, on_wait=lambda: on_progress("waiting for another sweep with times")):
-        yield

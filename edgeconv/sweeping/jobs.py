@@ -6,6 +6,7 @@ TensorFlow and user code are as confined as everywhere, and only this job ends w
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,13 +25,15 @@ from edgeconv.errors import (
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.tune import TuneRequest
-from edgeconv.store.files import publish_bytes, read_noun
+from edgeconv.runtimes.leases import device_name
+from edgeconv.store import cache_directory, locked
+from edgeconv.store.files import publish_bytes, read_noun, writable_directory
 from edgeconv.sweeping.results import Results
 from edgeconv.types import CellResult, Conversion, Report, RuntimeChoice, Tuning
 from edgeconv.verbs import Verb
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from edgeconv.types import Measurement
 
@@ -50,7 +53,8 @@ class SweepJob(msgspec.Struct, frozen=True, kw_only=True):
     """Cells of one model and data set: convert, or tune, then measure.
 
     `name` is for messages; `results` is the directory of the results, `work` the directory in which
-    the code that a SOURCE or a metric names is looked up.
+    the code that a SOURCE or a metric names is looked up. One that `waits` runs while no other
+    sweep measures times on its machine.
     """
 
     name: str
@@ -60,6 +64,18 @@ class SweepJob(msgspec.Struct, frozen=True, kw_only=True):
     work: str
     converting: ConvertRequest | None = None
     tuning: TuneRequest | None = None
+    waits: bool = False
+
+    @property
+    def device(self) -> str:
+        """The device that all its cells run on, "" for none."""
+        return device_name(self.cells[0].runtime)
+
+    @property
+    def files(self) -> str | None:
+        """The directory of the artifacts."""
+        request = self.converting or self.tuning
+        return request.directory if request else None
 
     def alone(self, cell: JobCell) -> SweepJob:
         """The job of one of its cells."""
@@ -84,6 +100,20 @@ def run_job(job: SweepJob) -> JobDone:
 
 def do_job(job: SweepJob, results: Results) -> JobDone:
     """`run_job` into these results."""
+    with timing_alone() if job.waits else contextlib.nullcontext():
+        return _do_job(job, results)
+
+
+@contextlib.contextmanager
+def timing_alone(on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """A block in which no other sweep of this machine's user measures times."""
+    lock = cache_directory() / "timing.lock"
+    writable_directory(lock.parent)
+    with locked(lock, on_wait=on_wait):
+        yield
+
+
+def _do_job(job: SweepJob, results: Results) -> JobDone:
     os.chdir(job.work)
     files = _tuned(job, results) if job.tuning else _converted(job, results)
     measured = [cell for cell in job.cells if cell.recipe in files]

@@ -14,6 +14,7 @@ from edgeconv.data.custom import custom_hash, find_custom
 from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.machine import environment
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.runtimes.leases import device_name, is_device
 from edgeconv.store.hashes import hash_of, tool_versions
 from edgeconv.store.user import allowed_by
 from edgeconv.sweeping.file import read_sweep
@@ -21,18 +22,36 @@ from edgeconv.sweeping.jobs import JobCell, SweepJob
 from edgeconv.sweeping.verb_requests import VerbRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.requests.sweep import SweepRequest
     from edgeconv.requests.tune import TuneRequest
     from edgeconv.store.toml_text import Key
     from edgeconv.sweeping.file import SweepFile
-    from edgeconv.types import DataSource, Execution, Opening, RuntimeChoice
+    from edgeconv.types import DataSource, Environment, Execution, Opening, RuntimeChoice
 
 # Counts up when results of before are to be measured again.
 REVISION = 1
 _DIGITS = 16
+
+
+class Processor(NamedTuple):
+    """What times depend on: the machine's architecture, its processor, and how many cores."""
+
+    machine: str
+    cpu: str
+    cores: int
+
+
+def processor_of(environment: Environment) -> Processor:
+    """That of a machine."""
+    return Processor(environment.machine, environment.cpu, environment.cores)
+
+
+def processor_here(_file: SweepFile) -> Processor:
+    """That of this machine."""
+    return processor_of(environment())
 
 
 class PlannedCell(NamedTuple):
@@ -73,11 +92,15 @@ class SweepPlan(NamedTuple):
 
 
 def make_plan(
-    request: SweepRequest, directory: Path, on_progress: Callable[[str], None]
+    request: SweepRequest,
+    directory: Path,
+    on_progress: Callable[[str], None],
+    processor: Callable[[SweepFile], Processor] = processor_here,
 ) -> SweepPlan:
     """The cells and jobs of a sweep with results in `directory`.
 
-    Models and data are hashed. Raises `UsageError` and `InputRefused`, with the line.
+    Models and data are hashed. `processor` is called where times are measured: they are of it.
+    Raises `UsageError` and `InputRefused`, with the line.
     """
     granted = Granted(allowed=allowed_by(request.allow), any_code=request.any_code)
     file = read_sweep(Path(request.file), granted)
@@ -91,7 +114,8 @@ def make_plan(
         for name in file.data_of(model):
             requests = VerbRequests(request, file, model, name)
             with _blamed(file, ("data", name) if name else ("models",), model):
-                planned = tuple(_Combination(requests, granted, hashes, file).jobs(directory))
+                combination = _Combination(requests, granted, hashes, file, processor)
+                planned = tuple(combination.jobs(directory))
             jobs += planned
             cells += [
                 PlannedCell(cell.key, model, cell.recipe, str(cell.runtime), name)
@@ -147,12 +171,21 @@ class _Combination:
     """One model on one data set."""
 
     def __init__(
-        self, requests: VerbRequests, granted: Granted, hashes: _Hashes, file: SweepFile
+        self,
+        requests: VerbRequests,
+        granted: Granted,
+        hashes: _Hashes,
+        file: SweepFile,
+        processor: Callable[[SweepFile], Processor],
     ) -> None:
         self._requests, self._granted, self._hashes, self._file = requests, granted, hashes, file
+        self._processor = processor
 
     def jobs(self, directory: Path) -> Iterator[SweepJob]:
-        """One job for all recipes of `convert`, and one for each search in each runtime."""
+        """One job for all recipes of `convert`, and one for each search in each runtime.
+
+        Each device has its own.
+        """
         names = [each.text for each in self._file.recipes if each.options is None]
         searches = [each for each in self._file.recipes if each.options is not None]
         measuring = self._requests.measuring(self._file.runtimes, self._granted)
@@ -166,10 +199,10 @@ class _Combination:
             results=str(directory),
             work=str(Path.cwd()),
         )
-        if names:
+        for together in _by_device(runtimes) if names else ():
             converting = self._requests.converting(names, self._granted)
             decided = self._decided(converting)
-            pairs = [(recipe, runtime) for recipe in names for runtime in runtimes]
+            pairs = [(recipe, runtime) for recipe in names for runtime in together]
             yield replace(
                 blank,
                 cells=tuple(self._cell(decided, *pair, measuring) for pair in pairs),
@@ -200,12 +233,18 @@ class _Combination:
     ) -> JobCell:
         settings = {k: each for k, each in measuring.settings().items() if k != "runtime"}
         chosen = measuring.measuring
-        here = environment() if chosen.is_timed else None
-        machine = (here.machine, here.cpu, here.cores) if here else ()
+        is_of_nodes = chosen.is_timed and not is_device(runtime)
+        machine = self._processor(self._file) if is_of_nodes else ()
         code = [_code_hash(each.module) for each in chosen.metrics if each.module]
         samples = self._hashes.data(measuring.data)
         key = hash_of("cell", decided, recipe, str(runtime), settings, samples, code, machine)
         return JobCell(key=key, recipe=recipe, runtime=runtime)
+
+
+def _by_device(runtimes: Sequence[RuntimeChoice]) -> list[tuple[RuntimeChoice, ...]]:
+    """The runtimes that are on no device, then those of each device."""
+    names = sorted({device_name(runtime) for runtime in runtimes})
+    return [tuple(each for each in runtimes if device_name(each) == name) for name in names]
 
 
 def _files(directory: Path, decided: str) -> str:

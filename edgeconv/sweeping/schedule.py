@@ -1,4 +1,7 @@
-"""Jobs in turn: what ends without all its results is split, so that one cell alone fails."""
+"""Jobs in turn: what ends without all its results is split, so that one cell alone fails.
+
+A device has one job at a time.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ def run_jobs(
     new: list[CellResult] = []
     try:
         while waiting or running:
-            while waiting and len(running) < executor.width:
-                running.append(executor.submit(waiting.popleft()))
+            while (job := _next(waiting, running, executor.width)) is not None:
+                running.append(executor.submit(job))
             on_change(sum(len(handle.job.cells) for handle in running), new)
             executor.wait(running)
             new = []
@@ -47,6 +50,23 @@ def run_jobs(
     finally:
         for handle in running:
             handle.close()
+
+
+def _next(waiting: deque[SweepJob], running: Sequence[Handle], width: int) -> SweepJob | None:
+    """The first job that can run now, which waits no longer; None where none can."""
+    if len(running) >= width:
+        return None
+    jobs = [handle.job for handle in running]
+    for index, job in enumerate(waiting):
+        if not (job.device and any(_hinders(each, job) for each in jobs)):
+            del waiting[index]
+            return job
+    return None
+
+
+def _hinders(running: SweepJob, job: SweepJob) -> bool:
+    """Whether a job must end before one on a device: it has the device, or makes its files."""
+    return running.device == job.device or running.files == job.files
 
 
 def _unfinished(ended: Handle, results: Results, new: list[CellResult]) -> list[SweepJob]:

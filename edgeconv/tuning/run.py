@@ -101,11 +101,6 @@ def refuse_options(request: TuneRequest) -> None:
             hint="--objective npu-latency --npu ethos-u55-128",
         )
     if request.on is not None:
-        if request.objective == "latency":
-            raise UsageError(
-                "--objective latency needs times, and the cores of a cluster are shared",
-                hint="remove --on, or tune for size",
-            )
         refuse_measuring(request.on, Measuring(runtimes=(request.runtime,)))
     if not request.time_limit_s > 0:
         raise UsageError(f"--time-limit-s {request.time_limit_s:g}: a time above 0 is needed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -13,19 +13,24 @@ import pytest
 from sweeps import write_models
 
 import edgeconv
-from edgeconv.errors import UsageError
 from edgeconv.processes.cluster import RayCluster
+from edgeconv.runtimes import crew
 from edgeconv.runtimes.clustered import ClusteredRuntime
+from edgeconv.runtimes.crew import Crew, Crews
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
-from edgeconv.types import Measuring, Report, RuntimeChoice, Tuning, TuningTrial
+from edgeconv.types import Measuring, Report, RuntimeChoice, Timing, Tuning, TuningTrial
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from edgeconv.runtimes.cluster_worker import OpeningChoice
 
 pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
 
 LITERT = RuntimeChoice(name="litert")
+MICRO = RuntimeChoice(name="tflite-micro")
 
 
 @pytest.fixture
@@ -38,22 +43,57 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def comparable(report: Report) -> bytes:
     """A report without what names where it was measured."""
-    notes = tuple(note for note in report.notes if not note.startswith("latency and memory"))
-    return msgspec.json.encode(
-        msgspec.structs.replace(report, command=(), conditions=None, notes=notes)
-    )
+    return msgspec.json.encode(msgspec.structs.replace(report, command=(), conditions=None))
 
 
 def test_the_report_of_a_cluster_is_that_of_this_machine(folder: Path) -> None:
     files = ["nets/a.tflite", "nets/b.tflite"]
     data = "test.npz?labels=y"
-    here = edgeconv.bench(files, data=data, measuring=Measuring(is_timed=False))
-    there = edgeconv.bench(files, data=data, on="ray")
+    # Two runtimes, whose workers must not hold the cores against one another.
+    untimed = Measuring(is_timed=False, runtimes=(LITERT, MICRO))
+    here = edgeconv.bench(files, data=data, measuring=untimed)
+    there = edgeconv.bench(files, data=data, measuring=untimed, on="ray")
     assert comparable(there) == comparable(here)
-    assert [row.error for row in there.measurements] == ["", ""]
+    assert [row.error for row in there.measurements] == [""] * 4
     assert all(row.accuracy is not None for row in there.measurements)
-    assert [n for n in there.notes if "cores of a cluster" in n]
-    assert there.command[-2:] == ("--on", "ray")
+    assert ("--on", "ray") in zip(there.command, there.command[1:], strict=False)
+
+
+def test_times_are_those_of_a_whole_node(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, int]] = []
+
+    class Watched(Crew):
+        def ask(self, name: str, opening: OpeningChoice, ask: Callable[[Any], Any]) -> Any:
+            import ray
+
+            free = ray.available_resources().get("CPU", 0.0)
+            seen.append((free, len([each for each in workers() if each.is_running()])))
+            return super().ask(name, opening, ask)
+
+    monkeypatch.setattr(crew, "Crew", Watched)
+    quick = Measuring(rounds=2, timing=Timing(warmup=1, warmup_seconds=0.0, repeats=5))
+    files = ["nets/a.tflite", "nets/b.tflite"]
+    report = edgeconv.bench(files, data="test.npz?labels=y", measuring=quick, on="ray")
+    assert [len(row.latency.rounds_us) for row in report.measurements if row.latency] == [2, 2]
+    assert all(row.accuracy is not None and row.peak_memory_bytes for row in report.measurements)
+    assert [note for note in report.notes if "a node of the cluster that had nothing else" in note]
+    # Each of the four timings had all cores and was the only worker.
+    assert seen[:4] == [(0.0, 1)] * 4
+
+
+def test_a_search_for_speed_times_on_a_whole_node(folder: Path) -> None:
+    tuning = edgeconv.tune(
+        "nets/a.tflite",
+        data="test.npz?labels=y",
+        max_drop=0.5,
+        objective="latency",
+        recipes=("float32", "int8"),
+        trials=2,
+        directory="fast",
+        on="ray",
+    )
+    assert tuning.ok
+    assert all(trial.latency_us for trial in tuning.trials if not trial.error)
 
 
 def test_a_search_on_a_cluster_has_the_trials_of_this_machine(folder: Path) -> None:
@@ -80,13 +120,6 @@ def untimed(tuning: Tuning) -> list[TuningTrial]:
     return [msgspec.structs.replace(trial, seconds=0.0) for trial in tuning.trials]
 
 
-def test_times_of_a_search_are_not_measured_on_a_cluster(folder: Path) -> None:
-    with pytest.raises(UsageError, match="--objective latency needs times"):
-        edgeconv.tune(
-            "nets/a.tflite", data="test.npz?labels=y", max_drop=0.1, objective="latency", on="ray"
-        )
-
-
 def workers() -> list[psutil.Process]:
     """The actors that this test's cluster started."""
     every = psutil.Process().children(recursive=True)
@@ -100,8 +133,8 @@ def test_a_killed_worker_costs_the_part_that_it_ran(folder: Path) -> None:
     session = LocalRuntime(RuntimePython(), settings).start(model)
     expected = session.run({"x": x})
     session.close()
-    with RayCluster("local", 2) as cluster, ClusteredRuntime(cluster, LITERT, settings) as runtime:
-        there = runtime.start(model)
+    with RayCluster("local", 2) as cluster, Crews(cluster) as crews:
+        there = ClusteredRuntime(crews, LITERT, settings, is_timed=False).start(model)
         before = {each.pid for each in workers()}
         killed: list[int] = []
 

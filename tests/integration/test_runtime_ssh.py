@@ -11,12 +11,13 @@ import pytest
 from ssh_server import free_port, start_server, stop_server
 from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
 
+import edgeconv
 from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.ssh import open_runtime
 from edgeconv.runtimes.remote import SshAddress, parse_ssh_address
-from edgeconv.types import Timing
+from edgeconv.types import Measuring, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -269,3 +270,14 @@ def test_without_an_ssh_here_it_says_what_to_install(tmp_path, monkeypatch):
         open_runtime(parse_choice("ssh:host"), RuntimeSettings(scratch=tmp_path)),
     ):
         pass
+
+
+def test_a_bench_there_is_a_report_and_leaves_nothing(server, model):
+    measuring = Measuring(
+        runtimes=(parse_choice(f"ssh:{server.place()}"),), python=sys.executable, rounds=2
+    )
+    report = edgeconv.bench([str(model.file)], measuring=measuring)
+    (row,) = report.measurements
+    assert (row.error, len(row.latency.rounds_us)) == ("", 2)
+    assert report.environment.host == f"ssh:{server.place().partition('?')[0]}"
+    assert left_behind(server) == []

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 import pytest
 from forking import edgeconv_command
+from ray_nodes import WITHIN_S, eventually, raylets, started_head, started_node
 from sweeps import SWEEP, write_models
 
 pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
@@ -20,8 +17,10 @@ pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
 import edgeconv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from ray_nodes import Head
 
 CODE = """
 import os, time
@@ -33,16 +32,13 @@ def waits(outputs, labels):
     return np.ones(len(labels))
 """
 METRIC = '[bench]\nmetric = "code:waits"\n'
-_RAY = (sys.executable, "-c", "from ray.scripts.scripts import main; main()")
-_WITHIN_S = 120
 FILES = ("sweep.json", "sweep.html", "sweep.csv")
 
 
 class Nodes(NamedTuple):
-    """The address of a cluster, its variables, and the processes of its two nodes."""
+    """The head of a cluster and its process, and that of a second node."""
 
-    address: str
-    variables: dict[str, str]
+    cluster: Head
     head: subprocess.Popen[bytes]
     second: subprocess.Popen[bytes]
 
@@ -59,36 +55,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
-    # A socket in a long path has no name.
-    place = tmp_path_factory.mktemp("r")
-    variables = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
-    # Beside other tests its processes may need long to start.
-    variables["RAY_agent_register_timeout_ms"] = "100000"
-    own = ["--block", "--disable-usage-stats", "--num-cpus=1", "--object-store-memory=80000000"]
-    port, client = free_port(), free_port()
-    processes = []
-
-    def start(name: str, *options: str) -> subprocess.Popen[bytes]:
-        command = [*_RAY, "start", *own, *options]
-        with (place / f"{name}.log").open("wb") as log:
-            processes.append(subprocess.Popen(command, env=variables, stdout=log, stderr=log))
-        return processes[-1]
-
-    try:
-        head = start(
-            "head",
-            *("--head", f"--port={port}", f"--ray-client-server-port={client}"),
-            *("--include-dashboard=false", f"--temp-dir={place}"),
-        )
-        eventually(lambda: listens(client), "the head answers")
-        second = start("second", f"--address=127.0.0.1:{port}")
-        eventually(lambda: bool(raylets(second)), "the second node has its raylet")
-        yield Nodes(f"ray://127.0.0.1:{client}", variables, head, second)
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(60)
+    directory = tmp_path_factory.mktemp("r")
+    with started_head(directory) as head:
+        joins = f"--address={head.address}"
+        with started_node(directory / "second.log", head.variables, joins) as second:
+            eventually(lambda: bool(raylets(second)), "the second node has its raylet")
+            yield Nodes(head, head.process, second)
 
 
 @pytest.mark.slow
@@ -99,12 +71,12 @@ def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
 
     (folder / "hold").touch()
     driver = started(nodes)
-    eventually(lambda: all(scoring(node) for node in nodes[2:]), "both nodes are at a cell")
+    eventually(lambda: all(scoring(node) for node in nodes[1:]), "both nodes are at a cell")
     (raylet,) = raylets(nodes.second)
     raylet.kill()
     time.sleep(1)
     (folder / "hold").unlink()
-    out, _ = driver.communicate(timeout=_WITHIN_S)
+    out, _ = driver.communicate(timeout=WITHIN_S)
     assert b"4 cells, 4 done, 0 failed" in out
     for file in FILES:
         expected = (folder / "here.sweep" / file).read_bytes()
@@ -122,7 +94,7 @@ def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
     driver.communicate()
     eventually(lambda: not scoring(nodes.head), "the cell has ended with its driver")
     (folder / "hold").unlink()
-    out, _ = started(nodes).communicate(timeout=_WITHIN_S)
+    out, _ = started(nodes).communicate(timeout=WITHIN_S)
     assert b"4 cells, 4 done, 0 failed" in out
     assert {result: result.stat().st_mtime_ns for result in written} == written
 
@@ -130,18 +102,15 @@ def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
 def started(nodes: Nodes) -> subprocess.Popen[bytes]:
     command = [*edgeconv_command(), "sweep", "sweep.toml", "--allow-code", "-o", "there.sweep"]
     return subprocess.Popen(
-        [*command, "--on", nodes.address], env=nodes.variables, stdout=subprocess.PIPE
+        [*command, "--on", nodes.cluster.drivers],
+        env=nodes.cluster.variables,
+        stdout=subprocess.PIPE,
     )
 
 
 def scoring(node: subprocess.Popen[bytes]) -> bool:
     """Whether the metric runs somewhere below a node."""
     return any("scoring" in " ".join(command) for command in commands(node))
-
-
-def raylets(node: subprocess.Popen[bytes]) -> Sequence[psutil.Process]:
-    children = psutil.Process(node.pid).children()
-    return [each for each in children if each.name() == "raylet"]
 
 
 def commands(node: subprocess.Popen[bytes]) -> Iterator[Sequence[str]]:
@@ -151,25 +120,3 @@ def commands(node: subprocess.Popen[bytes]) -> Iterator[Sequence[str]]:
         except psutil.Error:
             # It has ended.
             continue
-
-
-def eventually(is_so: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + _WITHIN_S
-    while not is_so():
-        assert time.monotonic() < until, f"not so within {_WITHIN_S} s: {what}"
-        time.sleep(0.2)
-
-
-def free_port() -> int:
-    # Ray gives its workers those from 10,002 to 19,999.
-    while True:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port: int = free.getsockname()[1]
-        if port > 20_000:
-            return port
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0

@@ -24,6 +24,8 @@ RUNS_HERE_ALONE = True
 HAS_VERSIONS = True
 HAS_LOCATION = False
 COMPARES_WITH = {"interpreter": "litert"}
+# Some loops never end in these kernels. A model of 4 G multiplications takes a minute.
+_ONCE_S = 300.0
 
 
 @contextlib.contextmanager
@@ -32,4 +34,4 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
 
     Raises as `untimed_runtime` does.
     """
-    yield untimed_runtime(choice, settings)
+    yield untimed_runtime(choice, settings, _ONCE_S)

@@ -89,7 +89,7 @@ def test_every_command_with_options_of_its_own_can_be_configured() -> None:
         assert set(OptionNames().get(name, ())).isdisjoint(users)
     without = {"init", "config", "cmake-dir", "cache"}
     assert set(COMMANDS) - set(VERBS) == without
-    assert set(VERBS) - set(OptionNames()) == {"scan", "verify"}
+    assert set(VERBS) - set(OptionNames()) == {"scan", "verify", "worker"}
 
 
 def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> None:

@@ -23,7 +23,7 @@ def test_without_the_extra_there_is_one_error_with_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match="--on ray needs Ray") as caught:
+    with pytest.raises(UsageError, match="a cluster needs Ray") as caught:
         RayCluster("local")
     assert caught.value.hint == "pip install 'edgeconv[ray]'"
 

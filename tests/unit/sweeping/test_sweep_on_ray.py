@@ -1,35 +1,78 @@
-"""`sweep --on`: what is refused before a cluster is asked."""
+"""`sweep` with devices: what is refused before a cluster is asked, and which jobs wait."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from sweeps import SWEEP, write_models
+from sweeps import SWEEP, planned, result_of, write_models
 
 import edgeconv
-from edgeconv.errors import UsageError
+from edgeconv.errors import EdgeconvError, UsageError
+from edgeconv.sweeping.results import Results
+from edgeconv.sweeping.schedule import run_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from edgeconv.sweeping.executors import Handle
+    from edgeconv.sweeping.jobs import SweepJob
 
-def test_times_are_not_measured_on_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+def test_a_phone_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_models(tmp_path)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "sweep.toml").write_text("timing = true\n" + SWEEP, encoding="utf-8")
-    with pytest.raises(UsageError, match="line 1: a cluster is shared: no times there"):
-        edgeconv.sweep("sweep.toml", on="ray")
-
-
-def test_a_device_is_not_for_the_nodes_of_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_models(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    text = 'runtimes = ["litert", "ssh:pi@host"]\n'
+    text = 'runtimes = ["litert", "adb"]\n'
     (tmp_path / "sweep.toml").write_text(text + SWEEP, encoding="utf-8")
-    with pytest.raises(UsageError, match="line 1: ssh:pi@host: nodes of a cluster may use"):
-        edgeconv.sweep("sweep.toml", on="ray", allow=("runtime=ssh:pi@host",))
+    with pytest.raises(UsageError, match="line 1: adb may be another device on each node"):
+        edgeconv.sweep("sweep.toml", on="ray", allow=("runtime=adb",))
+
+
+def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path: Path) -> None:
+    write_models(tmp_path, "a", "b")
+    text = 'runtimes = ["litert", "ssh:pi@host", "tflite-micro"]\n' + SWEEP
+    plan = planned(tmp_path, text, allow=("runtime=ssh:pi@host",))
+    assert [(job.device, len(job.cells)) for job in plan.jobs] == [
+        ("", 4),
+        ("ssh:pi@host", 2),
+    ] * 2
+    results = Results(tmp_path / "out")
+    together: list[list[str]] = []
+    run_jobs(plan.jobs, HoldingExecutor(results, together), results, lambda *_: None)
+    # Of six slots never more than one has the device, nor while the same files are made.
+    assert together == [["", ""], ["ssh:pi@host"], ["ssh:pi@host"]]
+
+
+class HoldingExecutor:
+    """Runs jobs when it is waited for, all that were started; and keeps their devices."""
+
+    width = 6
+
+    def __init__(self, results: Results, together: list[list[str]]) -> None:
+        self._results, self._together = results, together
+
+    def submit(self, job: SweepJob) -> HeldJob:
+        return HeldJob(job)
+
+    def wait(self, handles: Sequence[Handle]) -> None:
+        self._together.append([handle.job.device for handle in handles])
+        for handle in handles:
+            for cell in handle.job.cells:
+                self._results.write(result_of(cell))
+
+
+class HeldJob:
+    """A job that has ended once its executor was waited for."""
+
+    def __init__(self, job: SweepJob) -> None:
+        self.job = job
+
+    def has_ended(self) -> bool:
+        return True
+
+    def error(self) -> EdgeconvError | None:
+        return None
+
+    def close(self) -> None:
+        pass
