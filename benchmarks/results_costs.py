@@ -234,6 +234,56 @@ def sweep(result: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
+def scheduling(result: Mapping[str, Any]) -> Iterator[str]:
+    least, most = result["lengths_s"]
+    runs = [*result["runs"].values()]
+    yield (
+        f"Jobs of one cell that sleep {least:g} to {most:g} s in workers of Ray {result['ray']}, "
+        "and write a result; the cores are simulated, by nodes on one machine with other work. "
+        "After the slash are the same jobs as plain tasks of Ray, submitted at once. At best is "
+        "the efficiency of a schedule in this order that costs nothing; overhead is the wall time "
+        "beyond it.\n"
+    )
+    yield from table(
+        ("cores", "", "cells", "efficiency", "at best", "overhead per cell", "processor per cell"),
+        [
+            (
+                run["cores"],
+                {"driver": "`--on ray`", "client": "`--on ray://`"}[run["connection"]],
+                f"{run['cells']:,}",
+                _both(run, "efficiency", ".3f"),
+                f"{run['edgeconv']['efficiency'] / run['edgeconv']['of_least_wall']:.3f}",
+                _both(run, "wall_overhead_ms_per_cell", ".1f", " ms"),
+                _both(run, "driver_cpu_ms_per_cell", ".1f", " ms"),
+            )
+            for run in runs
+        ],
+    )
+    overhead, busy = "wall_overhead_ms_per_cell", "driver_cpu_ms_per_cell"
+    own = max(run["edgeconv"][overhead] - run["plain_tasks"][overhead] for run in runs)
+    most_busy = max(run["edgeconv"][busy] for run in runs)
+    yield from targets(
+        [
+            ("overhead beyond plain tasks ≤ 20 ms per cell", f"{own:.1f} ms", own <= 20),
+            ("processor ≤ 20 ms per cell, Ray's included", f"{most_busy:.1f} ms", most_busy <= 20),
+        ]
+    )
+    cores = max(run["cores"] for run in runs)
+    of_most = [run["edgeconv"] for run in runs if run["cores"] == cores]
+    wall_ms, cpu_ms = (max(run[key] for run in of_most) for key in (overhead, busy))
+    idle_s = wall_ms * cores / 1e3
+    yield (
+        f"\nOn paper, 10,000 cells cost the scheduler {10 * cpu_ms:.0f} s of a processor, and the "
+        f"sweep {10 * wall_ms:.0f} s of wall time. With {cores} cores and cells of 10 s, which "
+        f"are {10_000 * 10 / cores / 60:.0f} minutes of work, that is an efficiency of "
+        f"{10 / (10 + idle_s):.2f}."
+    )
+
+
+def _both(run: Mapping[str, Any], key: str, digits: str, unit: str = "") -> str:
+    return f"{run['edgeconv'][key]:{digits}} / {run['plain_tasks'][key]:{digits}}{unit}"
+
+
 def scan(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"{result['model']}; medians of {result['repeats']} runs.\n"
     yield from table(

@@ -44,6 +44,7 @@ _SECTIONS = (
     ("The gate", (), costs.gate),
     ("Incremental builds", (), costs.build),
     ("Sweeps", ("DATA",), costs.sweep),
+    ("The scheduler of sweeps", ("MODEL.tflite",), costs.scheduling),
     ("Distributed training", ("mnist.npz",), accuracy.train),
     ("The scan", (), costs.scan),
     ("The sandbox", (), costs.sandbox),

@@ -19,11 +19,12 @@ import msgspec
 from edgeconv.errors import EdgeconvError, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.processes.failures import ChildFailure
 from edgeconv.processes.tasks import answer_type, job_type, start_task
+from edgeconv.processes.workers import poll_until
 from edgeconv.store import scratch_directory
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from edgeconv.processes.sandbox import Access
     from edgeconv.types import Allowance
@@ -34,6 +35,8 @@ _ADDRESS = re.compile(r"ray://(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _HEAD = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _MODE = "RAY_AUTH_MODE"
 _DEVICES = ("adb:", "ssh:")
+# Ray notices the end of a task at once; in between, an interrupt is noticed.
+_WAIT_S = 0.5
 
 
 def parse_address(text: str) -> str:
@@ -63,14 +66,14 @@ class ClusterNode(NamedTuple):
 
 
 class RemoteTask(Generic[Answer]):
-    """A function of this package, running in a supervised child of a node."""
+    """A function of this package, running in a supervised child of a node.
+
+    `has_ended`: whether it had, when `RayCluster.wait` was last called with it.
+    """
 
     def __init__(self, name: str, ref: Any, ray: Any, kind: type[Answer]) -> None:
-        self._name, self._ref, self._ray, self._kind = name, ref, ray, kind
-
-    def has_ended(self) -> bool:
-        """Whether it has."""
-        return bool(self._ray.wait([self._ref], timeout=0)[0])
+        self.ref, self.has_ended = ref, False
+        self._name, self._ray, self._kind = name, ray, kind
 
     def answer(self) -> Answer:
         """The function's answer, for which this waits.
@@ -80,7 +83,7 @@ class RemoteTask(Generic[Answer]):
         try:
             answer: bytes
             failure: bytes
-            answer, failure = self._ray.get(self._ref)
+            answer, failure = self._ray.get(self.ref)
         except self._ray.exceptions.RayError as error:
             lost = f"{self._name}: the worker of Ray was lost\n{first_line(error)}"
             raise WorkerCrashed(lost) from error
@@ -90,7 +93,7 @@ class RemoteTask(Generic[Answer]):
 
     def close(self) -> None:
         """Cancel it; the child ends with the worker."""
-        self._ray.cancel(self._ref, force=True)
+        self._ray.cancel(self.ref, force=True)
 
 
 class RayCluster:
@@ -112,6 +115,8 @@ class RayCluster:
         if threading.current_thread() is threading.main_thread():
             # Ray has set its own, which ends this process with another code.
             signal.signal(signal.SIGTERM, on_sigterm)
+        # One for all tasks: Ray exports and schedules each remote function separately.
+        self.in_worker = self.ray.remote(run_remotely)
         self.cores = int(self.ray.cluster_resources().get("CPU", 1))
 
     def __enter__(self) -> RayCluster:
@@ -155,10 +160,21 @@ class RayCluster:
         options = {**placed(node), "num_cpus": cores, "max_retries": 0}
         if device:
             options["resources"] = {device: 1}
-        remote = self.ray.remote(**options)(run_remotely)
+        remote = self.in_worker.options(**options)
         reference = f"{function.__module__}:{function.__qualname__}"
         ref = remote.remote(reference, msgspec.json.encode(job), name, access, allowance)
         return RemoteTask(name, ref, self.ray, answer_type(function))
+
+    def wait(self, tasks: Sequence[RemoteTask[Any]]) -> None:
+        """Block until some of them have ended, and note which in all of them.
+
+        Ray is called twice for any number of tasks: a client's call is a round trip.
+        """
+        refs = [task.ref for task in tasks]
+        poll_until(lambda: bool(self.ray.wait(refs, timeout=_WAIT_S)[0]))
+        ended = set(self.ray.wait(refs, num_returns=len(refs), timeout=0)[0])
+        for task in tasks:
+            task.has_ended = task.ref in ended
 
     def _start(self, address: str, cores: int | None, devices: Iterable[str]) -> None:
         own: dict[str, Any] = {}

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from edgeconv.errors import EdgeconvError, WorkerCrashed
 from edgeconv.measure.machine import environment
 from edgeconv.processes.sandbox import Access
-from edgeconv.processes.workers import poll_until
 from edgeconv.requests.request import Nothing
 from edgeconv.sweeping.jobs import run_job
 from edgeconv.sweeping.plan import processor_of
@@ -39,24 +38,23 @@ class RayHandle:
     """A job as a task of Ray."""
 
     def __init__(self, job: SweepJob, task: RemoteTask[JobDone]) -> None:
-        self.job = job
-        self._task = task
+        self.job, self.task = job, task
 
     def has_ended(self) -> bool:
-        """Whether the task has."""
-        return self._task.has_ended()
+        """Whether the task had, when the executor last waited."""
+        return self.task.has_ended
 
     def error(self) -> EdgeconvError | None:
         """How the job failed, or the task."""
         try:
-            self._task.answer()
+            self.task.answer()
         except EdgeconvError as error:
             return error
         return None
 
     def close(self) -> None:
         """Cancel the task; its child ends with the worker."""
-        self._task.close()
+        self.task.close()
 
 
 class RayExecutor:
@@ -121,7 +119,8 @@ class RayExecutor:
 
     def wait(self, handles: Sequence[Handle]) -> None:
         """Block until a task has ended."""
-        poll_until(lambda: any(handle.has_ended() for handle in handles))
+        if not any(isinstance(handle, LostHandle) for handle in handles):
+            self._cluster.wait([handle.task for handle in handles if isinstance(handle, RayHandle)])
 
 
 class _Room(NamedTuple):

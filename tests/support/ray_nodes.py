@@ -37,6 +37,8 @@ def started_head(directory: Path) -> Iterator[Head]:
     variables = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
     # Beside other tests its processes may need long to start.
     variables["RAY_agent_register_timeout_ms"] = "100000"
+    # Else what starts the server of a client may die in fork (ray-project/ray#63202).
+    variables["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     port, client = free_port(), free_port()
     options = (
         *("--head", f"--port={port}", f"--ray-client-server-port={client}"),
