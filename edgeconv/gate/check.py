@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgeconv.config import Config
     from edgeconv.gate.jobs import ModelJob
     from edgeconv.requests.check import CheckRequest
-    from edgeconv.types import Finding
+    from edgeconv.types import Finding, Swept
 
 _FOR_MODELS = {
     "names": "--model",
@@ -167,7 +167,8 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
             raise UsageError(f"{option} is for the models of a configuration", hint="remove REPORT")
     path = Path(source) if isinstance(source, str) else None
     if path is not None and (swept := read_swept(path)) is not None:
-        return CheckRun(check_swept(swept, request))
+        checked, by_file = check_swept(swept, request)
+        return CheckRun(checked, notices=_write_of_sweep(swept, by_file, path))
     if request.budget is not None:
         report = source if isinstance(source, Report) else read_report(Path(source))
         result = check_report(report, request.budget, request.statistics, versions=request.versions)
@@ -188,6 +189,17 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
     notices = _write_verdicts(result, files, clears=False, report=path)
     result = _with_lines(result, chosen.config)
     return CheckRun(Checked(config=str(chosen.config.path), checks=(result,)), notices=notices)
+
+
+def _write_of_sweep(swept: Swept, by_file: Mapping[str, Check], sweep_json: Path) -> list[str]:
+    """Write the verdict next to each file of a sweep that is there; returns notices."""
+    hashes = {cell.file: cell.sha256 for cell in swept.cells}
+    notices = []
+    for name, check in by_file.items():
+        file = sweep_json.parent / name
+        if file.is_file() and sha256_file(file) == hashes[name]:
+            notices += _write_verdicts(check, {file: hashes[name]}, report=sweep_json)
+    return notices
 
 
 def _published_files(report: Report, folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:

@@ -11,13 +11,14 @@ from edgeconv.config.chosen import Chosen, NoConfig
 from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import check_report, unchecked
 from edgeconv.store import read_noun
-from edgeconv.types import Budget, Checked, Swept, Verdict
+from edgeconv.types import Budget, Checked, SweepGate, Swept, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from edgeconv.requests.check import CheckRequest
-    from edgeconv.types import Check, GateStatistics, Report
+    from edgeconv.types import Check, Report
 
 
 class _Kind(msgspec.Struct):
@@ -34,16 +35,37 @@ def read_swept(path: Path) -> Swept | None:
     return None if kind.sweep is None else read_noun(path, Swept, what="sweep")
 
 
-def check_swept(swept: Swept, request: CheckRequest) -> Checked:
-    """A check for each model and data set. Raises `UsageError` without a budget.
+def check_swept(swept: Swept, request: CheckRequest) -> tuple[Checked, dict[str, Check]]:
+    """A check for each model and data set; and by its path for each file, whatever the gate.
 
-    What failed or has not run does not pass, unless one cell of each model is enough.
+    What failed or has not run does not pass, unless one cell of each model is enough. Raises
+    `UsageError` without a budget.
     """
     budget, config = _budget(swept, request)
     if not swept.reports:
-        return Checked(config=config, checks=(unchecked(swept.title, "the sweep has no cell"),))
-    checks = tuple(_check(each, budget, request.statistics, swept) for each in swept.reports)
-    return Checked(config=config, checks=checks)
+        nothing = unchecked(swept.title, "the sweep has no cell")
+        return Checked(config=config, checks=(nothing,)), {}
+    every = [check_report(each, budget, request.statistics) for each in swept.reports]
+    pairs = zip(swept.reports, every, strict=True)
+    checks = tuple(_gated(report, check, swept.gate) for report, check in pairs)
+    return Checked(config=config, checks=checks), _by_file(swept, every)
+
+
+def _by_file(swept: Swept, checks: Sequence[Check]) -> dict[str, Check]:
+    """All findings on each file, which may be measured on several data sets."""
+    by_file = {}
+    for file, sha256 in {cell.file: cell.sha256 for cell in swept.cells if cell.file}.items():
+        own = [
+            check
+            for report, check in zip(swept.reports, checks, strict=True)
+            if any(row.sha256 == sha256 for row in report.measurements)
+        ]
+        by_file[file] = msgspec.structs.replace(
+            own[0],
+            verdict=Verdict(findings=sum((check.verdict.findings for check in own), ())),
+            stages=sum((check.stages for check in own), ()),
+        )
+    return by_file
 
 
 def _budget(swept: Swept, request: CheckRequest) -> tuple[Budget, str]:
@@ -62,9 +84,8 @@ def _budget(swept: Swept, request: CheckRequest) -> tuple[Budget, str]:
     return limited(config), str(config.path)
 
 
-def _check(report: Report, budget: Budget, statistics: GateStatistics, swept: Swept) -> Check:
-    check = check_report(report, budget, statistics)
-    if swept.gate == "every-cell":
+def _gated(report: Report, check: Check, gate: SweepGate) -> Check:
+    if gate == "every-cell":
         return check
     by_cell = [
         tuple(finding for finding in check.verdict.findings if finding.model == row.name)

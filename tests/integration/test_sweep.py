@@ -14,6 +14,7 @@ from forking import edgeconv_command
 from sweeps import SWEEP, write_models
 
 import edgeconv
+from edgeconv.reporting.last_check import last_check
 from edgeconv.store import read_noun
 from edgeconv.types import CellResult, Swept
 
@@ -96,6 +97,22 @@ def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder: P
     assert results(folder).items() >= written.items()
     assert len(results(folder)) == 6
     assert {cell.change for cell in second.cells} == {"", "new"}
+
+
+def test_the_gate_writes_the_verdict_next_to_each_file(folder: Path) -> None:
+    # A file of two data sets must keep the budget on both.
+    text = SWEEP.replace("[data.test]", "[budget]\nmax-size-bytes = 1000\n[data.test]")
+    text += '[data.more]\nsource = "cal.npz"\ncalibration = "cal.npz"\n'
+    (folder / "sweep.toml").write_text(text, encoding="utf-8")
+    swept = edgeconv.sweep("sweep.toml", jobs=2)
+    edgeconv.check(report=str(folder / "sweep.sweep" / "sweep.json"), by_table=False)
+    for cell in swept.cells:
+        file = folder / "sweep.sweep" / cell.file
+        last = last_check(file, cell.sha256)
+        assert last is not None
+        # The int8 file has 1.15 kB, and the float32 file .74 kB.
+        assert last.outcome == ("failed" if cell.recipe == "int8" else "passed")
+        assert {finding.limit for finding in last.findings or last.passed} == {"max-size-bytes"}
 
 
 def test_the_report_is_the_same_with_any_number_of_processes(folder: Path) -> None:
