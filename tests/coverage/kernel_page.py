@@ -38,7 +38,8 @@ where they compute something else, and no accuracy.
   float32 is twice that of the same file on the processor, or more answers are lost than rounding
   explains.
 - **refused**: it does not load, or an operator is missing; the note names it.
-- **crashed**: it ends the process that runs it. edgeconv goes on."""
+- **crashed**: it ends the process that runs it, or an invoke does not end within five minutes.
+  edgeconv goes on."""
 _STATES = ("full", "partial", "wrong", "refused", "crashed")
 _TITLES = {GPU: "The GPU delegate", MICRO: "tflite-micro"}
 

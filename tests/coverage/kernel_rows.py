@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +20,7 @@ GPU, MICRO = "gpu", "tflite-micro"
 KERNELS = (GPU, MICRO)
 # "full" and "partial" are what a delegate took; a runtime without a delegate is "full".
 State = Literal["full", "partial", "wrong", "refused", "crashed"]
-_ENDED = "was ended by"
+_ENDED = re.compile(r"was ended by|did not end within")
 
 
 class KernelCell(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ def _delegated(row: Measurement) -> tuple[State, str]:
 
 def _computed(row: Measurement, here: Measurement | None) -> tuple[State, str]:
     if row.error:
-        return ("crashed" if _ENDED in row.error else "refused"), row.error
+        return ("crashed" if _ENDED.search(row.error) else "refused"), row.error
     mistake = kernel_mistake(row.kernels, row.agreement, here.agreement if here else ())
     return ("wrong", mistake) if mistake else ("full", "")
 

@@ -14,7 +14,7 @@ from ray_nodes import WITHIN_S, eventually, started_head
 from ssh_server import start_server, stop_server
 from sweeps import SWEEP, write_models
 
-from edgeconv.types import Swept
+from edgeconv.types import Report, Swept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,6 +95,19 @@ def test_a_sweep_times_on_a_device_that_a_worker_announces(
         assert sorted({cell.runtime for cell in swept.cells}) == ["litert", board]
         assert all(cell.latency_us for cell in swept.cells)
         assert [cell.state for cell in swept.cells] == ["done"] * 4
+
+        # Its samples are spread over both nodes, and it is timed on one of them, or the device.
+        for runtime in ("litert", board):
+            words = ("bench", "nets/a.tflite", "--data", "test.npz?labels=y", "--json", "-q")
+            words += ("--rounds", "1", "--python", sys.executable, "--runtime", runtime)
+            code, out = output(head, *words, "--on", head.drivers)
+            assert code == 0, out
+            report = msgspec.json.decode(out, type=Report)
+            (row,) = report.measurements
+            assert row.latency is not None
+            assert row.accuracy is not None
+            assert (row.accuracy.samples, row.error) == (200, "")
+            assert report.environment.host == (device if runtime == board else "")
 
         node = psutil.Process(worker.pid)
         below = node.children(recursive=True)
