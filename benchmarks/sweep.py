@@ -9,6 +9,8 @@ its converter and its verification use a second one at times), of two, and of tw
 Ray that it starts. All measure accuracy only. `again` is a sweep in which nothing is missing.
 
 `efficiency_of_two` is the time of one process on one core over twice that of two processes.
+`efficiency_of_two_apart` is what the machine has of its second core: the same time over that of two
+sweeps at once, each of all cells, on a core each.
 
 `scheduling` is the cost of the sweep itself per cell: jobs that end at once are scheduled, and
 their results read, summarized and written as the three files.
@@ -78,11 +80,11 @@ def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
     """The whole record."""
     load_average = [round(each, 1) for each in os.getloadavg()]
     _write(scratch, data)
-    contenders = _contenders(scratch)
     os.chdir(scratch)
+    contenders = _contenders(scratch)
     in_rounds(contenders, repeats)
     by_name = {each.name: each for each in contenders}
-    loop, one, on_one_core, two, on_ray, _ = map(median_wall, contenders)
+    loop, one, on_one_core, apart, two, on_ray, _ = map(median_wall, contenders)
     return {
         "load_average": load_average,
         "models": len(MODELS),
@@ -91,6 +93,7 @@ def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
         "contenders": {name: each.record() for name, each in by_name.items()},
         "times_faster_than_the_loop": {"one": loop / one, "two": loop / two},
         "efficiency_of_two": on_one_core / two / 2,
+        "efficiency_of_two_apart": on_one_core / apart,
         "ray_beside_two": on_ray / two,
         "scheduling_ms_per_cell": {str(count): scheduling(scratch, count) for count in CELLS},
     }
@@ -123,7 +126,7 @@ def _contenders(scratch: Path) -> list[Contender]:
     environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
     def clear() -> None:
-        for each in (*scratch.glob("*.sweep"), *scratch.glob("*.tflites"), scratch / "cache"):
+        for each in (*scratch.glob("*.sweep"), *scratch.glob("*.tflites"), *scratch.glob("cache*")):
             shutil.rmtree(each, ignore_errors=True)
 
     edgeconv = [sys.executable, "-m", "edgeconv"]
@@ -139,9 +142,14 @@ def _contenders(scratch: Path) -> list[Contender]:
     return [
         Contender("shell loop", ["sh", "-c", loop], environment, clear),
         Contender("sweep, one process", [*sweep, "--jobs", "1"], environment, clear),
+        Contender("sweep, one process on one core", _on_core(0, sweep), environment, clear),
         Contender(
-            "sweep, one process on one core",
-            ["taskset", "-c", "0", *sweep, "--jobs", "1"],
+            "two sweeps apart, each on one core",
+            [
+                "sh",
+                "-c",
+                f"{shlex.join(_on_core(0, sweep))} & {shlex.join(_on_core(1, sweep))}; wait",
+            ],
             environment,
             clear,
         ),
@@ -149,6 +157,13 @@ def _contenders(scratch: Path) -> list[Contender]:
         Contender("sweep, Ray", [*sweep, "--jobs", "2", "--on", "ray"], environment, clear),
         Contender("again", sweep, environment),
     ]
+
+
+def _on_core(core: int, sweep: list[str]) -> list[str]:
+    """A sweep of all cells by one process on one core, which shares nothing with another."""
+    cache = Path.cwd() / f"cache-{core}"
+    own = ["env", f"EDGECONV_CACHE_DIR={cache}", "taskset", "-c", str(core)]
+    return [*own, *sweep, "--jobs", "1", "-o", f"on-{core}.sweep"]
 
 
 class _Ended:
