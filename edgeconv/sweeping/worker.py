@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.processes.cluster import RayCluster, parse_head, refuse_without_token
+from edgeconv.processes.cluster import RayCluster, imported_ray, parse_head, refuse_without_token
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.workers import Child, poll_until
 from edgeconv.runtimes.android import connected_serials
@@ -42,9 +42,11 @@ def worker(request: WorkerRequest, *, on_progress: Callable[[str], None] = lambd
     """Join a cluster, and do its work until this is interrupted or the cluster ends.
 
     Raises `UsageError` for a bad address, a device that is not one or that another node announces
-    already, and without a token; `ToolFailed` where a device or the cluster does not answer.
+    already, without a token and without Ray; `ToolFailed` where a device or the cluster does not
+    answer.
     """
     head = parse_head(request.address)
+    imported_ray()
     refuse_without_token(head)
     with scratch_directory() as scratch:
         devices = _reached(request.devices, scratch, on_progress)

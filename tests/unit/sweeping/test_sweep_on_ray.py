@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,8 +10,11 @@ from sweeps import SWEEP, planned, result_of, write_models
 
 import edgeconv
 from edgeconv.errors import EdgeconvError, UsageError
+from edgeconv.requests.worker import WorkerRequest
+from edgeconv.sweeping.on_ray import RayExecutor
 from edgeconv.sweeping.results import Results
 from edgeconv.sweeping.schedule import run_jobs
+from edgeconv.sweeping.worker import worker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +46,58 @@ def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path: P
     run_jobs(plan.jobs, HoldingExecutor(results, together), results, lambda *_: None)
     # Of six slots never more than one has the device, nor while the same files are made.
     assert together == [["", ""], ["ssh:pi@host"], ["ssh:pi@host"]]
+
+
+class NoNodes:
+    """A cluster whose nodes are lost."""
+
+    def nodes(self) -> tuple[()]:
+        return ()
+
+
+def test_the_cells_of_a_device_that_is_lost_fail_with_that_reason(tmp_path: Path) -> None:
+    write_models(tmp_path)
+    text = 'runtimes = ["ssh:pi@host"]\n' + SWEEP
+    plan = planned(tmp_path, text, allow=("runtime=ssh:pi@host",))
+    results = Results(tmp_path / "out")
+    executor = RayExecutor(NoNodes(), width=2)  # type: ignore[arg-type]
+    run_jobs(plan.jobs, executor, results, lambda *_: None)
+    reasons = {(result.reason if (result := results.read(c.key)) else "") for c in plan.cells}
+    assert reasons == {"no node announces ssh:pi@host now"}
+
+
+def test_where_all_nodes_that_time_are_lost_their_cells_fail(tmp_path: Path) -> None:
+    write_models(tmp_path)
+    plan = planned(tmp_path, "timing = true\n" + SWEEP)
+    results = Results(tmp_path / "out")
+    executor = RayExecutor(NoNodes(), width=2, timing=("node",))  # type: ignore[arg-type]
+    run_jobs(plan.jobs, executor, results, lambda *_: None)
+    reasons = {(result.reason if (result := results.read(c.key)) else "") for c in plan.cells}
+    assert reasons == {"every node that measures times is lost"}
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ray://host:10001", "'ray://host:10001' is not the address of a cluster's head"),
+        ("host", "'host' is not the address of a cluster's head"),
+        ("10.0.0.1:6379", "runs the code of any client"),
+    ],
+)
+def test_a_worker_joins_a_head_with_a_token_only(
+    address: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
+    monkeypatch.setenv("RAY_AUTH_MODE", "")
+    with pytest.raises(UsageError, match=message):
+        worker(WorkerRequest(address=address))
+
+
+def test_a_worker_without_the_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match="a cluster needs Ray") as caught:
+        worker(WorkerRequest(address="127.0.0.1:6379"))
+    assert caught.value.hint == "pip install 'edgeconv[ray]'"
 
 
 class HoldingExecutor:
