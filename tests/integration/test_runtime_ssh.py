@@ -273,6 +273,8 @@ def test_without_an_ssh_here_it_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_a_bench_there_is_a_report_and_leaves_nothing(server, model):
+    # A machine whose connection was lost before may keep what it had.
+    before = left_behind(server)
     measuring = Measuring(
         runtimes=(parse_choice(f"ssh:{server.place()}"),), python=sys.executable, rounds=2
     )
@@ -280,4 +282,4 @@ def test_a_bench_there_is_a_report_and_leaves_nothing(server, model):
     (row,) = report.measurements
     assert (row.error, len(row.latency.rounds_us)) == ("", 2)
     assert report.environment.host == f"ssh:{server.place().partition('?')[0]}"
-    assert left_behind(server) == []
+    assert left_behind(server) == before
