@@ -36,7 +36,7 @@ def read_swept(path: Path) -> Swept | None:
 
 
 def check_swept(swept: Swept, request: CheckRequest) -> tuple[Checked, dict[str, Check]]:
-    """A check for each model and data set; and by its path for each file, whatever the gate.
+    """A check for each model and data set; and of each file by its path, of all its cells.
 
     What failed or has not run does not pass, unless one cell of each model is enough. Raises
     `UsageError` without a budget.

@@ -34,7 +34,6 @@ Answer = TypeVar("Answer")
 _ADDRESS = re.compile(r"ray://(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _HEAD = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _MODE = "RAY_AUTH_MODE"
-_STATISTICS = "RAY_USAGE_STATS_ENABLED"
 _DEVICES = ("adb:", "ssh:")
 # Ray notices the end of a task at once; in between, an interrupt is noticed.
 _WAIT_S = 0.5
@@ -180,8 +179,10 @@ class RayCluster:
     def _start(self, address: str, cores: int | None, devices: Iterable[str]) -> None:
         own: dict[str, Any] = {}
         if address == "local":
+            from ray._common.usage.usage_lib import set_usage_stats_enabled_via_env_var
+
             # Without this, a cluster reports what it is used for to its makers.
-            os.environ.setdefault(_STATISTICS, "0")
+            set_usage_stats_enabled_via_env_var(False)
             own = {
                 "num_cpus": cores or os.cpu_count() or 1,
                 "resources": dict.fromkeys(devices, 1),

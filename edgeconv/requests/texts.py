@@ -325,6 +325,12 @@ RUNTIME = TextKind(
     parse=parse_choice,
     reaches=_runtime_reach,
 )
+DEVICES = TextKind(
+    "One text with commas, or an array of texts.",
+    is_list=True,
+    parse=lambda text: tuple(map(parse_choice, comma_list(text))),
+    text_of=lambda choices: ",".join(map(str, choices)),
+)
 PERIOD = TextKind(
     "A duration with its unit, such as 10ms.", parse=parse_period, text_of=period_text
 )

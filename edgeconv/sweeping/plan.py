@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from edgeconv.sweeping.file import SweepFile
     from edgeconv.types import DataSource, Environment, Execution, Opening, RuntimeChoice
 
+    FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], "Processor"]
+
 # Counts up when results of before are to be measured again.
 REVISION = 1
 _DIGITS = 16
@@ -49,7 +51,7 @@ def processor_of(environment: Environment) -> Processor:
     return Processor(environment.machine, environment.cpu, environment.cores)
 
 
-def processor_here(_file: SweepFile) -> Processor:
+def processor_here(_file: SweepFile, _runtimes: Sequence[RuntimeChoice]) -> Processor:
     """That of this machine."""
     return processor_of(environment())
 
@@ -95,7 +97,7 @@ def make_plan(
     request: SweepRequest,
     directory: Path,
     on_progress: Callable[[str], None],
-    processor: Callable[[SweepFile], Processor] = processor_here,
+    processor: FindProcessor = processor_here,
 ) -> SweepPlan:
     """The cells and jobs of a sweep with results in `directory`.
 
@@ -176,7 +178,7 @@ class _Combination:
         granted: Granted,
         hashes: _Hashes,
         file: SweepFile,
-        processor: Callable[[SweepFile], Processor],
+        processor: FindProcessor,
     ) -> None:
         self._requests, self._granted, self._hashes, self._file = requests, granted, hashes, file
         self._processor = processor
@@ -234,7 +236,7 @@ class _Combination:
         settings = {k: each for k, each in measuring.settings().items() if k != "runtime"}
         chosen = measuring.measuring
         is_of_nodes = chosen.is_timed and not is_device(runtime)
-        machine = self._processor(self._file) if is_of_nodes else ()
+        machine = self._processor(self._file, chosen.runtimes) if is_of_nodes else ()
         code = [_code_hash(each.module) for each in chosen.metrics if each.module]
         samples = self._hashes.data(measuring.data)
         key = hash_of("cell", decided, recipe, str(runtime), settings, samples, code, machine)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.leases import device_name, is_device
 from edgeconv.store import scratch_directory
 from edgeconv.sweeping.executors import LocalExecutor, fitting_width
@@ -22,12 +21,13 @@ if TYPE_CHECKING:
     from edgeconv.sweeping.executors import Executor
     from edgeconv.sweeping.file import SweepFile
     from edgeconv.sweeping.jobs import SweepJob
+    from edgeconv.types import RuntimeChoice
 
 
 class Site(Protocol):
     """Where jobs run."""
 
-    def processor(self, file: SweepFile) -> Processor:
+    def processor(self, file: SweepFile, runtimes: Sequence[RuntimeChoice]) -> Processor:
         """That on which times are measured. Raises `UsageError` where there are several."""
 
     def executor(
@@ -57,9 +57,9 @@ class ThisMachine:
     def __init__(self, request: SweepRequest, on_progress: Callable[[str], None]) -> None:
         self._request, self._on_progress = request, on_progress
 
-    def processor(self, file: SweepFile) -> Processor:
+    def processor(self, file: SweepFile, runtimes: Sequence[RuntimeChoice]) -> Processor:
         """That of this machine."""
-        return processor_here(file)
+        return processor_here(file, runtimes)
 
     @contextlib.contextmanager
     def executor(self, file: SweepFile, jobs: Sequence[SweepJob]) -> Iterator[Executor]:
@@ -91,12 +91,12 @@ class ClusterSite:
         self._cluster: RayCluster | None = None
         self._processors: dict[str, Processor] = {}
 
-    def processor(self, file: SweepFile) -> Processor:
+    def processor(self, file: SweepFile, runtimes: Sequence[RuntimeChoice]) -> Processor:
         """That of all nodes, of which each is asked once. Raises `UsageError`."""
         from edgeconv.sweeping.on_ray import processors
 
         if not self._processors:
-            cluster = self._connected(file)
+            cluster = self._connected(file, runtimes)
             self._processors = processors(cluster, [node.id for node in cluster.nodes()])
         first, *others = sorted(set(self._processors.values()))
         if others:
@@ -111,7 +111,7 @@ class ClusterSite:
         """Tasks of a core each, or with times of a whole node; and a task for each device."""
         from edgeconv.sweeping.on_ray import RayExecutor
 
-        cluster = self._connected(file)
+        cluster = self._connected(file, [cell.runtime for job in jobs for cell in job.cells])
         devices = sorted({job.device for job in jobs} - {""})
         _refuse_missing(devices, cluster.nodes(), file)
         timing = tuple(self._processors) if file.is_timed else ()
@@ -119,17 +119,16 @@ class ClusterSite:
         width = min(self._request.jobs or slots, slots)
         yield RayExecutor(cluster, width, timing, self._cache)
 
-    def _connected(self, file: SweepFile) -> RayCluster:
+    def _connected(self, file: SweepFile, runtimes: Sequence[RuntimeChoice]) -> RayCluster:
         from edgeconv.processes.cluster import RayCluster
 
         if self._cluster is None:
-            choices = [parse_choice(text) for text in file.runtimes]
-            if unnamed := [str(each) for each in choices if is_device(each) and not each.location]:
+            if unnamed := [str(each) for each in runtimes if is_device(each) and not each.location]:
                 message = f"{unnamed[0]} may be another device on each node"
                 hint = f"name it, as in {unnamed[0]}:SERIAL; see `edgeconv worker --help`"
                 raise file.written.error(("runtimes",), message, hint)
             self._on_progress("connecting to Ray")
-            devices = {device_name(each) for each in choices} - {""}
+            devices = {device_name(each) for each in runtimes} - {""}
             opened = RayCluster(self._address, self._request.jobs, sorted(devices))
             self._cluster = self._stack.enter_context(opened)
         return self._cluster

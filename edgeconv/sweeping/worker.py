@@ -18,7 +18,6 @@ from edgeconv.processes.cluster import RayCluster, imported_ray, parse_head, ref
 from edgeconv.processes.sandbox import Access
 from edgeconv.processes.workers import Child, poll_until
 from edgeconv.runtimes.android import connected_serials
-from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.leases import device_name, is_device
 from edgeconv.runtimes.remote import Machine, parse_ssh_address
 from edgeconv.store import scratch_directory
@@ -70,24 +69,23 @@ def worker(request: WorkerRequest, *, on_progress: Callable[[str], None] = lambd
 
 
 def _reached(
-    texts: Sequence[str], scratch: Path, on_progress: Callable[[str], None]
+    choices: Sequence[RuntimeChoice], scratch: Path, on_progress: Callable[[str], None]
 ) -> tuple[str, ...]:
     """The names of the devices, each of which has answered. Raises as `worker`."""
-    choices: list[RuntimeChoice] = []
-    for text in texts:
-        choice = parse_choice(text)
+    reached: list[RuntimeChoice] = []
+    for choice in choices:
         if not is_device(choice):
             raise UsageError(
-                f"{text} is not a device", hint="as in --devices ssh:pi@host,adb:SERIAL"
+                f"{choice} is not a device", hint="as in --devices ssh:pi@host,adb:SERIAL"
             )
-        on_progress(f"asking {text}")
+        on_progress(f"asking {choice}")
         if choice.name == "adb":
             serials = connected_serials(choice.location, scratch)
-            choices += [msgspec.structs.replace(choice, location=serial) for serial in serials]
+            reached += [msgspec.structs.replace(choice, location=serial) for serial in serials]
         else:
             with Machine(parse_ssh_address(choice.location), choice.options, scratch):
-                choices.append(choice)
-    return tuple(sorted({device_name(choice) for choice in choices}))
+                reached.append(choice)
+    return tuple(sorted({device_name(choice) for choice in reached}))
 
 
 def _command(head: str, devices: Sequence[str], cores: int | None) -> list[str]:

@@ -19,7 +19,7 @@ from edgeconv.processes.sandbox import walls
 CONFINES = walls.available().is_whole
 NO_LANDLOCK = [sys.executable, str(SUPPORT / "without_landlock.py")]
 # Those that start no process to read anything.
-WITHOUT = {"cmake-dir", "cache", "config", "report", "compare", "visualize", "verify"}
+WITHOUT = {"cmake-dir", "cache", "config", "report", "compare", "visualize", "verify", "worker"}
 
 
 @pytest.fixture
