@@ -34,7 +34,6 @@ Answer = TypeVar("Answer")
 _ADDRESS = re.compile(r"ray://(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _HEAD = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})")
 _MODE = "RAY_AUTH_MODE"
-_DEVICES = ("adb:", "ssh:")
 # Ray notices the end of a task at once; in between, an interrupt is noticed.
 _WAIT_S = 0.5
 
@@ -57,12 +56,12 @@ def parse_head(text: str) -> str:
 
 
 class ClusterNode(NamedTuple):
-    """A node: Ray's id of it, its address, its cores, and the devices that it announces."""
+    """A node: Ray's id of it, its address, its cores, and the names of all its resources."""
 
     id: str
     address: str
     cores: int
-    devices: frozenset[str]
+    resources: frozenset[str]
 
 
 class RemoteTask(Generic[Answer]):
@@ -133,11 +132,15 @@ class RayCluster:
                 id=node["NodeID"],
                 address=node["NodeManagerAddress"],
                 cores=int(node["Resources"].get("CPU", 0)),
-                devices=frozenset(filter(is_device_name, node["Resources"])),
+                resources=frozenset(node["Resources"]),
             )
             for node in alive
         )
-        return tuple(sorted(nodes))
+        return tuple(sorted(nodes, key=lambda node: node.id))
+
+    def announcing(self, device: str) -> tuple[ClusterNode, ...]:
+        """The nodes that are alive and announce a device."""
+        return tuple(node for node in self.nodes() if device in node.resources)
 
     def submit(
         self,
@@ -207,11 +210,6 @@ def placed(node: str) -> dict[str, Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False)}
-
-
-def is_device_name(resource: str) -> bool:
-    """Whether a resource of a node is a device, as `runtimes.leases.device_name` calls it."""
-    return resource.startswith(_DEVICES)
 
 
 def run_remotely(

@@ -18,6 +18,7 @@ from edgeconv.errors import EdgeconvError, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.processes.cluster import placed
 from edgeconv.processes.failures import ChildFailure
 from edgeconv.runtimes.cluster_worker import ClusterWorker, OpenedThere, OpeningChoice
+from edgeconv.runtimes.leases import is_device_name
 from edgeconv.types.words import first_line, listed
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Crews:
             if self._timing is None:
                 node = self._node()
                 # Those of devices work only while this one does not.
-                devices = sum(each in node.devices for each in self._by_device)
+                devices = sum(each in node.resources for each in self._by_device)
                 seat = _Seat(node=node.id, cores=max(node.cores - devices, 1))
                 self._timing = Crew(self.ray, self._tools, seat)
             return self._timing
@@ -84,7 +85,7 @@ class Crews:
         """The worker of a device. Raises `UsageError` where not exactly one node announces it."""
         with self._lock:
             if device not in self._by_device:
-                announcing = [node for node in self._cluster.nodes() if device in node.devices]
+                announcing = self._cluster.announcing(device)
                 if len(announcing) != 1:
                     by = listed(node.address for node in announcing) or "no node of the cluster"
                     raise UsageError(
@@ -105,7 +106,7 @@ class Crews:
                 "the node that measures times was lost",
                 hint="times of two machines cannot be compared: run it again",
             )
-        node = min(nodes, key=lambda node: (len(node.devices), node.id))
+        node = min(nodes, key=lambda node: (sum(map(is_device_name, node.resources)), node.id))
         self._timing_node = node.id
         return node
 

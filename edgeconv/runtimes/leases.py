@@ -27,6 +27,12 @@ def device_name(choice: RuntimeChoice) -> str:
     return f"{choice.name}:{choice.location}" if is_device(choice) else ""
 
 
+def is_device_name(text: str) -> bool:
+    """Whether a text, such as the name of a resource, is a `device_name`."""
+    name, colon, _ = text.partition(":")
+    return bool(colon) and name in _DEVICES
+
+
 @contextlib.contextmanager
 def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None]) -> Iterator[None]:
     """A block in which no other run of this machine's user has the devices among `choices`.

@@ -81,14 +81,13 @@ class RayExecutor:
         """Start a task. Raises as `shared_job`; a device that is lost fails the job."""
         if not (job.device or self._timing):
             return self._started(job, _Room())
-        nodes = self._cluster.nodes()
         if job.device:
-            announcing = [node.id for node in nodes if job.device in node.devices]
+            announcing = self._cluster.announcing(job.device)
             if len(announcing) != 1:
                 count = f"{len(announcing)} nodes announce" if announcing else "no node announces"
                 return LostHandle(job, WorkerCrashed(f"{count} {job.device} now"))
-            return self._started(job, _Room(announcing[0], device=job.device))
-        cores = {node.id: node.cores for node in nodes if node.id in self._timing}
+            return self._started(job, _Room(announcing[0].id, device=job.device))
+        cores = {node.id: node.cores for node in self._cluster.nodes() if node.id in self._timing}
         if not cores:
             return LostHandle(job, WorkerCrashed("every node that measures times is lost"))
         self._loads = {each: node for each, node in self._loads.items() if not each.has_ended()}

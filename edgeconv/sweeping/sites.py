@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Protocol
 
-from edgeconv.runtimes.leases import device_name, is_device
+from edgeconv.runtimes.leases import device_name, is_device, is_device_name
 from edgeconv.store import scratch_directory
 from edgeconv.sweeping.executors import LocalExecutor, fitting_width
 from edgeconv.sweeping.jobs import timing_alone
@@ -15,7 +15,7 @@ from edgeconv.types.words import listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from edgeconv.processes.cluster import ClusterNode, RayCluster
+    from edgeconv.processes.cluster import RayCluster
     from edgeconv.requests.sweep import SweepRequest
     from edgeconv.store.blobs import Blobs
     from edgeconv.sweeping.executors import Executor
@@ -113,7 +113,7 @@ class ClusterSite:
 
         cluster = self._connected(file, [cell.runtime for job in jobs for cell in job.cells])
         devices = sorted({job.device for job in jobs} - {""})
-        _refuse_missing(devices, cluster.nodes(), file)
+        _refuse_missing(devices, cluster, file)
         timing = tuple(self._processors) if file.is_timed else ()
         slots = (len(timing) or cluster.cores) + len(devices)
         width = min(self._request.jobs or slots, slots)
@@ -134,12 +134,13 @@ class ClusterSite:
         return self._cluster
 
 
-def _refuse_missing(devices: Sequence[str], nodes: Sequence[ClusterNode], file: SweepFile) -> None:
+def _refuse_missing(devices: Sequence[str], cluster: RayCluster, file: SweepFile) -> None:
     """Raise `UsageError` for a device that no node announces, or several do."""
     for device in devices:
-        announcing = [node.address for node in nodes if device in node.devices]
+        announcing = [node.address for node in cluster.announcing(device)]
         if not announcing:
-            known = listed(sorted({each for node in nodes for each in node.devices})) or "none"
+            resources = {each for node in cluster.nodes() for each in node.resources}
+            known = listed(sorted(filter(is_device_name, resources))) or "none"
             message = f"no node of the cluster announces {device}; announced: {known}"
             hint = f"on the machine that reaches it: edgeconv worker HEAD:PORT --devices {device}"
             raise file.written.error(("runtimes",), message, hint)

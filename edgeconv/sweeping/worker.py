@@ -107,9 +107,8 @@ def _wait_until_joined(node: Child, head: str, devices: Sequence[str]) -> None:
             hint="it may need more memory, or cores that are free: try again",
         )
     with RayCluster(head) as cluster:
-        nodes = cluster.nodes()
-    for device in devices:
-        announcing = [each.address for each in nodes if device in each.devices]
+        addresses = {d: [node.address for node in cluster.announcing(d)] for d in devices}
+    for device, announcing in addresses.items():
         if len(announcing) > 1:
             raise UsageError(
                 f"{device} is announced already, by a worker on {listed(set(announcing))}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ def render(rows: Sequence[KernelRow], names: Sequence[str]) -> str:
         header = ("architecture", "saved as", *RECIPE_NAMES, *published)
         parts += [f"## {_TITLES[kernels]}", grid(header, lines)]
     if failed:
-        lines = [(row.architecture, row.failed.splitlines()[0]) for row in failed]
+        lines = [(row.architecture, _without_paths(row.failed.splitlines()[0])) for row in failed]
         parts += ["## Without an answer", grid(("architecture", "why"), lines)]
     done = {row.architecture for row in rows}
     if missing := [name for name in names if name not in done]:
@@ -64,6 +65,11 @@ def render(rows: Sequence[KernelRow], names: Sequence[str]) -> str:
     if lines_of_notes := notes.lines():
         parts += ["## Notes", "\n".join(lines_of_notes)]
     return "\n\n".join([*parts, "## Made with", _made_with(rows), _COMMANDS]) + "\n"
+
+
+def _without_paths(text: str) -> str:
+    """A text in which each file in a scratch directory has its name only."""
+    return re.sub(r"/\S*/", "", text)
 
 
 def _counts(rows: Sequence[KernelRow]) -> str:

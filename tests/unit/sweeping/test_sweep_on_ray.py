@@ -54,6 +54,9 @@ class NoNodes:
     def nodes(self) -> tuple[()]:
         return ()
 
+    def announcing(self, _device: str) -> tuple[()]:
+        return ()
+
 
 def test_the_cells_of_a_device_that_is_lost_fail_with_that_reason(tmp_path: Path) -> None:
     write_models(tmp_path)
