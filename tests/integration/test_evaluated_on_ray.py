@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -121,9 +122,13 @@ def untimed(tuning: Tuning) -> list[TuningTrial]:
 
 
 def workers() -> list[psutil.Process]:
-    """The actors that this test's cluster started."""
-    every = psutil.Process().children(recursive=True)
-    return [each for each in every if "ray::ClusterWorker" in " ".join(each.cmdline()[:1])]
+    """The actors that this test's cluster started, but for those that have ended in between."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "ray::ClusterWorker" in " ".join(each.cmdline()[:1]):
+                found.append(each)
+    return found
 
 
 def test_a_killed_worker_costs_the_part_that_it_ran(folder: Path) -> None:
