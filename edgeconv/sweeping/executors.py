@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec.structs import replace
 
 from edgeconv.errors import EdgeconvError
 from edgeconv.processes.sandbox import Access
@@ -81,14 +84,29 @@ class LocalHandle:
 
 
 class LocalExecutor:
-    """Jobs as supervised children of this process. It limits neither: the children of a job are."""
+    """Jobs as supervised children of this process. It limits neither: the children of a job are.
+
+    With a job for each core, each is kept on its core: the threads of a converter, which take a
+    second core where it is free, would only hinder the neighbor there.
+    """
 
     def __init__(self, width: int, scratch: Path) -> None:
         self.width = width
         self._scratch = scratch
+        cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+        self._cores = cores if len(cores) == width else []
+        self._pinned: list[LocalHandle] = []
 
     def submit(self, job: SweepJob) -> LocalHandle:
         """Start a child."""
+        self._pinned = [handle for handle in self._pinned if not handle.has_ended()]
+        taken = {handle.job.core for handle in self._pinned}
+        core = next((each for each in self._cores if each not in taken), None)
+        handle = self._started(replace(job, core=core))
+        self._pinned.append(handle)
+        return handle
+
+    def _started(self, job: SweepJob) -> LocalHandle:
         task = start_task(
             run_job,
             job,

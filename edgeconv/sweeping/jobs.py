@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ class SweepJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `name` is for messages; `results` is the directory of the results, `work` the directory in which
     the code that a SOURCE or a metric names is looked up. One that `waits` runs while no other
-    sweep measures times on its machine.
+    sweep measures times on its machine. One with a `core` runs on that alone, with its children.
     """
 
     name: str
@@ -65,6 +66,7 @@ class SweepJob(msgspec.Struct, frozen=True, kw_only=True):
     converting: ConvertRequest | None = None
     tuning: TuneRequest | None = None
     waits: bool = False
+    core: int | None = None
 
     @property
     def device(self) -> str:
@@ -100,6 +102,8 @@ def run_job(job: SweepJob) -> JobDone:
 
 def do_job(job: SweepJob, results: Results) -> JobDone:
     """`run_job` into these results."""
+    if job.core is not None and sys.platform == "linux":
+        os.sched_setaffinity(0, {job.core})
     with timing_alone() if job.waits else contextlib.nullcontext():
         return _do_job(job, results)
 

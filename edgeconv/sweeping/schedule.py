@@ -1,6 +1,7 @@
 """Jobs in turn: what ends without all its results is split, so that one cell alone fails.
 
-A device has one job at a time.
+A device has one job at a time. Jobs of one model share its float conversion by the cache: the first
+of them runs before the others where there is something else to do.
 """
 
 from __future__ import annotations
@@ -57,11 +58,18 @@ def _next(waiting: deque[SweepJob], running: Sequence[Handle], width: int) -> Sw
     if len(running) >= width:
         return None
     jobs = [handle.job for handle in running]
-    for index, job in enumerate(waiting):
-        if not (job.device and any(_hinders(each, job) for each in jobs)):
-            del waiting[index]
-            return job
-    return None
+    models = {job.measuring.baseline for job in jobs}
+    able = (
+        (job.measuring.baseline in models, index)
+        for index, job in enumerate(waiting)
+        if not (job.device and any(_hinders(each, job) for each in jobs))
+    )
+    _, index = min(able, default=(False, -1))
+    if index < 0:
+        return None
+    job = waiting[index]
+    del waiting[index]
+    return job
 
 
 def _hinders(running: SweepJob, job: SweepJob) -> bool:

@@ -188,7 +188,11 @@ def _runs(process: psutil.Process, what: str) -> bool:
 
 
 def test_a_killed_process_costs_nothing(folder: Path) -> None:
-    driver, (job, _) = begun(folder)
+    driver, (job, other) = begun(folder)
+    if len(os.sched_getaffinity(0)) == 2:
+        assert sorted([job.cpu_affinity(), other.cpu_affinity()]) == [
+            [core] for core in sorted(os.sched_getaffinity(0))
+        ]
     job.send_signal(signal.SIGKILL)
     job.wait()
     (folder / "hold").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,6 @@ from edgeconv.sweeping.schedule import run_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from edgeconv.sweeping.executors import Handle
     from edgeconv.sweeping.jobs import SweepJob
@@ -71,6 +71,16 @@ def test_all_cells_get_results_and_are_counted(plan: SweepPlan, tmp_path: Path) 
     assert counted == [(6, 0), (3, 6), (0, 3)]
     assert executor.most == 2
     assert not list(plan.missing({c.key for c in plan.cells if results.read(c.key)}))
+
+
+def test_jobs_of_one_model_run_apart_while_others_wait(plan: SweepPlan, tmp_path: Path) -> None:
+    results = Results(tmp_path / "out")
+    executor = ImmediateExecutor(results, width=2)
+    # Each cell is a job: three of each model.
+    jobs = [job.alone(cell) for job in plan.jobs for cell in job.cells]
+    run_jobs(jobs, executor, results, lambda *_: None)
+    models = [Path(job.measuring.baseline or "").stem for job in executor.jobs]
+    assert "".join(models) == "abababccc"
 
 
 def test_the_guilty_cell_alone_fails_with_its_reason(plan: SweepPlan, tmp_path: Path) -> None:
