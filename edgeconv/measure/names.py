@@ -27,8 +27,9 @@ class CommonNames:
     """The names that the samples' arrays and all outputs go by.
 
     Those of the trained model, where they can be read, else of the first artifact, else of the
-    first file. `inputs` are what samples are given for, `key` is that of the trained model's
-    signature; `notes` say which files are run under other names than their own.
+    first file. `inputs` are what samples are given for: a size that one file leaves open and
+    another fixes is fixed. `key` is that of the trained model's signature; `notes` say which files
+    are run under other names than their own.
     """
 
     def __init__(self, model_files: Sequence[ModelFile], trained: SourceModel | None) -> None:
@@ -43,14 +44,18 @@ class CommonNames:
         self._common = compared or next(published, first)
         self.inputs = _renamed(first, self._common)
         self.notes: dict[str, None] = {}
+        before = []
         for model_file in model_files:
             own = _renamed(_signed(model_file.file, model_file.signature), self._common)
-            if {spec.name: spec for spec in own} != {spec.name: spec for spec in self.inputs}:
-                raise InputRefused(
-                    f"{model_file.file.name} has other inputs than {model_files[0].file.name}: "
-                    f"{_listed(own)} and {_listed(self.inputs)}",
-                    hint="measure models of different inputs in separate runs",
-                )
+            for earlier, theirs in before:
+                if _agreed(own, theirs) is None:
+                    raise InputRefused(
+                        f"{model_file.file.name} has other inputs than {earlier}: "
+                        f"{_listed(own)} and {_listed(theirs)}",
+                        hint="measure models of different inputs in separate runs",
+                    )
+            before.append((model_file.file.name, own))
+            self.inputs = _agreed(self.inputs, own) or self.inputs
 
     def trained(self, model: SourceModel, batch: int, scratch: Path) -> Model:
         """A trained model that is a .tflite, to be run; see `model`."""
@@ -101,6 +106,27 @@ def _renamed(own: Signature, common: Signature) -> tuple[TensorSpec, ...]:
     """The inputs in the form of their samples, by the common names."""
     names = _matched(own.inputs, common.inputs)
     return tuple(msgspec.structs.replace(spec, name=names[spec.name]) for spec in float_inputs(own))
+
+
+def _agreed(
+    inputs: Sequence[TensorSpec], other: Sequence[TensorSpec]
+) -> tuple[TensorSpec, ...] | None:
+    """The inputs that suit both, with the sizes that either fixes; None where they differ."""
+    others = {spec.name: spec for spec in other}
+    if {spec.name for spec in inputs} != set(others):
+        return None
+    agreed = [_fixed(spec, others[spec.name]) for spec in inputs]
+    return None if None in agreed else tuple(filter(None, agreed))
+
+
+def _fixed(spec: TensorSpec, other: TensorSpec) -> TensorSpec | None:
+    """`spec` with the sizes that `other` fixes; None where its type or a size of it differs."""
+    if spec.dtype != other.dtype or len(spec.shape) != len(other.shape):
+        return None
+    sizes = tuple(zip(spec.shape, other.shape, strict=True))
+    if any(own != theirs and min(own, theirs) >= 0 for own, theirs in sizes):
+        return None
+    return msgspec.structs.replace(spec, shape=tuple(max(pair) for pair in sizes))
 
 
 def _listed(inputs: Sequence[TensorSpec]) -> str:

@@ -98,7 +98,10 @@ def _measured(row: KernelRow, built: Built, files: Path) -> KernelRow:
     signature = ["--signature", key] if key else []
     runtimes = [word for each in KERNELS for word in ("--runtime", each)]
     report, error, is_crash = edgeconv_json(
-        ["bench", str(files), *runtimes, *signature, "--data", str(samples), *_QUICK],
+        [
+            *("bench", str(files), *runtimes, *signature, "--data", str(samples), *_QUICK),
+            *_opening(built.architecture.options),
+        ],
         built,
         Report,
     )
@@ -112,6 +115,16 @@ def _measured(row: KernelRow, built: Built, files: Path) -> KernelRow:
     ]
     count = report.data.samples if report.data else 0
     return msgspec.structs.replace(row, cells=tuple(cells), samples=count)
+
+
+def _opening(options: Sequence[str]) -> tuple[str, ...]:
+    """Those of `convert`'s options without which the trained model cannot be opened."""
+    return tuple(
+        word
+        for option, value in zip(options[::2], options[1::2], strict=True)
+        if option in ("--custom-objects", "--tag")
+        for word in (option, value)
+    )
 
 
 def _published(row: KernelRow, built: Built) -> KernelRow:

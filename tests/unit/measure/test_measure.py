@@ -393,6 +393,38 @@ def test_models_of_different_inputs_are_not_measured_together(tmp_path: Path) ->
         bench([tmp_path, other], measuring=QUICK)
 
 
+def _relu(path: Path, size: int, *, is_open: bool = False) -> Path:
+    graph = Graph()
+    x, y = (graph.tensor(name, (1, size), "float32") for name in "xy")
+    if is_open:
+        for tensor in graph.tensors:
+            tensor.shapeSignature = np.array([1, -1], np.int32)
+    graph.operator("RELU", [x], [y])
+    path.write_bytes(packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))))
+    return path
+
+
+def test_a_size_that_one_file_leaves_open_is_the_one_that_another_fixes(tmp_path: Path) -> None:
+    """As full-integer recipes fix it where the float ones do not: their directory is one run."""
+    open_size = _relu(tmp_path / "open.tflite", 1, is_open=True)
+    fixed = _relu(tmp_path / "fixed.tflite", 4)
+    np.save(tmp_path / "four.npy", np.arange(-8, 8, dtype=np.float32).reshape(4, 4))
+    for files in ([open_size, fixed], [fixed, open_size]):
+        report = bench(files, data=str(tmp_path / "four.npy"), measuring=QUICK)
+        assert [row.error for row in report.measurements] == ["", ""]
+        assert report.data is not None
+        assert report.data.samples == 4
+    # Without data, samples are made in the size that both take.
+    made = bench([open_size, fixed], measuring=QUICK)
+    assert [row.error for row in made.measurements] == ["", ""]
+    np.save(tmp_path / "five.npy", np.ones((4, 5), np.float32))
+    with pytest.raises(InputRefused, match=r"\b5\b"):
+        bench([open_size, fixed], data=str(tmp_path / "five.npy"), measuring=QUICK)
+    third = _relu(tmp_path / "third.tflite", 5)
+    with pytest.raises(InputRefused, match=r"third\.tflite has other inputs than fixed\.tflite"):
+        bench([open_size, fixed, third], measuring=QUICK)
+
+
 def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path: Path) -> None:
     """A quantised file of another tool, without signatures, beside the float32 model."""
     trained = tmp_path / "trained.tflite"
