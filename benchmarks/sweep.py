@@ -8,9 +8,10 @@ cache: the shell loop, and a sweep of one process, of one that has one core only
 its converter and its verification use a second one at times), of two, and of two on a cluster of
 Ray that it starts. All measure accuracy only. `again` is a sweep in which nothing is missing.
 
-`efficiency_of_two` is the time of one process on one core over twice that of two processes.
-`efficiency_of_two_apart` is what the machine has of its second core: the same time over that of two
-sweeps at once, each of all cells, on a core each.
+`efficiency_of_two` is the time of one process on one core over twice that of two processes, and
+`efficiency_of_two_apart` what the machine has of its second core: the same time over that of two
+sweeps at once, each of all cells, on a core each. Both are medians over rounds of these three
+alone, in which no memory is read, so that nothing else wants a core.
 
 `scheduling` is the cost of the sweep itself per cell: jobs that end at once are scheduled, and
 their results read, summarized and written as the three files.
@@ -22,6 +23,7 @@ import argparse
 import os
 import shlex
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -64,6 +66,7 @@ SAMPLES = 128
 # Of the two data sets of each model.
 SEEDS = (7, 8)
 CELLS = (200, 2000)
+PAIRS = 3
 
 
 def main() -> None:
@@ -84,7 +87,13 @@ def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
     contenders = _contenders(scratch)
     in_rounds(contenders, repeats)
     by_name = {each.name: each for each in contenders}
-    loop, one, on_one_core, apart, two, on_ray, _ = map(median_wall, contenders)
+    loop, one, _, _, two, on_ray, _ = map(median_wall, contenders)
+    on_cores = [
+        Contender(each.name, each.command, each.environment, each.before, has_memory=False)
+        for each in contenders[2:5]
+    ]
+    in_rounds(on_cores, PAIRS)
+    alone, apart, shared = (each.wall_s for each in on_cores)
     return {
         "load_average": load_average,
         "models": len(MODELS),
@@ -92,11 +101,18 @@ def measure(scratch: Path, data: Path, repeats: int) -> dict[str, object]:
         "repeats": repeats,
         "contenders": {name: each.record() for name, each in by_name.items()},
         "times_faster_than_the_loop": {"one": loop / one, "two": loop / two},
-        "efficiency_of_two": on_one_core / two / 2,
-        "efficiency_of_two_apart": on_one_core / apart,
+        "efficiency_rounds": PAIRS,
+        "efficiency_of_two": _efficiency(alone, [2 * each for each in shared]),
+        "efficiency_of_two_apart": _efficiency(alone, apart),
+        "efficiency_wall_s": {each.name: [round(s, 1) for s in each.wall_s] for each in on_cores},
         "ray_beside_two": on_ray / two,
         "scheduling_ms_per_cell": {str(count): scheduling(scratch, count) for count in CELLS},
     }
+
+
+def _efficiency(alone: Sequence[float], both: Sequence[float]) -> float:
+    """The median over rounds of the seconds on one core by those that two cores had in all."""
+    return statistics.median(one / two for one, two in zip(alone, both, strict=True))
 
 
 def _write(scratch: Path, data: Path) -> None:
