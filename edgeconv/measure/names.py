@@ -44,7 +44,7 @@ class CommonNames:
         self._common = compared or next(published, first)
         self.inputs = _renamed(first, self._common)
         self.notes: dict[str, None] = {}
-        before = []
+        before: list[tuple[str, tuple[TensorSpec, ...]]] = []
         for model_file in model_files:
             own = _renamed(_signed(model_file.file, model_file.signature), self._common)
             for earlier, theirs in before:
