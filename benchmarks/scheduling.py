@@ -120,7 +120,7 @@ def _ignore(*_: object) -> None:
 
 def _plain_tasks(cluster: SimulatedCluster, jobs: Sequence[SweepJob]) -> None:
     encoded = [msgspec.json.encode(job) for job in jobs]
-    cluster.ray.get([cluster.in_worker.remote("", job, "", None, None) for job in encoded])
+    cluster.ray.get([cluster.in_worker.remote("", job, "", None, None, "auto") for job in encoded])
 
 
 def _timed(run: Callable[[], None], jobs: Sequence[SweepJob], cores: int) -> dict[str, float]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from edgeconv.processes.sandbox import Access
     from edgeconv.types import Allowance, CellResult
+    from edgeconv.types.execution import SandboxMode
 
 # The key under which workers read the result that they copy.
 TEMPLATE = "0" * 64
@@ -40,7 +41,12 @@ _START_WITHIN_S = 240
 
 
 def simulate(
-    _reference: str, job: bytes, _name: str, _access: Access, _allowance: Allowance
+    _reference: str,
+    job: bytes,
+    _name: str,
+    _access: Access,
+    _allowance: Allowance,
+    _mode: SandboxMode,
 ) -> tuple[bytes, bytes]:
     """In a worker, in place of `run_remotely`: sleep, then write a result for each cell."""
     content = msgspec.json.decode(job, type=SweepJob)

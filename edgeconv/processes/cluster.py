@@ -18,6 +18,7 @@ import msgspec
 
 from edgeconv.errors import EdgeconvError, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.processes.failures import ChildFailure
+from edgeconv.processes.sandbox import sandbox_mode, using
 from edgeconv.processes.tasks import answer_type, job_type, start_task
 from edgeconv.processes.workers import poll_until
 from edgeconv.store import scratch_directory
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from edgeconv.processes.sandbox import Access
     from edgeconv.types import Allowance
+    from edgeconv.types.execution import SandboxMode
 
 Answer = TypeVar("Answer")
 
@@ -158,14 +160,16 @@ class RayCluster:
 
         With a `device` nothing else that asks for it runs meanwhile. `node` is the id of a node, ""
         for any; where it is lost before or while the function runs, so is the function. As in
-        `start_task`, `function` is at module level, and the job and the answer are JSON.
+        `start_task`, `function` is at module level, and the job and the answer are JSON. The node
+        confines its child as this process must confine its own.
         """
         options = {**placed(node), "num_cpus": cores, "max_retries": 0}
         if device:
             options["resources"] = {device: 1}
         remote = self.in_worker.options(**options)
         reference = f"{function.__module__}:{function.__qualname__}"
-        ref = remote.remote(reference, msgspec.json.encode(job), name, access, allowance)
+        content = msgspec.json.encode(job)
+        ref = remote.remote(reference, content, name, access, allowance, sandbox_mode())
         return RemoteTask(name, ref, self.ray, answer_type(function))
 
     def wait(self, tasks: Sequence[RemoteTask[Any]]) -> None:
@@ -213,24 +217,26 @@ def placed(node: str) -> dict[str, Any]:
 
 
 def run_remotely(
-    reference: str, job: bytes, name: str, access: Access, allowance: Allowance
+    reference: str, job: bytes, name: str, access: Access, allowance: Allowance, mode: SandboxMode
 ) -> tuple[bytes, bytes]:
-    """In a worker of Ray: run a function in a supervised child.
+    """In a worker of Ray: run a function in a supervised child, confined as `mode` says.
 
     Returns its answer, and its failure (b"" for none); all are JSON, as the job is.
     """
     module, function_name = reference.split(":")
     function = getattr(importlib.import_module(module), function_name)
     content: msgspec.Struct = msgspec.json.decode(job, type=job_type(function))
-    with scratch_directory() as scratch:
-        task = start_task(
-            function, content, label=name, scratch=scratch, access=access, allowance=allowance
-        )
-        with task:
-            try:
-                return msgspec.json.encode(task.result()), b""
-            except EdgeconvError as error:
-                return b"", msgspec.json.encode(ChildFailure.of(error))
+    try:
+        with (
+            using(mode),
+            scratch_directory() as scratch,
+            start_task(
+                function, content, label=name, scratch=scratch, access=access, allowance=allowance
+            ) as task,
+        ):
+            return msgspec.json.encode(task.result()), b""
+    except EdgeconvError as error:
+        return b"", msgspec.json.encode(ChildFailure.of(error))
 
 
 def imported_ray() -> Any:

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from loaded_modules import loaded_by
+from worker_tasks import FREE, HERE, Job, Sum, add_one
 
-from edgeconv.errors import UsageError
-from edgeconv.processes.cluster import RayCluster, parse_address
+from edgeconv.errors import SandboxMissing, UsageError
+from edgeconv.processes import cluster
+from edgeconv.processes.cluster import RayCluster, parse_address, run_remotely
+from edgeconv.processes.failures import ChildFailure
+from edgeconv.processes.sandbox import walls
+from edgeconv.processes.tasks import start_task
+from edgeconv.types import Allowance
+
+if TYPE_CHECKING:
+    from edgeconv.types.execution import SandboxMode
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,29 @@ def test_a_cluster_without_a_token_is_refused(
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     with pytest.raises(UsageError, match="runs the code of any client"):
         RayCluster(address)
+
+
+def test_a_node_without_a_sandbox_runs_nothing_where_the_caller_requires_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = walls.Wall(kind="none", reason="this node has no Landlock")
+    monkeypatch.setattr(walls, "available", lambda: missing)
+    # So that the child finds the function.
+    monkeypatch.setattr(cluster, "start_task", functools.partial(start_task, environment=HERE))
+    answer, failure = add_one_remotely("required")
+    error = msgspec.json.decode(failure, type=ChildFailure).error()
+    assert (answer, type(error)) == (b"", SandboxMissing)
+    assert "this node has no Landlock" in error.message
+    answer, failure = add_one_remotely("auto")
+    assert (msgspec.json.decode(answer, type=Sum).total, failure) == (2, b"")
+    assert walls.sandbox_mode() == "auto"
+
+
+def add_one_remotely(mode: SandboxMode) -> tuple[bytes, bytes]:
+    """As in a worker of Ray."""
+    reference = f"{add_one.__module__}:{add_one.__qualname__}"
+    job = msgspec.json.encode(Job(number=1))
+    return run_remotely(reference, job, "add one", FREE, Allowance(), mode)
 
 
 def test_what_a_worker_imports_is_not_heavy() -> None:
