@@ -18,6 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from edge_models import COUNT, images
+from live_processes import alive
 
 from edgeconv.cli import run
 from edgeconv.store import locked, sha256_file
@@ -508,7 +509,7 @@ def test_an_interrupted_run_leaves_nothing_behind(
 def assert_gone(children: list[psutil.Process]) -> None:
     """A child that had just been made dies with its parent, so not before that is gone."""
     deadline = time.monotonic() + 120
-    while any(child.is_running() and child.status() != "zombie" for child in children):
+    while any(alive(child.pid) for child in children):
         assert time.monotonic() < deadline, children
         time.sleep(0.02)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import worker_tasks
+from live_processes import alive
 from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv import errors
@@ -57,13 +58,6 @@ def sleeper(scratch: Path, seconds: float = 600, timeout_s: float = 60) -> Child
     return Child(
         command, label="sleeper", cwd=scratch, access=FREE, allowance=Allowance(timeout_s=timeout_s)
     )
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:

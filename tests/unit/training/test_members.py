@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 import worker_tasks
+from live_processes import alive
 from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv.errors import (
@@ -401,13 +402,6 @@ def test_members_given_as_started_tasks_are_run_too(tmp_path):
 
 
 # Nothing is left behind
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> None:
