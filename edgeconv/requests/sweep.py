@@ -17,10 +17,11 @@ class SweepRequest(Request, frozen=True, kw_only=True):
     """The file of a sweep: models, recipes, runtimes and data, combined to cells.
 
     What `directory` (None: NAME.sweep in the current one) has of an earlier run is kept; a cell
-    that failed is repeated only with `retry_failed`. Up to `jobs` processes work at once, None: as
-    cores and memory allow; `on` is the cluster, None: processes of this machine, and `shared_cache`
-    what nodes exchange files through. With `status` nothing runs. `allow` and `any_code`: what the
-    file may name outside its project, as in `--allow` and `--allow-code`.
+    that failed is repeated only with `retry_failed`, and with `resume` a run without any earlier
+    result is refused. Up to `jobs` processes work at once, None: as cores and memory allow; `on` is
+    the cluster, None: processes of this machine, and `shared_cache` what nodes exchange files
+    through. With `status` nothing runs. `allow` and `any_code`: what the file may name outside its
+    project, as in `--allow` and `--allow-code`.
     """
 
     file: Annotated[str, Option(is_argument=True, text=PATH, metavar="FILE")]
@@ -71,7 +72,7 @@ class SweepRequest(Request, frozen=True, kw_only=True):
         bool,
         Option(
             "Input",
-            "Continue an earlier run. A sweep always does: the option is for scripts that say so.",
+            "Continue an earlier run, as a sweep always does, and refuse where it left no result.",
             is_typed=True,
         ),
     ] = False

@@ -72,6 +72,15 @@ def _last(directory: Path) -> Swept | None:
     return None
 
 
+def _refuse_to_start_anew(plan: SweepPlan, results: Results) -> None:
+    if not any(results.read(cell.key) for cell in plan.cells):
+        raise UsageError(
+            f"--resume: {results.directory} has no result of any of the {len(plan.cells)} cells",
+            hint="look at -o, or leave --resume out to run all of them. Other content of models "
+            "or data, and other versions of edgeconv or its tools, make other cells",
+        )
+
+
 def _run(
     request: SweepRequest,
     plan: SweepPlan,
@@ -79,6 +88,8 @@ def _run(
     site: Site,
     on_progress: Callable[[str], None],
 ) -> None:
+    if request.resume:
+        _refuse_to_start_anew(plan, results)
     known = {}
     for cell in plan.cells:
         result = results.read(cell.key)

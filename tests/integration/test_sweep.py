@@ -14,6 +14,7 @@ from forking import edgeconv_command
 from sweeps import SWEEP, write_models
 
 import edgeconv
+from edgeconv.errors import UsageError
 from edgeconv.reporting.last_check import last_check
 from edgeconv.store import read_noun
 from edgeconv.types import CellResult, Swept
@@ -80,6 +81,8 @@ def states(swept: Swept) -> dict[str, str]:
 
 
 def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder: Path) -> None:
+    with pytest.raises(UsageError, match="has no result of any of the 4 cells"):
+        edgeconv.sweep("sweep.toml", resume=True)
     first = edgeconv.sweep("sweep.toml", jobs=1)
     assert {cell.state for cell in first.cells} == {"done"}
     written = results(folder)
@@ -93,7 +96,7 @@ def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder: P
     (folder / "sweep.toml").write_text(more, encoding="utf-8")
     status = edgeconv.sweep("sweep.toml", status=True)
     assert (status.count("done"), status.count("missing")) == (4, 2)
-    second = edgeconv.sweep("sweep.toml", jobs=1)
+    second = edgeconv.sweep("sweep.toml", jobs=1, resume=True)
     assert results(folder).items() >= written.items()
     assert len(results(folder)) == 6
     assert {cell.change for cell in second.cells} == {"", "new"}
