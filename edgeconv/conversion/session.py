@@ -51,6 +51,8 @@ Outcome = TypeVar("Outcome")
 
 # A reference kernel does about 10^9 multiplications a second. 8 samples say little, but fewer less.
 _MOST_PRODUCTS = 3 * 10**9
+# What a delegate computes is worth a minute.
+_MOST_PRODUCTS_ON_TARGET = 6 * 10**10
 _FEWEST = 8
 # That one answer in a hundred is another one shows in a hundred samples at least.
 _MOST_CALIBRATING = 200
@@ -228,19 +230,24 @@ class Session:
         }
 
     def _rows(self, part: Part, recipe: Recipe | None) -> NDArray[np.intp] | None:
-        """The held-back samples that a recipe runs on, in whole batches; None for all.
+        """The held-back samples that a recipe runs on; None for all."""
+        return self._affordable(part, recipe, part.split.held_back_count, _MOST_PRODUCTS)
+
+    def _affordable(
+        self, part: Part, recipe: Recipe | None, count: int, most_products: int
+    ) -> NDArray[np.intp] | None:
+        """Which of `count` samples a recipe runs on, in whole batches; None for all.
 
         The runtime has only reference kernels for int16x8, which take far longer than all others
-        together: they get no more than `_MOST_PRODUCTS` multiplications.
+        together: they get about `most_products` multiplications.
         """
         if recipe is None or recipe.name != "int16x8":
             return None
         import numpy as np
 
         batch = part.split.batch
-        batches = part.split.held_back_count // batch
-        affordable = _MOST_PRODUCTS // max(1, self.products * batch)
-        most = max(-(-_FEWEST // batch), affordable)
+        batches = count // batch
+        most = max(-(-_FEWEST // batch), most_products // max(1, self.products * batch))
         if batches <= most:
             return None
         chosen = np.linspace(0, batches - 1, most).astype(np.intp)
@@ -274,10 +281,17 @@ class Session:
             stored.append(StoredAnswers(part, directory, self.answers_to(part, directory)))
         return tuple(stored)
 
-    def fits(self, recipe: Recipe, stored: StoredAnswers) -> bool:
-        """Whether a recipe's kernels are fast enough for these samples."""
+    def affordable(self, recipe: Recipe, stored: StoredAnswers) -> StoredAnswers:
+        """Those of these samples that a recipe's kernels are fast enough for on a target."""
         count = min(map(len, stored.outputs.values()))
-        return recipe.name != "int16x8" or count * self.products <= _MOST_PRODUCTS
+        rows = self._affordable(stored.part, recipe, count, _MOST_PRODUCTS_ON_TARGET)
+        if rows is None:
+            return stored
+        directory = stored.samples.with_name("calibrating-few")
+        if not directory.exists():
+            write_samples(read_samples(stored.samples).take(rows), directory)
+        few = {name: array[rows] for name, array in stored.outputs.items()}
+        return stored._replace(samples=directory, outputs=few)
 
     @cached_property
     def products(self) -> int:

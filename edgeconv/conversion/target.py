@@ -168,7 +168,7 @@ def _refuse_other_answers(
     A delegate may compute something else only now and then, so the samples that calibrate count
     as well.
     """
-    here = {error.output: error.argmax_agreement for error in examined.verification.outputs}
+    here = {error.output: error for error in examined.verification.outputs}
     more = _of_calibrating(session, examined.candidate) if _may_flip(there) else {}
     for error in there:
         if error.argmax_agreement is None:
@@ -177,10 +177,13 @@ def _refuse_other_answers(
         if share >= LEAST_AGREEMENT:
             continue
         own = here.get(error.output)
-        with_processor = "" if own is None else f", and {percent(own, 1)} on the processor"
+        on_processor = ""
+        if own is not None and own.argmax_agreement is not None:
+            own_share = percent(own.argmax_agreement, 1)
+            on_processor = f", and {own_share} of {own.samples} on the processor"
         raise VerificationFailed(
             f"output {error.output!r}: {percent(share, 1)} of {count} answers there are "
-            f"those of float32{with_processor}; {percent(LEAST_AGREEMENT, 0)} must be",
+            f"those of float32{on_processor}; {percent(LEAST_AGREEMENT, 0)} must be",
             hint=_ANOTHER_RECIPE,
         )
 
@@ -190,11 +193,10 @@ def _may_flip(errors: tuple[OutputError, ...]) -> bool:
 
 
 def _of_calibrating(session: Session, candidate: Candidate) -> dict[str, OutputError]:
-    """The errors there on samples that calibrate; none where the recipe's kernels are too slow."""
+    """The errors there on samples that calibrate."""
     errors = {}
-    for stored in session.calibrating:
-        if not session.fits(candidate.recipe, stored):
-            continue
+    for every in session.calibrating:
+        stored = session.affordable(candidate.recipe, every)
         answers = session.answers_to(stored.part, stored.samples, candidate.file, session.target)
         several = len(session.prepared.parts) > 1
         prefix = f"{stored.part.signature.key}/" if several else ""
