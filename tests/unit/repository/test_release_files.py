@@ -38,6 +38,20 @@ def test_the_updates_of_locks_are_configured() -> None:
         assert "\n#    uv pip compile pyproject.toml " in lock.read_text(encoding="utf-8")
 
 
+def test_a_lock_is_installed_as_it_is() -> None:
+    """It is whole, and where pip looks for dependencies it may find a newer one of an extra."""
+    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    lines = [
+        line
+        for file in (*WORKFLOWS, *texts)
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if re.search(r"pip install .*-r requirements", line)
+    ]
+    assert len(lines) >= 6
+    for line in lines:
+        assert "pip install --no-deps --require-hashes -r" in line
+
+
 def test_a_bug_is_reported_with_versions_and_manifest() -> None:
     text = (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.yml").read_text(encoding="utf-8")
     assert "edgeconv --version --json" in text
