@@ -68,7 +68,6 @@ def main(browser: str, package: str, graphics: str = "") -> None:
     sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
     profile = f"--user-data-dir={Path.cwd() / 'profile'}"
     command = [browser, *_FLAGS, *_FLAGS_OF[graphics], *sandbox, profile, server.address]
-    # It ends with this process's session.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     watch = threading.Thread(target=lambda: server.page_gone(process.wait()), daemon=True)
     watch.start()
@@ -80,6 +79,9 @@ def main(browser: str, package: str, graphics: str = "") -> None:
             f"{browser} or its page has ended: it may have run out of memory, or the model "
             "crashes it\n"
         )
+    finally:
+        # A parent that was killed ends this session only while this process still runs.
+        process.kill()
 
 
 class PageFailed(Exception):

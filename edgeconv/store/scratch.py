@@ -6,11 +6,13 @@ import contextlib
 import fcntl
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.store.unfinished import (
     PREFIX,
+    ending,
     remove_directory,
     sweep_unfinished,
     unfinished_directory,
@@ -38,11 +40,11 @@ def scratch_directory() -> Iterator[Path]:
     root = Path(tempfile.gettempdir())
     with unfinished_directory(root) as unfinished, contextlib.ExitStack() as stack:
         stack.callback(os.close, _hold(unfinished))
-        # It gets its final name only once it is held.
         path = root / unfinished.name.replace(PREFIX, _PREFIX)
-        unfinished.rename(path)
-        stack.callback(_remove, path)
-        yield path
+        # It has its final name only while it is held and whole.
+        with ending(partial(_rename, path, unfinished)):
+            unfinished.rename(path)
+            yield path
 
 
 def scratch_directories() -> tuple[Scratch, ...]:
@@ -60,6 +62,11 @@ def sweep() -> tuple[Path, ...]:
     for path in dead:
         _remove(path)
     return dead
+
+
+def _rename(path: Path, to: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.rename(to)
 
 
 def _remove(path: Path) -> None:

@@ -12,38 +12,52 @@ import re
 import secrets
 import shutil
 import stat
-import tempfile
+import string
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PREFIX = ".edgeconv-new-"
 # As `tempfile` makes names; nobody else's file is taken for one of these.
-_NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+_LETTERS = string.ascii_lowercase + string.digits + "_"
+_NAME = re.compile(re.escape(PREFIX) + f"[{_LETTERS}]{{8}}")
 
 
 @contextlib.contextmanager
 def unfinished_file(directory: Path) -> Iterator[tuple[Path, IO[bytes]]]:
     """A new, private file in `directory`, open for writing; removed in the end if still there."""
-    path, handle = _held_file(directory)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield path, file
-    finally:
-        path.unlink(missing_ok=True)
+    with (
+        _held(directory, _new_file, lambda path: path.unlink(missing_ok=True)) as (path, handle),
+        os.fdopen(handle, "wb") as file,
+    ):
+        yield path, file
 
 
 @contextlib.contextmanager
 def unfinished_directory(directory: Path) -> Iterator[Path]:
     """A new, private directory in `directory`; removed in the end if still there."""
-    path, handle = _held_directory(directory)
+    with _held(directory, _new_directory, _remove_tree) as (path, handle):
+        try:
+            yield path
+        finally:
+            # It is gone before its lock is.
+            _remove_tree(path)
+            os.close(handle)
+
+
+@contextlib.contextmanager
+def ending(end: Callable[[], None]) -> Iterator[None]:
+    """Call `end` after the block, and again, so that an interrupt during the first does no harm."""
     try:
-        yield path
+        try:
+            yield
+        finally:
+            end()
     finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(handle)
+        end()
 
 
 def remove_directory(path: Path) -> None:
@@ -77,22 +91,40 @@ def _remove_unheld(path: Path) -> None:
             path.unlink()
 
 
-def _held_file(directory: Path) -> tuple[Path, int]:
-    while True:
-        handle, name = tempfile.mkstemp(prefix=PREFIX, dir=directory)
-        if _hold(handle, Path(name)):
-            return Path(name), handle
-        os.close(handle)
+@contextlib.contextmanager
+def _held(
+    directory: Path, make: Callable[[Path], int | None], remove: Callable[[Path], None]
+) -> Iterator[tuple[Path, int]]:
+    """What `make` makes and opens, once it is locked; its name is removed in the end."""
+    is_held = False
+    while not is_held:
+        path = directory / (PREFIX + "".join(secrets.choice(_LETTERS) for _ in range(8)))
+        # The name is known first: an interrupt while it is being made leaves nothing behind.
+        with ending(partial(remove, path)):
+            handle = make(path)
+            if handle is None:
+                continue
+            is_held = _hold(handle, path)
+            if is_held:
+                yield path, handle
+            else:
+                os.close(handle)
 
 
-def _held_directory(directory: Path) -> tuple[Path, int]:
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=directory))
-        with contextlib.suppress(FileNotFoundError):
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if _hold(handle, path):
-                return path, handle
-            os.close(handle)
+def _new_file(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _new_directory(path: Path) -> int | None:
+    path.mkdir(0o700)
+    # Another run may have removed it already.
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
+
+
+def _remove_tree(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _hold(handle: int, path: Path) -> bool:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,6 +258,26 @@ def test_a_browser_goes_with_a_parent_that_is_killed(cache, tmp_path):
         parent.kill()
     _, alive = psutil.wait_procs([*started], timeout=120)
     assert alive == []
+
+
+def test_a_browser_goes_with_a_runner_that_has_no_parent_any_more(cache, tmp_path):
+    """Its stdin may close before the pipe at which the kernel ends its session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(cache))
+        package = litertjs("", lambda _: None)
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    command = [sys.executable, "-m", "edgeconv.runtimes.web_runner", str(browser), str(package)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=tmp_path, **pipes) as runner:
+        deadline = time.monotonic() + 60
+        started = browsers()
+        while not any("--type=renderer" in line for line in started.values()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+            started = browsers()
+        runner.stdin.close()
+        _, left = psutil.wait_procs([*started], timeout=60)
+    assert left == []
 
 
 def test_a_missing_browser_or_npm_says_what_to_install(tmp_path, monkeypatch):

@@ -2,13 +2,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
+import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from edgeconv.errors import OutputRefused
-from edgeconv.store import publish_bytes, publish_new, remove_directory, sweep_unfinished
+from edgeconv.store import (
+    publish_bytes,
+    publish_new,
+    remove_directory,
+    scratch_directory,
+    sweep_unfinished,
+)
 from edgeconv.store import unfinished as module
 from edgeconv.store.unfinished import unfinished_directory, unfinished_file
 
@@ -109,3 +118,51 @@ def test_a_new_file_is_never_put_in_the_place_of_another(tmp_path):
     with pytest.raises(OutputRefused, match="File exists"):
         publish_new(b"second", tmp_path / "edgeconv.toml")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"first"]
+
+
+def interrupt_at_line(number: int, use) -> bool:
+    """Interrupt `use` before the line of this number of the store; False where it has fewer."""
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if Path(frame.f_code.co_filename).parent.name != "store":
+            return None
+        lines += event == "line"
+        if event == "line" and lines == number:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        use()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+# An interrupted run ends, and leaves what it had open to the system.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", ["file", "directory", "scratch"])
+def test_an_interrupt_at_any_moment_leaves_nothing(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def use():
+        if kind == "file":
+            with unfinished_file(tmp_path) as (_, file):
+                file.write(b"a part")
+        else:
+            make = (
+                scratch_directory if kind == "scratch" else partial(unfinished_directory, tmp_path)
+            )
+            with make() as directory:
+                (directory / "file").write_bytes(b"a part")
+
+    number = 1
+    while interrupt_at_line(number, use):
+        assert list(tmp_path.iterdir()) == [], number
+        number += 1
+    assert number > 15
