@@ -24,23 +24,23 @@ python tests/coverage/kernels.py --results results --render
 _INTRODUCTION = """\
 # Kernels
 
-What LiteRT's GPU delegate (on SwiftShader) and TensorFlow Lite for Microcontrollers do with the
-files of the architectures of [coverage](coverage.md), according to
-`edgeconv bench --runtime gpu --runtime tflite-micro`. They were converted with `--batch 1` where
-the model takes it, as an app runs one sample: with an open batch the delegate refuses
-[most of them](gpu.md#fix-the-batch). The page is generated (see the end). The models have random
-weights or were trained in seconds, and the samples are few: the page shows what kernels take and
-where they compute something else, and no accuracy.
+This page shows what LiteRT's GPU delegate (on SwiftShader) and TensorFlow Lite for
+Microcontrollers do with the files of the architectures in [coverage](coverage.md), according to
+`edgeconv bench --runtime gpu --runtime tflite-micro`. The files were converted with `--batch 1`
+where the model allows it, since an app runs one sample at a time: with an open batch, the delegate
+refuses [most of them](gpu.md#fix-the-batch). The page is generated (see the end). The models have
+random weights or were trained in seconds, and the samples are few: the page shows what kernels
+accept and where they compute something else, but no accuracy.
 
-- **full**: the delegate or runtime runs all of it, with the right answers.
+- **full**: the delegate or runtime runs the whole file, with the right answers.
 - **partial**: some operators stay on the processor.
 - **wrong**: on the GPU, fewer than 99 % of the answers are those of float32 on the processor (the
-  note says whether the delegate or the quantizer did it); on tflite-micro, the error against
+  note says whether the delegate or the quantizer caused it); on tflite-micro, the error against
   float32 is twice that of the same file on the processor, or more answers are lost than rounding
   explains.
-- **refused**: it does not load, or an operator is missing; the note names it.
-- **crashed**: it ends the process that runs it, or an invoke does not end within five minutes.
-  edgeconv goes on."""
+- **refused**: the file does not load, or an operator is missing; the note names it.
+- **crashed**: the file ends the process that runs it, or an invoke does not end within five
+  minutes. edgeconv goes on."""
 _STATES = ("full", "partial", "wrong", "refused", "crashed")
 _TITLES = {GPU: "The GPU delegate", MICRO: "tflite-micro"}
 
@@ -91,9 +91,10 @@ def _targets(rows: Sequence[KernelRow]) -> str:
             f"- edgeconv crashed on {len(crashes)} of {len(rows)} architectures"
             + (f": {', '.join(crashes)}." if crashes else "."),
             f"- `convert --target-runtime gpu` published {files} files, {len(wrong)} of them wrong "
-            "by all the samples of this page" + (f": {'; '.join(wrong)}." if wrong else "."),
-            "- Where the usual file is wrong there, it may publish another one: with one weight "
-            "scale for each dense layer, or of TFLiteConverter.",
+            "when measured on all samples of this page"
+            + (f": {'; '.join(wrong)}." if wrong else "."),
+            "- If the usual file is wrong there, `convert` may publish another one: with one "
+            "weight scale for each dense layer, or made by TFLiteConverter.",
         )
     )
 
@@ -114,4 +115,4 @@ def _line(row: KernelRow, kernels: str, notes: Footnotes) -> list[str]:
 def _made_with(rows: Sequence[KernelRow]) -> str:
     tools = sorted({f"{name} {version}" for row in rows for name, version in row.tools.items()})
     hours = sum(row.seconds for row in rows) / 3600
-    return f"{', '.join(tools)}. The whole took {hours:.1f} hours on 2 cores. To make it again:"
+    return f"{', '.join(tools)}. The whole run took {hours:.1f} hours on 2 cores. To make it again:"

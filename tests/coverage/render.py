@@ -24,18 +24,18 @@ python tests/coverage/table.py --results results --render
 _INTRODUCTION = """\
 # Coverage
 
-Every architecture below, built with random weights or trained in seconds, by every recipe.
-This page is generated (see the end); `python -m pytest tests/coverage` runs the small
+Every architecture below was built with random weights or trained in seconds, and converted with
+every recipe. This page is generated (see the end); `python -m pytest tests/coverage` runs the small
 architectures each time, and with `-m slow` all of them.
 
-A cell is the signal-to-noise ratio, in decibels, of the worst output on held-back samples:
-of float32 against the trained model, of the others against float32. 20 dB are an error of a
-tenth of the output's variation, 40 dB of a hundredth; *exact* is no difference. Random
-weights are harder to quantize than trained ones, and nothing here is an accuracy. Names after
-the number are operators that stay in float: int8 and int16x8 refuse that by default, and
-were allowed exactly the operators that the refusal named (`--allow-float`). The last column
-counts the files that give the same outputs in tflite-runtime 2.14.0 as in LiteRT, unchanged.
-It loads dynamic files with dense layers and computes nonsense without an error:
+A cell is the signal-to-noise ratio, in decibels, of the worst output on held-back samples: float32
+is compared with the trained model, the other recipes with float32. 20 dB is an error of a tenth of
+the output's variation, 40 dB of a hundredth; *exact* means no difference. Random weights are harder
+to quantize than trained ones, and no number here is an accuracy. Names after the number are
+operators that stay in float: int8 and int16x8 refuse such files by default, and were allowed
+exactly the operators that the refusal named (`--allow-float`). The last column counts the files
+that give the same outputs in tflite-runtime 2.14.0 as in LiteRT, unchanged. tflite-runtime loads
+dynamic files with dense layers, but computes nonsense without an error:
 `--target-runtime tflite-runtime==2.14.0` makes files that are right there."""
 
 
@@ -163,5 +163,5 @@ def _made_with(rows: Sequence[Row]) -> str:
     hours = sum(row.build_seconds + row.convert_seconds for row in rows) / 3600
     return (
         f"{', '.join(tools)}; code {', '.join(states)} (a hash of its modules). The whole "
-        f"took {hours:.1f} hours on 2 cores. To make it again:"
+        f"run took {hours:.1f} hours on 2 cores. To make it again:"
     )
