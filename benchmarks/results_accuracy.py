@@ -26,11 +26,11 @@ def quality(result: Mapping[str, Any]) -> Iterator[str]:
     }
     rows = {name: model["contenders"] for name, model in result["models"].items()}
     yield (
-        "Columns with a recipe's name are edgeconv's: without any option, and with "
-        "`--methods none`. The same 500 training samples calibrate for everyone; accuracy is on "
-        "all test samples; the peers have their defaults. Test labels are used for evaluation "
-        "only. Models were chosen by family, some of them after a look at what peers lose, so the "
-        "peers' means are not those of all models.\n"
+        "Columns with a recipe's name are edgeconv's, without options or, where they say none, "
+        "with `--methods none`. All tools calibrate with the same 500 training samples; accuracy "
+        "is on all test samples; the peers have their defaults. Test labels are used only for "
+        "evaluation. Models were chosen by family, some of them after a look at what peers lose, "
+        "so the peers' means do not hold for models in general.\n"
     )
     yield from table(
         ("accuracy", *columns, "test samples"),
@@ -50,7 +50,7 @@ def quality(result: Mapping[str, Any]) -> Iterator[str]:
         if "failed" in row.get(f"{recipe}, default", {})
     ]
     if refused:
-        yield "\n–: no file. What edgeconv refuses without options:\n"
+        yield "\n–: no file. Without options, edgeconv refuses:\n"
         yield from (f"- {each}" for each in refused)
     yield ""
     yield from _quality_summary(result["summary"])
@@ -87,7 +87,7 @@ def _quality_summary(summary: Mapping[str, Any]) -> Iterator[str]:
     if len(summary["package_states"]) > 1:
         yield (
             f"\nThe models were measured by {len(summary['package_states'])} states of "
-            "edgeconv's code; the JSON file tells which."
+            "edgeconv's code; the JSON file says which."
         )
 
 
@@ -128,9 +128,9 @@ def _quality_targets(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, boo
 def qat(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "`edgeconv convert --to qat` with the defaults, three seeds; 500 calibration samples for "
-        "plain int8; the same test samples for all. QAT trains further, so it can end above the "
-        "float model. bad_ranges is a CNN on MNIST; four units of its third layer are multiplied "
-        "by 100 and divided again in the fourth.\n"
+        "plain int8; the same test samples for all. QAT trains the model further, so it can end up "
+        "better than the float model. bad_ranges is a CNN on MNIST in which four units of the "
+        "third layer are multiplied by 100, and divided again in the fourth.\n"
     )
     yield from table(
         ("accuracy", "float", "TFLiteConverter int8", "edgeconv int8", "edgeconv QAT", "wall"),
@@ -153,8 +153,8 @@ def _qat_row(name: str, rows: Mapping[str, Any]) -> Sequence[str]:
 def tune(result: Mapping[str, Any]) -> Iterator[str]:
     summary = result["summary"]
     yield (
-        f"`edgeconv tune --max-drop {summary['budget']}`; one half of the test samples searches, "
-        "the other confirms.\n"
+        f"`edgeconv tune --max-drop {summary['budget']}`; one half of the test samples is for the "
+        "search, the other for confirmation.\n"
     )
     yield from table(
         ("model", "recommended", "size", "of float32", "drop on fresh samples", "wall"),
@@ -184,9 +184,9 @@ def _confirmation(model: Mapping[str, Any]) -> str:
 def methods(result: Mapping[str, Any]) -> Iterator[str]:
     samples, layers = result["seconds_by_samples"], result["seconds_by_layers"]
     yield (
-        f"Seconds more than `minmax` takes: {result['model']}; by samples with 8 layers, by layers "
-        "with 128 samples. The last column is the power of samples and of layers that the time "
-        "grows with.\n"
+        f"Seconds in addition to those of `minmax`: {result['model']}; by samples with 8 layers, "
+        "by layers with 128 samples. The last column has the powers of samples and of layers with "
+        "which the time grows.\n"
     )
     names = [name for name in next(iter(samples.values())) if name != "minmax"]
     yield from table(

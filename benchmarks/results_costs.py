@@ -14,7 +14,7 @@ def convert(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{result['model']}; {result['calibration_samples']} calibration samples; whole processes, "
         f"interleaved; medians of {result['repeats']} rounds. The script calls TFLiteConverter as "
-        "its guide shows; it verifies nothing, and has no weight-only int8.\n"
+        "its guide shows; the script verifies nothing, and makes no weight-only int8.\n"
     )
     yield from table(
         ("", "wall", "peak RSS, all processes", "peak PSS"),
@@ -60,8 +60,8 @@ def convert(result: Mapping[str, Any]) -> Iterator[str]:
 
 def latency(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"p50 next to LiteRT's own `litert-benchmark`, interleaved, {result['rounds']} rounds, "
-        f"{result['threads']} thread.\n"
+        f"p50 compared with LiteRT's own `litert-benchmark`, interleaved, {result['rounds']} "
+        f"rounds, {result['threads']} thread.\n"
     )
     yield from table(
         ("model", "litert-benchmark", "interpreter", "compiled"),
@@ -81,9 +81,9 @@ def latency(result: Mapping[str, Any]) -> Iterator[str]:
 
 def defaults_cost(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        "CPU seconds of `edgeconv convert`, which finds out if a file needs post-training "
-        "methods, over those of `--methods none`. Six recipes are `all`, eight those and the two "
-        "of 4 bits, which always need methods.\n"
+        "CPU seconds of `edgeconv convert`, which finds out whether a file needs post-training "
+        "methods, divided by those with `--methods none`. Six recipes are `all`; eight are these "
+        "and the two 4-bit recipes, which always need methods.\n"
     )
     rows, lines = [], []
     for name, model in result["models"].items():
@@ -172,12 +172,12 @@ def gate(result: Mapping[str, Any]) -> Iterator[str]:
                     lambda v: v >= least,
                 ),
                 (
-                    "twice the limit, the number of samples named after 50: fails in ≥ 95 %",
+                    "twice the limit, the sample count named after 50 samples: fails in ≥ 95 %",
                     "caught_after_50",
                     lambda v: v >= least,
                 ),
                 (
-                    "no drop, the number of samples named after 50: passes in ≥ 95 %",
+                    "no drop, the sample count named after 50 samples: passes in ≥ 95 %",
                     "passed_after_50",
                     lambda v: v >= least,
                 ),
@@ -207,7 +207,7 @@ def build(result: Mapping[str, Any]) -> Iterator[str]:
 def sweep(result: Mapping[str, Any]) -> Iterator[str]:
     rounds, is_quiet = result["repeats"], result.get("load_average", [9])[0] < 1
     yield (
-        f"{result['models']} small Keras models by three recipes, {result['cells']} cells, whole "
+        f"{result['models']} small Keras models with three recipes, {result['cells']} cells, whole "
         f"processes with an empty cache, {rounds} round{'s' if rounds > 1 else ''}"
         + ("" if is_quiet else ", on a machine with other work: no more than an order of magnitude")
         + ".\n"
@@ -221,10 +221,10 @@ def sweep(result: Mapping[str, Any]) -> Iterator[str]:
     )
     cost, share = max(result["scheduling_ms_per_cell"].values()), result["efficiency_of_two"]
     times = f", median of {result.get('efficiency_rounds', 1)}"
-    name = f"two processes ≥ 0.9 of linear, twice one on one core{times}"
+    name = f"two processes ≥ 0.9 of linear (twice one on one core){times}"
     linear = [(name, f"{share:.2f}", share >= 0.9)]
     if apart := result.get("efficiency_of_two_apart"):
-        name = f"≥ 0.9 of two sweeps apart, which get {apart:.2f} of linear from these cores"
+        name = f"≥ 0.9 of two separate sweeps, which get {apart:.2f} of linear on these cores"
         linear.append((name, f"{share / apart:.2f}", share / apart >= 0.9))
     yield from targets(
         [
@@ -233,8 +233,8 @@ def sweep(result: Mapping[str, Any]) -> Iterator[str]:
         ]
     )
     yield (
-        f"On paper, 10,000 cells cost the scheduler {10_000 * cost / 1000:.0f} s in all. With 64 "
-        f"workers and cells of 10 s, which are {10_000 * 10 / 64 / 60:.0f} minutes of work, it is "
+        f"\nOn paper, 10,000 cells cost the scheduler {10_000 * cost / 1000:.0f} s in all. With 64 "
+        f"workers and cells of 10 s ({10_000 * 10 / 64 / 60:.0f} minutes of work), it is "
         f"busy for {64 * cost / 1000 / 10:.0%} of the time, while the workers work."
     )
 
@@ -243,11 +243,11 @@ def scheduling(result: Mapping[str, Any]) -> Iterator[str]:
     least, most = result["lengths_s"]
     runs = [*result["runs"].values()]
     yield (
-        f"Jobs of one cell that sleep {least:g} to {most:g} s in workers of Ray {result['ray']}, "
-        "and write a result; the cores are simulated, by nodes on one machine with other work. "
-        "After the slash are the same jobs as plain tasks of Ray, submitted at once. At best is "
-        "the efficiency of a schedule in this order that costs nothing; overhead is the wall time "
-        "beyond it.\n"
+        f"Jobs of one cell sleep {least:g} to {most:g} s in workers of Ray {result['ray']}, and "
+        "write a result; the cores are simulated by nodes on one machine with other work. The "
+        "values after the slash are for the same jobs as plain tasks of Ray, submitted at once. "
+        "*At best* is the efficiency of a schedule in this order that costs nothing; *overhead* is "
+        "the wall time beyond it.\n"
     )
     yield from table(
         ("cores", "", "cells", "efficiency", "at best", "overhead per cell", "processor per cell"),
@@ -278,9 +278,9 @@ def scheduling(result: Mapping[str, Any]) -> Iterator[str]:
     wall_ms, cpu_ms = (max(run[key] for run in of_most) for key in (overhead, busy))
     idle_s = wall_ms * cores / 1e3
     yield (
-        f"\nOn paper, 10,000 cells cost the scheduler {10 * cpu_ms:.0f} s of a processor, and the "
-        f"sweep {10 * wall_ms:.0f} s of wall time. With {cores} cores and cells of 10 s, which "
-        f"are {10_000 * 10 / cores / 60:.0f} minutes of work, that is an efficiency of "
+        f"\nOn paper, 10,000 cells cost the scheduler {10 * cpu_ms:.0f} s of processor time, and "
+        f"the sweep {10 * wall_ms:.0f} s of wall time. With {cores} cores and cells of 10 s "
+        f"({10_000 * 10 / cores / 60:.0f} minutes of work), that is an efficiency of "
         f"{10 / (10 + idle_s):.2f}."
     )
 

@@ -28,8 +28,8 @@ START, END = "<!-- results -->", "<!-- /results -->"
 _HEAD = """# Results
 
 Every figure on this page is read from `benchmarks/results/*.json` by
-`python -m benchmarks.results_page`. The JSON files have each single measurement, and the
-confidence intervals. Seconds are of shared machines with other work on them: compare the ratios.
+`python -m benchmarks.results_page`. The JSON files have every single measurement and the
+confidence intervals. The machines were shared and had other work: compare ratios, not seconds.
 """
 # A function is called like the benchmark that it describes.
 _SECTIONS = (
@@ -99,8 +99,8 @@ def comparison() -> Iterator[str]:
         [
             (
                 "MobileNetV2 to all formats",
-                f"{plain['median_wall_s']:.1f} s for six, each verified; with methods chosen, the "
-                f"default, {chosen['median_wall_s']:.1f} s",
+                f"{plain['median_wall_s']:.1f} s for six, each verified; "
+                f"{chosen['median_wall_s']:.1f} s with the default, which chooses methods",
                 f"TFLiteConverter: {five['median_wall_s']:.1f} s for five",
             ),
             (
@@ -116,8 +116,8 @@ def comparison() -> Iterator[str]:
             ),
             (
                 "int8 on single models",
-                f"{len(lower)} of {len(compared)} lower than the better peer, by at most "
-                f"{100 * -min(lower, default=0):.1f} points"
+                f"{len(lower)} of {len(compared)} less accurate than the better peer, by at "
+                f"most {100 * -min(lower, default=0):.1f} points"
                 + (f"; {refused} refused" if refused else ""),
                 "the better of the two",
             ),
