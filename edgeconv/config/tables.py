@@ -166,8 +166,8 @@ class Table:
         goes_on = isinstance(error, Refused | NotAllowed)
         message = error.message if goes_on else f"is not understood: {error.message}"
         path = config.key(self._verb, key, model=self._model)
-        table = config.written.header(*path[:-1])
-        where = config.written.error(path, f"{key} of {table} {message}", error.hint)
+        name = f"{key} of {config.written.header(*path[:-1])}" if path[:-1] else path[-1]
+        where = config.written.error(path, f"{name} {message}", error.hint)
         kind = UsageError if isinstance(error, Refused) else type(error)
         return kind(where.message, hint=where.hint, location=where.location)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.conversion.candidate import VerifiedCandidate
+from edgeconv.conversion.graph_checks import converted_share
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.verify import convert_with_tflite, verify_candidates
@@ -272,11 +273,30 @@ def _others(
             verify_candidates(session, candidates)[recipe],
         )
     if examined.candidate.engine != "tflite" and recipe.engine == "auto":
-        yield "quantized with TFLiteConverter", convert_with_tflite(session, recipe)
+        other = convert_with_tflite(session, recipe)
+        yield "quantized with TFLiteConverter", _unless_untouched(examined, other)
+
+
+def _unless_untouched(
+    examined: VerifiedCandidate, other: VerifiedCandidate | EdgeconvError
+) -> VerifiedCandidate | EdgeconvError:
+    """`other`, or an error where it is the float32 model, and `examined` is not.
+
+    TFLiteConverter leaves small layers as they are. Such a file runs everywhere, but is not what
+    was requested.
+    """
+    recipe = examined.candidate.recipe
+    if isinstance(other, EdgeconvError) or converted_share(recipe, other.summary):
+        return other
+    if not converted_share(recipe, examined.summary):
+        return other
+    return VerificationFailed(
+        f"{recipe.name}: every layer is too small for TFLiteConverter, which quantized none"
+    )
 
 
 def _difference(before: VerifiedCandidate, after: VerifiedCandidate) -> str:
-    """What the change costs: the worst output's SNR, and the size."""
+    """What the change costs: the worst output's SNR, the size, and weights left in float."""
 
     def worst(examined: VerifiedCandidate) -> str:
         return decibels(worst_snr(examined.verification.outputs))
@@ -284,7 +304,10 @@ def _difference(before: VerifiedCandidate, after: VerifiedCandidate) -> str:
     def size(examined: VerifiedCandidate) -> int:
         return examined.candidate.file.stat().st_size
 
+    recipe = before.candidate.recipe
+    was, now = (converted_share(recipe, each.summary) for each in (before, after))
+    left = f", {percent(now, 1)} of the weights instead of {percent(was, 1)}" if now < was else ""
     return (
         f"an SNR of {worst(after)} instead of {worst(before)}, {size(after):,} bytes instead of "
-        f"{size(before):,}"
+        f"{size(before):,}{left}"
     )

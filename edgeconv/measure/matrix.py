@@ -15,9 +15,10 @@ from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.version_answers import KeptAnswers
 from edgeconv.processes.progress import CountedLine
 from edgeconv.runtimes.isolated import is_present, isolated_target
-from edgeconv.runtimes.local import LocalRuntime, usable_cores
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.runtimes.versions import matching_versions
 from edgeconv.types import VersionResult
+from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

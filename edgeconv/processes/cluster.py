@@ -22,6 +22,7 @@ from edgeconv.processes.sandbox import sandbox_mode, using
 from edgeconv.processes.tasks import answer_type, job_type, start_task
 from edgeconv.processes.workers import poll_until
 from edgeconv.store import scratch_directory
+from edgeconv.types.execution import usable_cores
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class RayCluster:
             # Without this, a cluster reports what it is used for to its makers.
             set_usage_stats_enabled_via_env_var(False)
             own = {
-                "num_cpus": cores or os.cpu_count() or 1,
+                "num_cpus": cores or usable_cores(),
                 "resources": dict.fromkeys(devices, 1),
                 "include_dashboard": False,
             }

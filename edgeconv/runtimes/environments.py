@@ -55,9 +55,9 @@ def ready(directory: Path) -> InstalledRuntime | None:
 
     From then on this process holds both: they are not pruned.
     """
-    if not directory.is_dir():
-        return None
     marker = directory / MARKER
+    if not marker.is_file():
+        return None
     in_use.take(directory, marker)
     sealed = sealed_directory(directory / VENV, marker)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.vulkan import VulkanDrivers
 from edgeconv.store import tool_versions
 from edgeconv.types import Allowance
+from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
     import numpy as np
@@ -254,8 +254,3 @@ def _environment(runner: Runner, target: RuntimePython) -> Environment:
     if target.root or target.python != sys.executable:
         return environment
     return msgspec.structs.replace(environment, tools={**tool_versions(), **environment.tools})
-
-
-def usable_cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1

@@ -82,9 +82,14 @@ class TomlFile(msgspec.Struct, frozen=True):
         raise self.error(key, f"unknown {kind} {shown(key[-1])}", hint)
 
 
-def read_toml(path: Path, within: Key = ()) -> TomlFile:
-    """Read a file. Raises `UsageError`, with line and column where it is not valid TOML."""
-    text = _text(path)
+def read_toml(
+    path: Path, within: Key = (), *, hint: str = "write one with `edgeconv init MODEL`"
+) -> TomlFile:
+    """Read a file; `hint` says how to come by one.
+
+    Raises `UsageError`, with line and column where it is not valid TOML.
+    """
+    text = _text(path, hint)
     content = _parsed(path, text)
     for name in within:
         content = content.get(name, {})
@@ -93,7 +98,7 @@ def read_toml(path: Path, within: Key = ()) -> TomlFile:
     return TomlFile(path, text, content, within)
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, hint: str) -> str:
     refuse_pointer(path)
     try:
         with path.open("rb") as file:
@@ -101,7 +106,7 @@ def _text(path: Path) -> str:
     except FileNotFoundError:
         raise UsageError(
             f"the configuration {path} does not exist",
-            hint="check the path, or write one with `edgeconv init MODEL`",
+            hint=f"check the path, or {hint}",
         ) from None
     except OSError as error:
         raise UsageError(f"the configuration {path} cannot be read: {error.strerror}") from error

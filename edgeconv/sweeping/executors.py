@@ -16,6 +16,7 @@ from edgeconv.processes.tasks import start_task
 from edgeconv.processes.workers import poll_until
 from edgeconv.sweeping.jobs import run_job
 from edgeconv.types import Allowance
+from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -132,7 +133,7 @@ def fitting_width(jobs: Sequence[SweepJob], limit_bytes: int) -> int:
     largest = max((_size_bytes(Path(job.measuring.baseline or "")) for job in jobs), default=0)
     each_bytes = limit_bytes or _LEAST_BYTES + _BYTES_OF_MODEL * largest
     available = int(psutil.virtual_memory().available)
-    return max(1, min(os.cpu_count() or 1, available // each_bytes, len(jobs)))
+    return max(1, min(usable_cores(), available // each_bytes, len(jobs)))
 
 
 def _size_bytes(path: Path) -> int:

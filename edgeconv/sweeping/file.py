@@ -44,6 +44,8 @@ DATA_KEYS: dict[str, dict[str, str]] = {
     "calibration": {"convert": "calibration", "tune": "calibration"},
     "preprocess": {"convert": "preprocess", "tune": "preprocess"},
 }
+# A sweep for a file that does not exist.
+_SMALLEST = 'write it: models = ["models/*.keras"] and recipes = ["float32"] are enough'
 _MODEL_KEYS = ("data", "calibration", "preprocess")
 
 
@@ -86,7 +88,7 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_sweep(path: Path, granted: Granted) -> SweepFile:
     """The file of a sweep. Raises `UsageError`, with the line, for what is wrong in it."""
-    file = read_toml(path)
+    file = read_toml(path, hint=_SMALLEST)
     for name in file.content:
         if name not in (*_KEYS, *_TABLES):
             file.unknown("key", (name,), (*_KEYS, *_TABLES))

@@ -20,6 +20,8 @@ from edgeconv.store.user import allowed_by
 from edgeconv.sweeping.file import read_sweep
 from edgeconv.sweeping.jobs import JobCell, SweepJob
 from edgeconv.sweeping.verb_requests import VerbRequests
+from edgeconv.types import CALIBRATED
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -203,6 +205,7 @@ class _Combination:
         )
         for together in _by_device(runtimes) if names else ():
             converting = self._requests.converting(names, self._granted)
+            _refuse_uncalibrated(names, converting)
             decided = self._decided(converting)
             pairs = [(recipe, runtime) for recipe in names for runtime in together]
             yield replace(
@@ -241,6 +244,20 @@ class _Combination:
         samples = self._hashes.data(measuring.data)
         key = hash_of("cell", decided, recipe, str(runtime), settings, samples, code, machine)
         return JobCell(key=key, recipe=recipe, runtime=runtime)
+
+
+def _refuse_uncalibrated(recipes: Sequence[str], request: ConvertRequest) -> None:
+    """Raise `UsageError` where recipes calibrate without samples: all cells of the job would fail.
+
+    So it is refused before anything runs.
+    """
+    needy = [name for name in recipes if name in CALIBRATED]
+    if needy and not request.sources:
+        raise UsageError(
+            f"calibration samples are needed for {listed(needy)}",
+            hint='add calibration = "train.npz" to [data.NAME] or [model.PATTERN], with a few '
+            "hundred training samples; float16 and dynamic need none",
+        )
 
 
 def _by_device(runtimes: Sequence[RuntimeChoice]) -> list[tuple[RuntimeChoice, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import tempfile
 import time
@@ -28,6 +27,7 @@ from edgeconv.processes.workers import poll_until
 from edgeconv.training.cluster import moved
 from edgeconv.training.hosts import MemberHost
 from edgeconv.training.members import ClusterMember, Member, ProcessSettings, run_together
+from edgeconv.types.execution import usable_cores
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def run_on_ray(
     assert settings.on is not None
     settings.on_progress("connecting to Ray")
     # A cluster that is started here has room for all, as processes of this machine have.
-    cores = max(len(starts), os.cpu_count() or 1)
+    cores = max(len(starts), usable_cores())
     with RayCluster(parse_address(settings.on), cores) as cluster:
 
         def run(on_checkpoint: Callable[[], None]) -> dict[str, Answer]:

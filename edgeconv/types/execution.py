@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Literal
 
 import msgspec
@@ -19,8 +20,9 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
-def _cores() -> int:
-    return os.cpu_count() or 1
+def usable_cores() -> int:
+    """How many cores this process may use: those of the machine, or fewer, as in a batch job."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +32,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     the content hashes of models that are loaded although the scan refuses them.
     """
 
-    threads: int = msgspec.field(default_factory=_cores)
+    threads: int = msgspec.field(default_factory=usable_cores)
     allowance: Allowance = Allowance()
     use_cache: bool = True
     allow_code: bool = False

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 GPU = Measuring(rounds=1, runtimes=(RuntimeChoice(name="gpu"),))
 
-pytestmark = pytest.mark.usefixtures("gpu_device")
+pytestmark = [
+    pytest.mark.usefixtures("gpu_device"),
+    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
 
 
 def measured(directory: Path, **options: object) -> tuple[Report, dict[str, Measurement]]:
@@ -164,6 +168,32 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
     )
     assert "choose float16, which is right there" in alone.failures[0].hint
     assert [file.name for file in out.glob("*.tflite")] == [artifact.file]
+
+
+def test_the_float32_model_is_not_published_as_dynamic_where_that_is_wrong(tmp_path: Path) -> None:
+    """TFLiteConverter's dynamic leaves layers of under 1,024 weights in float: right everywhere."""
+    import keras
+    from keras import layers
+
+    keras.utils.set_random_seed(4)
+    small = [layers.Conv2D(16, 3, padding="same"), layers.Conv2D(16, 1, strides=2)]
+    keras.Sequential(
+        [layers.Input((8, 8, 1)), *small, layers.GlobalAveragePooling2D(), layers.Dense(4)]
+    ).save(tmp_path / "small.keras")
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "cal.npy", rng.normal(size=(60, 8, 8, 1)).astype(np.float32))
+    conversion = convert(
+        tmp_path / "small.keras",
+        tmp_path / "out",
+        ["float16", "dynamic"],
+        calibration=str(tmp_path / "cal.npy"),
+        target_runtime="gpu",
+        batch=1,
+    )
+    assert [artifact.recipe.name for artifact in conversion.artifacts] == ["float16"]
+    (failure,) = conversion.failures
+    assert "every layer is too small for TFLiteConverter, which quantized none" in failure.message
+    assert "choose float16" in failure.hint
 
 
 def test_layers_that_overflow_in_16_bits_are_named(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from edgeconv.requests.convert import io_pair
 from edgeconv.requests.request import request_of
 from edgeconv.requests.texts import comma_list
 from edgeconv.store import locked, tool_versions
+from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -394,7 +395,7 @@ def test_a_comma_list_drops_spaces_and_what_is_empty():
 def test_execution_options_become_seconds_bytes_and_threads():
     given = {"models": ("m",), "timeout-s": 5.0, "memory-limit-mib": 3, "no-cache": True}
     made = request_of(BenchRequest, given | {"trust-model": ("0" * 64,)}).execution
-    assert made.threads == os.cpu_count()
+    assert made.threads == usable_cores()
     assert (made.allowance.timeout_s, made.allowance.memory_bytes) == (5.0, 3 * 2**20)
     assert not made.use_cache
     assert made.trusted == ("0" * 64,)

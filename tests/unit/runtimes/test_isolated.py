@@ -79,6 +79,15 @@ def test_another_grammar_is_refused(text):
         parse_target_runtime(text)
 
 
+def test_a_python_of_the_users_is_not_an_environment_and_nothing_is_written_next_to_it(tmp_path):
+    """Its project is where the directory of an environment would be."""
+    python = tmp_path / "project" / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    assert installed(RuntimePython(python=str(python))) is None
+    assert [path.name for path in (tmp_path / "project").iterdir()] == [".venv"]
+
+
 def test_the_litert_that_is_installed_needs_no_environment():
     from importlib.metadata import version
 

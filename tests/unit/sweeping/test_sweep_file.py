@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DATA = '[data.test]\nsource = "test.npz?labels=y"\n'
+CALIBRATED = DATA + 'calibration = "cal.npz"\n'
 TOP = 'models = ["nets/*.tflite"]\nrecipes = ["float32"]\n'
 
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_combination_is_a_cell(folder: Path) -> None:
-    text = 'runtimes = ["litert", "tflite-micro"]\n' + SWEEP + DATA.replace("test]", "more]")
+    text = 'runtimes = ["litert", "tflite-micro"]\n' + SWEEP + CALIBRATED.replace("test]", "more]")
     plan = planned(folder, text)
     names = {cell.name for cell in plan.cells}
     assert len(names) == len(plan.cells) == 2 * 2 * 2 * 2
@@ -32,7 +33,7 @@ def test_every_combination_is_a_cell(folder: Path) -> None:
 
 
 def test_a_model_may_have_its_own_data_sets_and_calibration(folder: Path) -> None:
-    text = SWEEP + DATA.replace("test]", "more]")
+    text = SWEEP + CALIBRATED.replace("test]", "more]")
     text += '[model."*/b.*"]\ndata = ["more"]\ncalibration = "test.npz"\n'
     plan = planned(folder, text)
     pairs = {(cell.model, cell.data) for cell in plan.cells}
@@ -70,7 +71,9 @@ def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
         (TOP.replace('"float32"', '"tune(max-drop=1, out=x)"'), 2, "is not an option"),
         (TOP.replace('"float32"', '"tune(max-drop=0.1)"'), 2, "needs data"),
         (TOP.replace('"float32"', '"int8\\u0007"'), 2, "printable"),
-        (TOP + 'runtimes = ["lite"]\n', 3, "lite"),
+        (TOP + 'runtimes = ["lite"]\n', 3, "line 3: runtimes is not understood"),
+        (TOP.replace("float32", "int8"), 1, "add calibration ="),
+        (TOP.replace("float32", "int8") + DATA, 3, "calibration samples are needed for int8"),
         (TOP + 'runtimes = ["tfserving:http://x"]\n', 3, "which a configuration alone may not do"),
         (TOP + 'gate = "any"\n', 3, "every-cell, a-cell-per-model"),
         (TOP + "timing = 1\n", 3, "must be one of false, true"),

@@ -52,7 +52,7 @@ def test_other_cells_are_not_in_it(folder: Path) -> None:
     before = keys(folder)
     more = SWEEP.replace('"int8"', '"int8", "float16", "tune(max-drop=0.1)"')
     more = 'runtimes = ["litert", "tflite-micro"]\n' + more
-    more += '[data.more]\nsource = "cal.npz"\n'
+    more += '[data.more]\nsource = "cal.npz"\ncalibration = "test.npz"\n'
     assert keys(folder, more).items() >= before.items()
 
 

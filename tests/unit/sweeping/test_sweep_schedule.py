@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +11,7 @@ import pytest
 from sweeps import SWEEP, planned, result_of, write_models
 
 from edgeconv.errors import EdgeconvError, OutputRefused, WorkerCrashed
+from edgeconv.sweeping.executors import fitting_width
 from edgeconv.sweeping.results import Results
 from edgeconv.sweeping.schedule import run_jobs
 
@@ -137,3 +140,15 @@ def test_a_damaged_result_is_missing(plan: SweepPlan, tmp_path: Path) -> None:
     assert results.read(cells[1].key) is None
     file.write_bytes(file.read_bytes()[:-9])
     assert results.read(cells[0].key) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not keep a process on cores")
+def test_a_process_that_may_use_one_core_runs_one_job_at_once(plan: SweepPlan) -> None:
+    """As in a container, or a batch job of a cluster."""
+    mine = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(mine)})
+    try:
+        assert fitting_width(plan.jobs, limit_bytes=1) == 1
+    finally:
+        os.sched_setaffinity(0, mine)
+    assert fitting_width(plan.jobs, limit_bytes=1) == min(len(mine), len(plan.jobs))
