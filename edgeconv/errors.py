@@ -7,6 +7,7 @@ error; to embed what it rejected is an error.
 from __future__ import annotations
 
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -55,8 +56,15 @@ class EdgeconvError(Exception):
 
     @property
     def headline(self) -> str:
-        """The first line of the message, without what a tool printed."""
-        return self.message.partition("\n")[0]
+        """The first line of the message, without what a tool printed; with the list that it begins.
+
+        Such a line ends with a colon.
+        """
+        first, *others = self.message.split("\n")
+        if not first.endswith(":"):
+            return first
+        items = takewhile(lambda line: line.startswith(" "), others)
+        return f"{first} {'; '.join(map(str.strip, items))}".strip()
 
     def __str__(self) -> str:
         return f"{self.message}\n  next: {self.hint}" if self.hint else self.message

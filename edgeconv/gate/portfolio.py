@@ -41,11 +41,14 @@ def check_swept(swept: Swept, request: CheckRequest) -> tuple[Checked, dict[str,
     What failed or has not run does not pass, unless one cell of each model is enough. Raises
     `UsageError` without a budget.
     """
-    budget, config = _budget(swept, request)
+    budgets, config = _budgets(swept, request)
     if not swept.reports:
         nothing = unchecked(swept.title, "the sweep has no cell")
         return Checked(config=config, checks=(nothing,)), {}
-    every = [check_report(each, budget, request.statistics) for each in swept.reports]
+    every = [
+        check_report(report, budget, request.statistics)
+        for report, budget in zip(swept.reports, budgets, strict=True)
+    ]
     pairs = zip(swept.reports, every, strict=True)
     checks = tuple(_gated(report, check, swept.gate) for report, check in pairs)
     return Checked(config=config, checks=checks), _by_file(swept, every)
@@ -68,12 +71,21 @@ def _by_file(swept: Swept, checks: Sequence[Check]) -> dict[str, Check]:
     return by_file
 
 
-def _budget(swept: Swept, request: CheckRequest) -> tuple[Budget, str]:
-    """The budget, and the configuration that it is from, if any."""
+def _budgets(swept: Swept, request: CheckRequest) -> tuple[list[Budget], str]:
+    """The budget of each report, and the configuration that all are from, if any."""
     if request.budget is not None:
-        return request.budget, ""
-    if swept.budget != Budget():
-        return swept.budget, ""
+        return [request.budget] * len(swept.reports), ""
+    if swept.budget != Budget() or swept.budgets:
+        titles = [report.title for report in swept.reports]
+        budgets = [swept.budgets.get(title, swept.budget) for title in titles]
+        if Budget() in budgets:
+            unlimited = titles[budgets.index(Budget())]
+            raise UsageError(
+                f"there is no limit for {unlimited}, while other models have some",
+                hint="add a [budget] to the file of the sweep, or a [model.PATTERN.budget], and "
+                "run `edgeconv sweep` again",
+            )
+        return budgets, ""
     try:
         config = Chosen(request).config
     except NoConfig as error:
@@ -81,7 +93,7 @@ def _budget(swept: Swept, request: CheckRequest) -> tuple[Budget, str]:
             "there is no budget to check the sweep against",
             hint="add a [budget] to its file and run `edgeconv sweep` again, or --config FILE",
         ) from error
-    return limited(config), str(config.path)
+    return [limited(config)] * len(swept.reports), str(config.path)
 
 
 def _gated(report: Report, check: Check, gate: SweepGate) -> Check:

@@ -1,6 +1,7 @@
 """sweep.toml: models by patterns, recipes, runtimes and data sets, and the options of the verbs.
 
-Its tables [convert], [bench], [tune] and [budget] are those of edgeconv.toml, for all models.
+Its tables [convert], [bench], [tune] and [budget] are those of edgeconv.toml, for all models;
+[model.PATTERN.bench] and so on are for those that fit a pattern.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from edgeconv.config.limits import read_budget
+from edgeconv.config.limits import merged, read_budget
 from edgeconv.config.reach import refusal
 from edgeconv.requests.option import leaves_of
 from edgeconv.requests.paths import Reach
@@ -46,7 +47,8 @@ DATA_KEYS: dict[str, dict[str, str]] = {
 }
 # A sweep for a file that does not exist.
 _SMALLEST = 'write it: models = ["models/*.keras"] and recipes = ["float32"] are enough'
-_MODEL_KEYS = ("data", "calibration", "preprocess")
+_OF_SAMPLES = ("calibration", "preprocess")
+_MODEL_KEYS = ("data", *_OF_SAMPLES, *_SET_HERE, "budget")
 
 
 class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,10 +77,25 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
         own, general = self._own(model), ("data", data)
         named: dict[str, Key] = {name: (*general, name) for name in DATA_KEYS}
         keys = {name: key for name, key in named.items() if self.written.has(*key)}
-        for name in _MODEL_KEYS[1:]:
+        for name in _OF_SAMPLES:
             if own and self.written.has(*own, name):
                 keys[name] = (*own, name)
         return keys
+
+    def options(self, model: str, verb: str) -> dict[str, Key]:
+        """Where the options of a verb are written that a model has, by their names."""
+        return {
+            name: (*owner, verb, name)
+            for owner in ((), self._own(model))
+            for name in self.written.table(*owner, verb)
+        }
+
+    def budget_of(self, model: str) -> Budget:
+        """The limits of a model: the general ones, and its own, which replace those."""
+        own = self._own(model)
+        return (
+            merged(self.budget, read_budget(self.written, *own, "budget")) if own else self.budget
+        )
 
     def _own(self, model: str) -> Key:
         """The last [model.PATTERN] that fits a model; () where there is none."""
@@ -92,17 +109,19 @@ def read_sweep(path: Path, granted: Granted) -> SweepFile:
     for name in file.content:
         if name not in (*_KEYS, *_TABLES):
             file.unknown("key", (name,), (*_KEYS, *_TABLES))
-    _refuse_unknown_options(file)
+    patterns: list[Key] = [("model", pattern) for pattern in file.table("model")]
+    for owner in ((), *patterns):
+        _refuse_unknown_options(file, owner)
     for name in file.table("data"):
         _refuse_others(file, ("data", name), tuple(DATA_KEYS))
         if not file.has("data", name, "source"):
             hint = 'as in source = "test.npz?labels=y"'
             raise file.error(("data", name), f"{file.header('data', name)} has no source", hint)
     models = _models(file, granted)
-    for pattern in file.table("model"):
-        key = ("model", pattern)
+    for key in patterns:
         _refuse_others(file, key, _MODEL_KEYS)
-        if not any(fnmatchcase(name, pattern) for name in models):
+        read_budget(file, *key, "budget")
+        if not any(fnmatchcase(name, key[-1]) for name in models):
             hint = f"the models are {listed(models)}"
             raise file.error(key, f"{file.header(*key)} fits no model", hint)
     data = tuple(file.table("data")) or ("",)
@@ -121,19 +140,21 @@ def read_sweep(path: Path, granted: Granted) -> SweepFile:
     return sweep
 
 
-def _refuse_unknown_options(file: TomlFile) -> None:
+def _refuse_unknown_options(file: TomlFile, owner: Key) -> None:
+    """Refuse, in the tables of verbs that are at `owner`, what is not an option, or set here."""
     for verb, own in _SET_HERE.items():
         known = [
             leaf.key
             for leaf in leaves_of(VERBS[verb].kind)
             if not (leaf.option.is_argument or leaf.option.is_typed or leaf.key in own)
         ]
-        for name in file.table(verb):
+        for name in file.table(*owner, verb):
+            where = (*owner, verb, name)
             if name in own:
-                where = (verb, name)
-                raise file.error(where, f"{name} of [{verb}] is set by the sweep", "remove it")
+                header = file.header(*owner, verb)
+                raise file.error(where, f"{name} of {header} is set by the sweep", "remove it")
             if name not in known or name == "sandbox":
-                file.unknown(f"option of `edgeconv {verb}`:", (verb, name), known)
+                file.unknown(f"option of `edgeconv {verb}`:", where, known)
 
 
 def _refuse_others(file: TomlFile, key: Key, known: Sequence[str]) -> None:

@@ -195,8 +195,8 @@ def _measure(
         measuring=replace(job.measuring.measuring, runtimes=tuple(runtimes.values())),
     )
     report: Report = Verb[Report]("bench")(request)
+    # A device's kernels are compared with those of this processor, whose rows are in the report.
     rows = [row for row in report.measurements if row.role == "artifact"]
-    assert len(rows) == len(cells), [row.name for row in rows]
     for cell in cells:
         row = next(row for row in rows if _is_of(row, cell, job))
         if row.error:
@@ -219,13 +219,28 @@ def _own(report: Report, row: Measurement, cell: JobCell, job: SweepJob) -> Repo
     baseline = report.baseline
     if baseline is not None and not is_timed:
         baseline = replace(baseline, batched_us=(), batched_size=None)
+    name = f"{cell.recipe} {cell.runtime}"
     return replace(
         report,
         title=job.name,
-        measurements=(replace(row, name=f"{cell.recipe} {cell.runtime}", group=""),),
+        measurements=(replace(row, name=name, group=""),),
         baseline=baseline,
         comparisons=(),
         artifacts=tuple(each for each in report.artifacts if each.sha256 == row.sha256),
         conditions=report.conditions if is_timed else None,
         command=(),
+        notes=tuple(_notes(report, row, name)),
     )
+
+
+def _notes(report: Report, row: Measurement, name: str) -> Iterator[str]:
+    """The notes that are not on another artifact; those on this one begin with its `name`."""
+    # A name may begin another one.
+    artifacts = [each.name for each in report.measurements if each.role == "artifact"]
+    names = sorted(artifacts, key=len, reverse=True)
+    for note in report.notes:
+        of = next((each for each in names if note.startswith(f"{each}: ")), None)
+        if of is None:
+            yield note
+        elif of == row.name:
+            yield name + note.removeprefix(of)

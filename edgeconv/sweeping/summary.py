@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from edgeconv.sweeping.plan import PlannedCell, SweepPlan
     from edgeconv.sweeping.results import Results
-    from edgeconv.types import CellResult, RecipeName
+    from edgeconv.types import Budget, CellResult, RecipeName
 
 _ORDER = {"failed": 0, "missing": 1, "done": 2}
 _MISSING = "it has not run yet"
@@ -42,9 +42,21 @@ def summarize(
         reports=tuple(_report(list(group), by_key) for group in _planned_groups(plan.cells)),
         removed=removed,
         budget=plan.file.budget,
+        budgets=_own_budgets(plan),
         gate=plan.file.gate,
         directory=directory,
     )
+
+
+def _own_budgets(plan: SweepPlan) -> dict[str, Budget]:
+    """The limits of models that have their own, by the titles of their reports."""
+    file = plan.file
+    every = {_title(cell): file.budget_of(cell.model) for cell in plan.cells}
+    return {title: budget for title, budget in every.items() if budget != file.budget}
+
+
+def _title(cell: PlannedCell) -> str:
+    return " on ".join(filter(None, (cell.model, cell.data)))
 
 
 def _cell(planned: PlannedCell, result: CellResult | None) -> SweepCell:
@@ -149,7 +161,7 @@ def _report(cells: Sequence[PlannedCell], by_key: Mapping[str, CellResult | None
     results = [by_key[cell.key] for cell in cells]
     reports = [result.report for result in results if result and result.report]
     rows = tuple(_row(cell, by_key[cell.key]) for cell in cells)
-    title = " on ".join(filter(None, (cells[0].model, cells[0].data)))
+    title = _title(cells[0])
     if not reports:
         return Report(
             title=title, environment=environment(), data=None, baseline=None, measurements=rows
@@ -163,7 +175,8 @@ def _report(cells: Sequence[PlannedCell], by_key: Mapping[str, CellResult | None
             replace(each, name=cells[0].model, source_path=cells[0].model)
             for each in artifacts.values()
         ),
-        notes=tuple(dict.fromkeys(note for each in reports for note in each.notes)),
+        # In one order, whichever cells were measured together.
+        notes=tuple(sorted({note for each in reports for note in each.notes})),
     )
 
 

@@ -98,10 +98,15 @@ class VerbRequests:
 
 def _config(file: SweepFile, model: str, data: str) -> PlacedConfig:
     written = file.written
-    tables = {verb: written.table(verb) for verb in ("convert", "tune", "bench")}
-    lines: dict[tuple[str, str], Key] = {("bench", "runtime"): ("runtimes",)}
+    lines: dict[tuple[str, str], Key] = {
+        (verb, option): key
+        for verb in ("convert", "tune", "bench")
+        for option, key in file.options(model, verb).items()
+    }
     for name, key in file.sources(model, data).items():
-        for verb, option in DATA_KEYS[name].items():
-            tables[verb][option] = written.table(*key[:-1])[key[-1]]
-            lines[verb, option] = key
+        lines |= dict.fromkeys(DATA_KEYS[name].items(), key)
+    tables: dict[str, dict[str, Any]] = {}
+    for (verb, option), key in lines.items():
+        tables.setdefault(verb, {})[option] = written.table(*key[:-1])[key[-1]]
+    lines["bench", "runtime"] = ("runtimes",)
     return PlacedConfig(written=written, tables=tables, lines=lines)

@@ -70,6 +70,7 @@ class SweepCell(FrozenStruct, kw_only=True, frozen=True):
 class Swept(Result, kw_only=True, frozen=True):
     """All cells of a sweep, worst first, and a report for each model and data set.
 
+    `budgets` are the limits of models that have their own, by the titles of their reports.
     `removed` are the cells of the last sweep that this one does not have. `directory` is where the
     results are, and is not in the file. `checksum` is in the file only; see
     edgeconv/store/checksums.py.
@@ -81,6 +82,7 @@ class Swept(Result, kw_only=True, frozen=True):
     reports: tuple[Report, ...] = ()
     removed: tuple[str, ...] = ()
     budget: Budget = Budget()
+    budgets: dict[str, Budget] = {}
     gate: SweepGate = "every-cell"
     directory: str = ""
     checksum: str | msgspec.UnsetType = msgspec.UNSET

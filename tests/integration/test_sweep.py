@@ -131,6 +131,29 @@ def test_the_report_is_the_same_with_any_number_of_processes(folder: Path) -> No
     assert set(contents[0]) == {"sweep.json", "sweep.html", "sweep.csv"}
 
 
+def test_cells_of_kernels_that_are_compared_with_other_ones_are_measured_alone_too(
+    folder: Path, micro_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`bench` runs every file in LiteRT as well, where tflite-micro or a GPU runs it."""
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
+    text = SWEEP.replace('"int8"', '"int8", "tune(max-drop=0.5, trials=8)"')
+    text = text.replace("nets/*", "nets/a*")
+
+    def swept(runtimes: str, out: str) -> Swept:
+        (folder / "sweep.toml").write_text(f"runtimes = [{runtimes}]\n{text}", encoding="utf-8")
+        return edgeconv.sweep("sweep.toml", directory=out)
+
+    alone = swept('"tflite-micro"', "alone")
+    assert [cell.reason for cell in alone.cells] == ["", "", ""]
+    assert {cell.runtime for cell in alone.cells} == {"tflite-micro"}
+    # What is missing is measured alone, and gives the report of all together.
+    swept('"litert"', "in-turn")
+    in_turn, together = (swept('"litert", "tflite-micro"', out) for out in ("in-turn", "together"))
+    assert in_turn.reports == together.reports
+    rows = [row for report in together.reports for row in report.measurements]
+    assert all(row.kernels for row in rows if row.measured_in == "tflite-micro")
+
+
 def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder: Path) -> None:
     (folder / "sweep.toml").write_text(FAILING, encoding="utf-8")
     limits = edgeconv.Execution(
@@ -219,13 +242,13 @@ def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(fold
 
 
 def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder: Path) -> None:
-    text = SWEEP.replace('"int8"]', '"tune(max-drop=0.5, trials=1)"]').replace("*.tfl", "a.tfl")
+    text = SWEEP.replace('"int8"]', '"tune(max-drop=0.5, trials=8)"]').replace("*.tfl", "a.tfl")
     quick = "[bench]\nrounds = 1\nrepeats = 3\nseconds = 0.01\nwarmup-seconds = 0.01\n"
     (folder / "sweep.toml").write_text(f"timing = true\n{text}{quick}", encoding="utf-8")
     swept = edgeconv.sweep("sweep.toml", jobs=2)
     assert states(swept) == {
         "nets/a.tflite float32test": "",
-        "nets/a.tflite tune(max-drop=0.5, trials=1)test": "",
+        "nets/a.tflite tune(max-drop=0.5, trials=8)test": "",
     }
     assert all(cell.latency_us for cell in swept.cells)
     assert any(cell.on_front for cell in swept.cells)

@@ -33,7 +33,9 @@ def sweep_page(sweep: Swept) -> Page:
     """The counts, the table, and what the last sweep had."""
     blocks: list[Text | Grid] = [Text(counts(sweep)), Text()]
     if sweep.cells:
-        blocks.append(Grid(_COLUMNS, [_row(cell) for cell in sweep.cells]))
+        following = (*sweep.cells[1:], None)
+        pairs = zip(sweep.cells, following, strict=True)
+        blocks.append(Grid(_COLUMNS, [_row(cell, after) for cell, after in pairs]))
     return [*blocks, *(Text(line, style="dim") for line in _notes(sweep))]
 
 
@@ -62,10 +64,12 @@ def mark(cell: SweepCell) -> str:
     return ", ".join(filter(None, (state, units.plain(cell.change))))
 
 
-def _row(cell: SweepCell) -> Row:
+def _row(cell: SweepCell, after: SweepCell | None) -> Row:
+    """The line of a cell; the reason of several in a row is below the last of them."""
     names = (cell.model, cell.data, cell.recipe, cell.runtime)
-    details = [units.plain(cell.reason)] if cell.reason else []
-    details += [f"next: {units.plain(cell.hint)}"] if cell.hint else []
+    is_last = after is None or (after.model, after.reason) != (cell.model, cell.reason)
+    details = [units.plain(cell.reason)] if cell.reason and is_last else []
+    details += [f"next: {units.plain(cell.hint)}"] if cell.hint and is_last else []
     return Row(
         (
             *(Text(units.plain(name)) for name in names),

@@ -46,6 +46,25 @@ def test_a_model_may_have_its_own_data_sets_and_calibration(folder: Path) -> Non
     assert own.calibration[""].location == str(folder / "test.npz")
 
 
+def test_a_model_may_have_its_own_options_and_limits(folder: Path) -> None:
+    general = '[bench]\nmetric = "top1"\nsamples = 9\n[budget]\nmax-accuracy-drop = 0.01\n'
+    own = '[model."*/b.*".bench]\nmetric = "top5"\n[model."*/b.*".convert]\nbatch = 1\n'
+    own += '[model."*/b.*".budget]\nmax-size-bytes = 100\n'
+    plan = planned(folder, SWEEP + general + own)
+    a, b = plan.jobs
+    assert a.converting is not None and b.converting is not None  # noqa: PT018
+    assert (a.converting.batch, b.converting.batch) == (None, 1)
+    metrics = [[str(each) for each in job.measuring.measuring.metrics] for job in (a, b)]
+    assert metrics == [["top1"], ["top5"]]
+    assert [job.measuring.samples for job in (a, b)] == [9, 9]
+    for model, limits in (
+        ("nets/a.tflite", {"max-accuracy-drop": 0.01}),
+        ("nets/b.tflite", {"max-accuracy-drop": 0.01, "max-size-bytes": 100}),
+    ):
+        written = plan.file.budget_of(model).limits("int8")
+        assert {name: limit.limit for name, limit in written.items()} == limits
+
+
 def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
     recipe = '"tune( max-drop = 0.5,trials=3 )"'
     plan = planned(folder, SWEEP.replace('"int8"', recipe))
@@ -88,6 +107,10 @@ def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
         (TOP + "[convert]\nto = 'int8'\n", 4, "is set by the sweep"),
         (TOP + "[convert]\nsampels = 3\n", 4, "did you mean 'samples'"),
         (TOP + "[bench]\nsamples = 'x'\n", 4, "must be a whole number"),
+        (TOP + "[model.'*'.convert]\nto = 'int8'\n", 4, "is set by the sweep"),
+        (TOP + "[model.'*'.bench]\nmetrik = 'f1'\n", 4, "did you mean 'metric'"),
+        (TOP + "[model.'*'.bench]\nsamples = 'x'\n", 4, "must be a whole number"),
+        (TOP + "[model.'*'.budget]\nmax-drop = 1\n", 4, "unknown limit"),
         (TOP + "[budget]\nmax-drop = 1\n", 4, "unknown limit"),
         (TOP.replace("nets/*.tflite", "../a.*"), 1, "not in the project"),
     ],

@@ -22,7 +22,7 @@ from edgeconv.reporting.verdicts.machine import schema_of
 from edgeconv.store import read_noun
 from edgeconv.sweeping.results import Results
 from edgeconv.sweeping.summary import summarize
-from edgeconv.types import Swept
+from edgeconv.types import Limits, Swept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,6 +129,19 @@ def test_the_text_has_the_reasons(plan: SweepPlan, results: Results) -> None:
     assert all(len(line) <= 60 for line in text_of(swept(plan, results), width=60).splitlines())
 
 
+def test_the_reason_of_several_cells_is_below_the_last_of_them(
+    plan: SweepPlan, tmp_path: Path
+) -> None:
+    results = Results(tmp_path / "twice")
+    listing = "m has 2 signatures:\n  one(x)\n  two(x)\nthe log of a tool"
+    results.fail(plan.jobs[0].cells, UsageError(listing, hint="choose one"))
+    lines = text_of(swept(plan, results)).splitlines()
+    states, reason, hint = lines[4:8], lines[8], lines[9]
+    assert all(line.endswith("failed") for line in states)
+    assert reason.strip() == "m has 2 signatures: one(x); two(x)"
+    assert hint.strip() == "next: choose one"
+
+
 def test_the_schema_is_the_documented_one() -> None:
     """Set EDGECONV_WRITE_GOLDEN=1 to write it anew."""
     schema = schema_of(Swept, "edgeconv sweep")
@@ -155,6 +168,21 @@ def test_the_gate_holds_each_cell_to_the_budget(
     for cell in plan.jobs[0].cells[2:]:
         results.write(result_of(cell))
     assert check(swept(plan, results), tmp_path) == {name: True}
+
+
+def test_the_gate_holds_a_model_to_its_own_limits(
+    plan: SweepPlan, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = "nets/a.tflite on test"
+    for cell in plan.jobs[0].cells[2:]:
+        results.write(result_of(cell))
+    whole = swept(plan, results)
+    tight = edgeconv.Budget(every=Limits(max_size_bytes=1))
+    assert check(whole, tmp_path, budgets={name: tight}) == {name: False}
+    assert check(whole, tmp_path, budget=tight, budgets={name: whole.budget}) == {name: True}
+    with pytest.raises(UsageError, match="there is no limit for nets/a"):
+        check(whole, tmp_path, budget=edgeconv.Budget(), budgets={"another": tight})
 
 
 def test_without_any_budget_the_gate_is_refused(
