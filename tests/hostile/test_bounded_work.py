@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # Of processor time. The code before took minutes or hours.
-SECONDS = 5.0
+SECONDS = 10.0
 # Of a scan that looks at each of tens of thousands of nodes once, which takes a third of that.
 LINEAR_SECONDS = 3.0
 LINEAR_KIB = 100_000

@@ -61,7 +61,8 @@ def test_the_table_has_one_row_an_artifact(first: Done, place: Path) -> None:
     assert {"recipe", "float32", "dynamic", "int8", "3"} <= table.keys()
     assert table["int8"][1] == "legacy.int8.tflite"
     assert {"litert", "new", "float32"} <= set(table["int8"])
-    assert first.stdout.splitlines()[-1] == f"3 files in {place / 'out'}"
+    # On a slow machine the time of the methods follows.
+    assert first.stdout.splitlines()[-1].startswith(f"3 files in {place / 'out'}")
 
 
 def test_progress_goes_to_stderr_and_nothing_else_does(first: Done) -> None:
