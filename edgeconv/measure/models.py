@@ -181,13 +181,11 @@ class OpenedRuntimes:
 
 
 @contextlib.contextmanager
-def open_runtimes(
-    run: BenchRun, trained: SourceModel | None, *, compares: bool = True
-) -> Iterator[OpenedRuntimes]:
+def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[OpenedRuntimes]:
     """The runtimes that `--runtime` names, with LiteRT for .tflite files by default.
 
-    With `compares` also those that their answers are compared with. Another run on the same device
-    is waited for.
+    Those that their answers are compared with are added. Another run on the same device is waited
+    for.
 
     Raises `UsageError` for what cannot be measured together, and as the runtimes do.
     """
@@ -195,7 +193,7 @@ def open_runtimes(
     chosen = run.measuring.runtimes
     others = [compared_with(choice, run.measuring.accelerator) for choice in chosen]
     for each in (*others, *chosen):
-        if each is not None and each not in choices and (compares or each in chosen):
+        if each is not None and each not in choices:
             choices.append(each)
     serving = [choice for choice in choices if choice.name == _SERVING]
     running = [c for c in choices if c.name != _SERVING and c != _TRAINED]

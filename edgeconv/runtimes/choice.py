@@ -35,6 +35,7 @@ _DEFAULT_VERSION = {
     "tflite-runtime": "2.14.0",
 }
 _GPU = "gpu"
+_PRESENT = RuntimeChoice(name="litert")
 _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
 _DAILY = re.compile(r"0\.dev\d{14}")
 
@@ -70,6 +71,16 @@ def compared_with(choice: RuntimeChoice, accelerator: Accelerator) -> RuntimeCho
     """The runtime whose answers to the same files are compared with those of `choice`, if any."""
     name = getattr(runtime_module(choice.name), "COMPARES_WITH", {}).get(accelerator)
     return RuntimeChoice(name=name) if name else None
+
+
+def verified_in(choice: RuntimeChoice) -> RuntimeChoice:
+    """The LiteRT of this Python, where models are verified, for other kernels of this machine.
+
+    Those are of other versions, and of devices. For all other runtimes it is `choice` itself.
+    """
+    has_versions = getattr(runtime_module(choice.name), "HAS_VERSIONS", False)
+    is_here = runs_here_alone(choice) and has_versions
+    return _PRESENT if is_here or compared_with(choice, "interpreter") else choice
 
 
 def most_samples(choices: Iterable[RuntimeChoice]) -> dict[str, int]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], "Processor"]
 
 # Counts up when results of before are to be measured again.
-REVISION = 1
+REVISION = 2
 _DIGITS = 16
 
 

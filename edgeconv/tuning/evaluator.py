@@ -19,6 +19,7 @@ from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
 from edgeconv.measure.models import MeasuredModel, open_runtimes
 from edgeconv.measure.timing import latency_of, time_in_rounds
+from edgeconv.runtimes.choice import verified_in
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.store import scratch_directory
@@ -44,12 +45,18 @@ _ROUNDS = 3
 
 
 class Evaluator:
-    """Compares the answers of files to one part of the samples with the float32 model's."""
+    """Compares the answers of files to one part of the samples with the float32 model's.
 
-    def __init__(self, run: BenchRun, runtime: Runtime, floating: Path, signature: str) -> None:
+    Files run in `runtime`, and the float32 model in `reference`, where it was verified against the
+    trained model: other kernels may refuse it, or compute something else.
+    """
+
+    def __init__(
+        self, run: BenchRun, runtime: Runtime, reference: Runtime, floating: Path, signature: str
+    ) -> None:
         """Runs the float32 model. Raises as `metrics_of` and `evaluate` do."""
         self._run = run
-        self._runtime = runtime
+        self._runtime, self._has_own_kernels = runtime, reference is not runtime
         self._signature = signature
         labels = run.samples.labels
         choices = run.measuring.metrics or (() if labels is None else (TOP1,))
@@ -57,7 +64,7 @@ class Evaluator:
         self._scorer = Scorer(run, metrics_of(choices, allow_code=run.execution.allow_code))
         _refuse_metric(self._scorer, run)
         self._float_classes: NDArray[np.int64] | None = None
-        self._float_accuracy = self._accuracy(floating)
+        self._float_accuracy = self._accuracy(floating, reference)
         self.float_loss = loss_of(self._float_accuracy, self._float_accuracy)
 
     @property
@@ -67,21 +74,31 @@ class Evaluator:
 
     def loss(self, file: Path) -> Loss:
         """What the file loses to the float32 model. Raises `ToolFailed` where it does not run."""
-        return loss_of(self._float_accuracy, self._accuracy(file))
+        return loss_of(self._float_accuracy, self._accuracy(file, self._runtime))
+
+    def kernels_loss(self, floating: Path) -> Loss | None:
+        """What the float32 model itself loses by the runtime's kernels.
+
+        None where it is their own reference, or does not run there.
+        """
+        if self._has_own_kernels:
+            with contextlib.suppress(ToolFailed):
+                return self.loss(floating)
+        return None
 
     def latency(self, file: Path) -> Latency:
         """The times of an invoke. Raises `ToolFailed` where it does not run."""
         with self._own_scratch() as run:
-            measured = self._measured_model(file)
+            measured = self._measured_model(file, self._runtime)
             time_in_rounds(run, [measured])
             if measured.error is not None:
                 raise measured.error
             batch = run.samples.batch
             return latency_of(measured.timed, threads=run.measuring.threads, batch=batch)
 
-    def _accuracy(self, file: Path) -> Accuracy:
+    def _accuracy(self, file: Path, runtime: Runtime) -> Accuracy:
         with self._own_scratch() as run:
-            measured = self._measured_model(file)
+            measured = self._measured_model(file, runtime)
             evaluate(run, [measured])
             if measured.error is not None:
                 raise measured.error
@@ -99,9 +116,9 @@ class Evaluator:
         values = same[:, 0] if counts else same.mean(axis=1)
         return accuracy_of(AGREEMENT, Scored(values.astype(np.float64)), counts=counts)
 
-    def _measured_model(self, file: Path) -> MeasuredModel:
+    def _measured_model(self, file: Path, runtime: Runtime) -> MeasuredModel:
         model = Model(file=file, signature=self._signature or None, batch=self._run.samples.batch)
-        return MeasuredModel(file.stem, model, self._runtime)
+        return MeasuredModel(file.stem, model, runtime)
 
     @contextlib.contextmanager
     def _own_scratch(self) -> Iterator[BenchRun]:
@@ -198,11 +215,18 @@ def open_evaluators(
 ) -> Iterator[dict[str, Evaluator]]:
     """An evaluator of each source, all on one runtime. Files are in `directory`, or `floating`.
 
+    The float32 model, `floating`, runs where it was verified, see `verified_in`.
+
     With a `cluster` the samples are spread over its cores.
 
     Raises as `open_runtimes` and `Evaluator` do.
     """
-    measuring = msgspec.structs.replace(measuring, rounds=_ROUNDS, timing=_TIMING)
+    (chosen,) = measuring.runtimes
+    verifying = verified_in(chosen)
+    runtimes = (verifying, chosen) if verifying != chosen else (chosen,)
+    measuring = msgspec.structs.replace(
+        measuring, runtimes=runtimes, rounds=_ROUNDS, timing=_TIMING
+    )
     reads = (directory, floating)
     with scratch_directory() as scratch, contextlib.ExitStack() as stack:
         runs = {
@@ -217,22 +241,26 @@ def open_evaluators(
             )
             for name, source in sources.items()
         }
-        places = stack.enter_context(open_runtimes(next(iter(runs.values())), None, compares=False))
-        (runtime,) = places.running.values()
+        places = stack.enter_context(open_runtimes(next(iter(runs.values())), None))
+        reference, runtime = (places.running[str(each)] for each in (verifying, chosen))
         if not runtime.sessions:
             raise InputRefused(
-                f"{next(iter(places.running))} gives no outputs, so there is no accuracy to keep",
+                f"{chosen} gives no outputs, so there is no accuracy to keep",
                 hint="tune with another --runtime, and measure on this one with edgeconv bench",
             )
         if measuring.is_timed and not runtime.has_times:
             raise InputRefused(
-                f"{next(iter(places.running))} has no times, and --objective latency compares them",
+                f"{chosen} has no times, and --objective latency compares them",
                 hint="tune for size there, or on another --runtime",
             )
+        is_one = reference is runtime
         if isinstance(runtime, LocalRuntime):
             runtime = _ReusingRuntime(runtime)
             stack.callback(runtime.close)
-        yield {name: Evaluator(run, runtime, floating, signature) for name, run in runs.items()}
+        yield {
+            name: Evaluator(run, runtime, runtime if is_one else reference, floating, signature)
+            for name, run in runs.items()
+        }
 
 
 def _quiet(_: str) -> None:

@@ -37,7 +37,7 @@ from edgeconv.store import (
 from edgeconv.store.converted import note_converted
 from edgeconv.tuning.confirming import closest, search_and_confirm
 from edgeconv.tuning.evaluator import AGREEMENT, open_evaluators
-from edgeconv.tuning.notes import notes_on, qat_advice
+from edgeconv.tuning.notes import kernels_advice, notes_on, qat_advice
 from edgeconv.tuning.recipes import recipe_text
 from edgeconv.tuning.run import TuneRun, refuse_options
 from edgeconv.tuning.samples import SampleOpener
@@ -255,7 +255,8 @@ def _publish_result(
         pareto=tuple(trial.name for trial in pareto(trials, request.objective)),
         closest="" if met else closest(trials, confirmations),
         stopped=stopped,
-        advice=qat_advice(run.model, request, trials, met),
+        advice=kernels_advice(request, None if met else search.kernels_loss(runner.model))
+        or qat_advice(run.model, request, trials, met),
         notes=notes_on(request, losses, samples),
         tools=tool_versions(),
     )

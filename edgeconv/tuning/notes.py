@@ -67,6 +67,21 @@ def notes_on(
     return tuple(notes)
 
 
+def kernels_advice(request: TuneRequest, loss: Loss | None) -> tuple[str, ...]:
+    """What to do where the float32 model itself loses too much in the runtime.
+
+    `loss` is what it loses there; () where that is within the budget.
+    """
+    if loss is None or loss.drop <= request.max_drop:
+        return ()
+    fixed = "" if request.batch else ". A fixed batch (--batch 1) may help"
+    return (
+        f"the float32 model itself loses {loss.drop:.4f} with the kernels of {request.runtime}, "
+        f"which no recipe wins back: `edgeconv bench --runtime {request.runtime}` and "
+        f"`edgeconv inspect` show what they compute wrong{fixed}",
+    )
+
+
 def qat_advice(
     model: SourceModel, request: TuneRequest, trials: Sequence[TuningTrial], recommended: str
 ) -> tuple[str, ...]:

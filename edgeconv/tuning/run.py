@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from edgeconv.requests.tune import TuneRequest
     from edgeconv.types import SourceModel
 
+# Counts up when kept trials are to be evaluated again.
+_REVISION = 2
+
 
 @dataclass(frozen=True)
 class TuneRun:
@@ -85,7 +88,7 @@ class TuneRun:
         model = (self.model.sha256, opening_key(self.model))
         content = (str(request.data), str(request.calibration or ""), self.identities)
         tools = (tool_versions(), compiler() if request.npu else "")
-        return hash_of(REVISION, model, content, request.settings(), tools)
+        return hash_of((REVISION, _REVISION), model, content, request.settings(), tools)
 
 
 def refuse_options(request: TuneRequest) -> None:

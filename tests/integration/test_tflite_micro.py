@@ -24,7 +24,7 @@ from edgeconv.types import Measuring
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.types import Measurement
+    from edgeconv.types import Measurement, Tuning
 
 BOTH = Measuring(rounds=1, runtimes=("tflite-micro", "litert"))
 
@@ -185,3 +185,42 @@ def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path: Path) -> None:
     assert all(trial.error for trial in tuning.trials if trial.recipe.name == "dynamic")
     with pytest.raises(InputRefused, match="has no times, and --objective latency compares"):
         tune(tmp_path / "net.tflite", directory=tmp_path / "no", objective="latency", **wish)
+
+
+@pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(
+    tmp_path: Path,
+) -> None:
+    """A dilated convolution with an open batch: the kernel takes the stored batch of 1."""
+    import tf_keras
+    from tf_keras import layers
+
+    tf_keras.utils.set_random_seed(2)
+    wide = layers.Conv1D(8, 3, dilation_rate=2, padding="causal", activation="relu")
+    model = tf_keras.Sequential(
+        [layers.Input((16, 3), name="x"), wide, layers.GlobalMaxPooling1D(), layers.Dense(4)]
+    )
+    model.save(tmp_path / "wide.keras")
+    x = np.random.default_rng(0).normal(size=(200, 16, 3)).astype(np.float32)
+    labels = model.predict(x, verbose=0).argmax(axis=1)
+    np.savez(tmp_path / "data.npz", x=x, labels=labels)
+
+    def search(out: str, batch: int | None) -> Tuning:
+        return tune(
+            tmp_path / "wide.keras",
+            directory=tmp_path / out,
+            data=f"{tmp_path / 'data.npz'}?labels=labels",
+            max_drop=0.1,
+            recipes=("int8",),
+            runtime="tflite-micro",
+            batch=batch,
+        )
+
+    wrong = search("open", None)
+    assert [loss.value for loss in wrong.float_loss] == [1.0, 1.0]
+    assert not wrong.ok
+    assert not list((tmp_path / "open").glob("*.tflite"))
+    assert "the float32 model itself loses" in wrong.advice[0]
+    assert "--batch 1" in wrong.advice[0]
+    assert search("fixed", 1).ok
