@@ -179,7 +179,7 @@ class Rows:
             scratch=run.scratch,
             on_progress=run.on_progress,
         )
-        first = begins_at(errors)
+        first = begins_at(errors, measured.model)
         assert row.acceleration is not None
         outcome = msgspec.structs.replace(row.acceleration, begins_at=first.layer if first else "")
         return msgspec.structs.replace(

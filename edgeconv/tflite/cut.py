@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.errors import InputRefused
 from edgeconv.tflite.edit import tensor_maps
-from edgeconv.tflite.flatbuffer import is_constant, parse, serialize, text
+from edgeconv.tflite.flatbuffer import is_constant, parse, read, serialize, text
 from edgeconv.tflite.uses import parameter_tensors
 from edgeconv.types.words import SERVING_DEFAULT, quoted
 
@@ -44,6 +44,17 @@ def with_fixed_shapes(data: bytes, key: str | None, shapes: Mapping[str, tuple[i
     for tensor in graph.tensors:
         tensor.shapeSignature = None
     return serialize(model)
+
+
+def graph_of(data: bytes, key: str | None) -> SubGraphT:
+    """The graph of a signature; None or "" is the only one. It must not be changed.
+
+    Raises `InputRefused` for bytes that are not a model, and for an unknown signature.
+    """
+    model = read(data, where=_WHERE)
+    if not model.signatureDefs:
+        return model.subgraphs[0]
+    return model.subgraphs[_signature(model, key).subgraphIndex]
 
 
 def prefixes(data: bytes, *, keeps_constants: bool = True) -> Iterator[bytes]:

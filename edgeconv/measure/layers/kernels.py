@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.layers.errors import layers_of
+from edgeconv.measure.layers.origin import origin
 from edgeconv.measure.metrics.agreement import agreement
 from edgeconv.processes.progress import CountedLine
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.tflite.cut import prefixes, with_fixed_shapes
+from edgeconv.tflite.cut import graph_of, prefixes, with_fixed_shapes
 from edgeconv.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.tflite.layer_names import short_names
 from edgeconv.types import LayerError
@@ -78,14 +79,9 @@ def kernel_errors(
     return tuple(errors)
 
 
-def begins_at(errors: Sequence[LayerError]) -> LayerError | None:
-    """The first layer that is another one, from which on none is close again; None without any."""
-    first = None
-    for error in reversed(errors):
-        if error.snr_db >= _ANOTHER_DB:
-            break
-        first = error
-    return first or next((each for each in errors if each.snr_db < _ANOTHER_DB), None)
+def begins_at(errors: Sequence[LayerError], model: Model) -> LayerError | None:
+    """The layer of a model at which its error begins; None where all layers are close."""
+    return origin(errors, graph_of(model.file.read_bytes(), model.signature), _ANOTHER_DB)
 
 
 def refused_operator(model: Model, inputs: Arrays, runtime: LocalRuntime, scratch: Path) -> str:
