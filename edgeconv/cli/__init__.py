@@ -94,7 +94,7 @@ class _Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option("--version", is_flag=True, help="Show the version and those of the tools.")
+@click.option("--version", is_flag=True, help="Show the versions of edgeconv and its tools.")
 @click.option("--json", "as_json", is_flag=True, help="With --version: as JSON.")
 @click.pass_context
 def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:

@@ -45,8 +45,8 @@ def complaints(call: CommandCall | None, model: str = "") -> Iterator[None]:
 def command(call: CommandCall) -> None:
     """Convert every model of edgeconv.toml that has an [embed] table, and embed it.
 
-    Without changes it prints nothing and ends at once: only files with another time are read. An
-    error is one line in the form of compilers, FILE:LINE: error: what is wrong.
+    If nothing changed, it prints nothing and ends at once: only files with a new time are read. An
+    error is one line in the form that compilers use, FILE:LINE: error: what is wrong.
     """
     from edgeconv.building.build import build_step, finish, make_steps
 

@@ -38,7 +38,7 @@ def command() -> None:
 
 @command.command("show")
 def show() -> None:
-    """Show its path, and the size of each part."""
+    """Show the cache's path, and the size of each part."""
     from edgeconv.store import cache_directory
     from edgeconv.store.leftovers import parts
 
@@ -49,10 +49,10 @@ def show() -> None:
 @command.command("clear")
 @click.argument("names", nargs=-1, metavar="[PART]...")
 def clear(names: tuple[str, ...]) -> None:
-    """Remove everything, or only these parts of `cache show`.
+    """Remove everything, or only the named parts that `cache show` lists.
 
-    What is in the user's state directory stays: the key, which other caches are sealed with too,
-    and notes of which models were converted here, by which `bench` trusts their manifests.
+    The user's state directory is kept: the key, which seals other caches too, and notes of which
+    models were converted here, by which `bench` trusts their manifests.
     """
     from edgeconv.store import leftovers
     from edgeconv.store.seals import state_directory
@@ -80,7 +80,7 @@ def _echo(parts: Sequence[CachePart], none: str) -> None:
     help="Remove the least recently used entries until the rest is at most this large.",
 )
 def prune(max_size: int) -> None:
-    """Make the cache smaller. Entries of the last hour stay."""
+    """Make the cache smaller. Entries of the last hour are kept."""
     from edgeconv.reporting.units import size
     from edgeconv.store import cache_directory, pruning
 

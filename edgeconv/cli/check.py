@@ -21,9 +21,9 @@ def command(call: CommandCall) -> int:
     """Convert and measure every model of edgeconv.toml, and check its budget and the lock.
 
     With REPORT, the report.json of `edgeconv bench` or the sweep.json of `edgeconv sweep`, nothing
-    runs: it is checked against the budget, that of a sweep by default against its own. Exit code 0
-    if every limit holds; 1 if one is broken, was not measured, or cannot be decided. Only --update
-    accepts anything, and what did not change is not measured again.
+    runs: it is checked against the budget (a sweep by default against its own). Exit code 0 if
+    every limit holds; 1 if one is broken, was not measured, or cannot be decided. Only --update
+    accepts anything, and a step whose inputs did not change is not repeated.
     """
     from edgeconv.gate.check import is_github, parse_destinations, publish, run_check, track
     from edgeconv.reporting.verdicts import render

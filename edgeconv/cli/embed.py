@@ -38,7 +38,7 @@ def _epilog(formatter: click.HelpFormatter) -> None:
     ),
 )
 def command(call: CommandCall) -> None:
-    """Write the files that TARGET needs of ARTIFACT into a directory of your project.
+    """Write ARTIFACT, as the files that TARGET needs, into a directory of your project.
 
     ARTIFACT is a .tflite that `edgeconv convert` published, next to its manifest, or the directory
     that it is in; or any other .tflite. The files are the model, accessors with its names, shapes,

@@ -13,7 +13,7 @@ from edgeconv.cli.printing import COLORS, echo, echo_text, terminal
 
 @verb_command("report")
 def command(call: CommandCall) -> None:
-    """Render FILES: one or several report.json of `edgeconv bench`.
+    """Render FILES: one or several report.json files of `edgeconv bench`.
 
     The models of several reports go into one table if they were measured on the same machine, in
     the same runtime, with the same number of threads and on the same samples. With --config they

@@ -19,12 +19,12 @@ from edgeconv.cli.printing import echo, echo_json, echo_page, terminal
     ),
 )
 def command(call: CommandCall) -> int:
-    """Convert and measure models by recipes, in runtimes, on data sets: all that FILE combines.
+    """Convert and measure all combinations of models, recipes, runtimes and data sets in FILE.
 
-    Each combination is a cell, which runs once: a later run does only what is missing, as after a
-    change of a model, a data set or an option. What fails is in the report with its reason, and
-    does not end the sweep. Exit code 4 if a cell failed; `edgeconv check` on sweep.json holds all
-    cells to the budget of FILE.
+    Each combination is a cell, which runs once: a later run does only what is missing, for
+    example after a change of a model, a data set or an option. A cell that fails is in the report
+    with its reason, and does not end the sweep. Exit code 4 if a cell failed; `edgeconv check` on
+    sweep.json holds all cells to the budget of FILE.
     """
     from edgeconv.cli.progress import progress
     from edgeconv.reporting.pages import text_of

@@ -111,9 +111,9 @@ def bench(call: CommandCall) -> int:
 def compare(call: CommandCall) -> None:
     """Show what changed from BEFORE to AFTER.
 
-    Both are the report.json of `edgeconv bench`, or both .tflite files. What must not be compared,
-    such as times of two machines, is omitted with the reason. The exit code is 0 also where
-    something changed.
+    Both are report.json files of `edgeconv bench`, or both .tflite files. What must not be
+    compared, such as times of two machines, is left out, and the reason given. The exit code is 0
+    even if something changed.
     """
     _printed(call, everything=call.shown.everything)
 
@@ -122,9 +122,9 @@ def compare(call: CommandCall) -> None:
 def doctor(call: CommandCall) -> int:
     """Find the preprocessing that MODEL was trained with, using labeled samples.
 
-    MODEL is a SavedModel, a .keras, .h5 or .hdf5 file, or a .tflite; DATA a SOURCE with labels. The
-    plausible scales, means and orders of colors are tried on a few dozen samples. The output names
-    the text for --preprocess with which the model is right. Exit code 1 if there is none.
+    MODEL is a SavedModel, a .keras, .h5 or .hdf5 file, or a .tflite; DATA is a SOURCE with labels.
+    The plausible scales, means and orders of colors are tried on a few dozen samples. The output
+    has the value of --preprocess with which the model is right. Exit code 1 if there is none.
     """
     return 0 if _printed(call).ok else 1
 
@@ -198,7 +198,7 @@ def visualize(call: CommandCall) -> None:
 def worker(call: CommandCall) -> None:
     """Join the cluster whose head is at HEAD:PORT, with this machine's cores and DEVICES.
 
-    Each device is asked first, and has one job at a time. The worker runs until it is interrupted,
+    Each device is tried first, and has one job at a time. The worker runs until it is interrupted,
     or the cluster ends. Set RAY_AUTH_MODE=token here too; see docs/security.md.
     """
     call.verb(call.request, on_progress=echo)

@@ -15,7 +15,7 @@ from edgeconv.cli.printing import echo, echo_text
 def command(call: CommandCall) -> int:
     """Verify the published files at PATHS against everything that belongs to them.
 
-    A path is a folder that convert, bench, check or embed wrote in, or a file of one. Each .tflite
+    A path is a folder that convert, bench, check or embed wrote to, or a file in one. Each .tflite
     is compared with its manifest, its trained model, the verdict of its last check, reports and the
     lock; the files of an embedding with their record, and the model in them with the published one.
     What could not be checked is printed, and does not pass. Nothing is loaded, run or fetched

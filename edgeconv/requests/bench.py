@@ -39,7 +39,7 @@ Measured = Annotated[
         ),
         versions=Option(
             "Quality",
-            "Run every file in each version of a runtime that pip can install here too, such as "
+            "Also run every file in each version of a runtime that pip can install here, such as "
             "'litert>=2.0'. Names the first version that is wrong, fails or crashes.",
             name="runtimes",
             text=VERSIONS,
@@ -47,9 +47,9 @@ Measured = Annotated[
         ),
         npus=Option(
             "Quality",
-            "Estimate with Arm's compiler Vela what of each file runs on this NPU, such as "
-            "ethos-u55-128, or ethos-u65-256?system=NAME&memory=NAME for a chip. Nothing is run "
-            "there. Repeatable.",
+            "Estimate with Arm's compiler Vela which part of each file runs on this NPU, such as "
+            "ethos-u55-128, or ethos-u65-256?system=NAME&memory=NAME for a chip. Nothing is run on "
+            "it. Repeatable.",
             name="npu",
             text=NPU,
             several=True,
@@ -94,8 +94,8 @@ Measured = Annotated[
         ),
         every=Option(
             "Quality",
-            "Time one invoke in each period too, such as 10ms, with sleep in between, as in an "
-            "app. The usual times are of invokes without pause.",
+            "Also time one invoke in each period, such as 10ms, with sleep in between, as in an "
+            "app. The usual times are of invokes without pauses.",
             text=PERIOD,
             takes="text",
             metavar="PERIOD",
@@ -126,7 +126,8 @@ Measured = Annotated[
         ),
         serving_warmup=Option(
             "Output",
-            "Write N of the samples into the SavedModel as warm-up requests of TensorFlow Serving.",
+            "Write N of the samples into the SavedModel as warm-up requests for TensorFlow "
+            "Serving.",
             least=0,
             metavar="N",
             is_shown=False,

@@ -26,7 +26,7 @@ Tested = Annotated[
         seed=Option("Quality", "Seed of the bootstrap."),
         resamples=Option("Quality", "Resamples of the bootstrap.", least=100),
         inconclusive=Option(
-            "Quality", "What too few test samples to decide are: an error, or a warning."
+            "Quality", "Whether too few test samples to decide are an error or a warning."
         ),
     ),
 ]
@@ -112,7 +112,7 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
         RuntimeVersions | None,
         Option(
             "Quality",
-            "Run every artifact in each version of a runtime that pip can install here too, such "
+            "Also run every artifact in each version of a runtime that pip can install here, such "
             "as 'litert>=2.0'. Fails with the first version that is wrong, fails or crashes. "
             "[default: that of bench]",
             name="runtimes",

@@ -158,7 +158,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             "Recipes",
             "float32, float16, dynamic, weight-only-int8, int8, int16x8, all or qat. "
             "Comma-separated; all is the first six, qat is quantization-aware training to int8. "
-            "weight-only-int4 and int8x4 have weights of 4 bits.",
+            "weight-only-int4 and int8x4 have 4-bit weights.",
             text=NAMES,
             to_raw=_recipe_names,
             words=("all", *EVERY_RECIPE),
@@ -196,7 +196,8 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         int | None,
         Option(
             "Data",
-            "How many samples calibrate. [default: all but a seventh, up to 64, which verify]",
+            "How many samples to calibrate with. [default: all but a seventh, at most 64, which "
+            "verify]",
         ),
     ] = None
     preprocess: Preprocessed = Steps()
@@ -214,8 +215,8 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         IoType,
         Option(
             "Recipes",
-            "Input and output type: float32, int8, uint8 or int16. For full-integer recipes, "
-            "int16 for int16x8 only; input=TYPE or output=TYPE sets one side. [default: float32]",
+            "Input and output type: float32, int8, uint8 or int16. For full-integer recipes (int16 "
+            "for int16x8 only); input=TYPE or output=TYPE sets one side. [default: float32]",
             name="io",
             text=TEXT,
             several=True,
@@ -275,8 +276,8 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         float | None,
         Option(
             "Quality",
-            "Lowest signal-to-noise ratio of an output, against the float model, to publish. "
-            "[default: by recipe]",
+            "Lowest signal-to-noise ratio of an output, against the float model, that verification "
+            "accepts. [default: by recipe]",
         ),
     ] = None
     allow_suspect_calibration: Suspected = False

@@ -75,7 +75,7 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
         str,
         Option(
             "Input",
-            "The file to take, where ARTIFACT is a directory with several: int8, float16, …",
+            "The file to take, if ARTIFACT is a directory with several: int8, float16, …",
             text=TEXT,
             metavar="RECIPE",
             is_common=True,
@@ -84,7 +84,10 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
     symbol: Annotated[
         str,
         Option(
-            "Output", "How all names begin. [default: the model's name]", text=TEXT, is_common=True
+            "Output",
+            "The prefix of all generated names. [default: the model's name]",
+            text=TEXT,
+            is_common=True,
         ),
     ] = ""
     signature: Annotated[
@@ -141,7 +144,8 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
         bool,
         Option(
             "Input",
-            "Refuse what `edgeconv check` has not checked. What it rejected is always refused.",
+            "Refuse a file that `edgeconv check` has not checked. One that it rejected is always "
+            "refused.",
             is_common=True,
         ),
     ] = False

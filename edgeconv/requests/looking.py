@@ -58,7 +58,8 @@ class DebugRequest(Request, frozen=True, kw_only=True):
     ] = "int8"
     preprocess: Preprocessed = Steps()
     samples: Annotated[
-        int | None, Option("Data", "How many samples calibrate. [default: all but up to 8]")
+        int | None,
+        Option("Data", "How many samples to calibrate with. [default: all but at most 8]"),
     ] = None
     signature: Annotated[
         str | None,
@@ -77,7 +78,9 @@ class DebugPrinting(Request, frozen=True, kw_only=True):
 
     top: Annotated[
         int,
-        Option("Output", "How many layers to show, the costliest first. --json has all.", least=1),
+        Option(
+            "Output", "How many layers to show, the costliest first. --json shows all.", least=1
+        ),
     ] = 20
     quiet: QUIET = False
     as_json: JSON = False
@@ -143,15 +146,15 @@ class ScanRequest(Request, frozen=True, kw_only=True):
         tuple[str, ...],
         structs.replace(
             CUSTOM,
-            help="A module whose layers and functions a Keras file may have, by dotted name or as "
-            "./FILE.py; with :NAME only that one. It is not imported. Repeatable.",
+            help="A module whose layers and functions a Keras file may use, by dotted name or as "
+            "./FILE.py; with :NAME, only that one. It is not imported. Repeatable.",
         ),
     ] = ()
     reads_layers: Annotated[
         bool,
         Option(
             "Input",
-            "Scan what tf_keras builds of a SavedModel's layers too, to train them.",
+            "Also scan what tf_keras builds from a SavedModel's layers, to train them.",
         ),
     ] = False
     sandbox: Sandboxed = None
@@ -187,7 +190,7 @@ class ComparePrinting(Request, frozen=True, kw_only=True):
     """What `edgeconv compare` prints."""
 
     everything: Annotated[
-        bool, Option("Output", "Every tensor and flip, not only the first ones.", name="all")
+        bool, Option("Output", "Show every tensor and flip, not only the first ones.", name="all")
     ] = False
     as_json: JSON = False
 
@@ -223,7 +226,10 @@ class ReportRequest(Request, frozen=True, kw_only=True):
     ] = ()
     side_by_side: Annotated[
         bool,
-        Option("Output", "Show reports that do not compare, such as of two machines, separately."),
+        Option(
+            "Output",
+            "Show reports that cannot be compared, such as those of two machines, separately.",
+        ),
     ] = False
     title: Annotated[
         str, Option("Output", "The title. [default: those of the reports]", text=TEXT)

@@ -96,7 +96,7 @@ def _negated(value: bool, _: Any = None) -> bool:
 Allowed = Annotated[Allowance, _allowance("600.0")]
 Unlimited = Annotated[Allowance, _allowance("none")]
 _THREADS = Option(
-    "Execution", "Threads. [default: one a core]", least=1, shown=None, is_common=True
+    "Execution", "Threads. [default: one per core]", least=1, shown=None, is_common=True
 )
 _ALLOWANCE = _allowance("3600.0")
 _NO_CACHE = Option(
@@ -130,8 +130,8 @@ Placed = Annotated[
     str | None,
     Option(
         "Execution",
-        "Where: ray, a cluster that is started here, or ray://HOST:PORT. [default: processes of "
-        "this machine]",
+        "Where to run: ray, a cluster that is started here, or ray://HOST:PORT. [default: "
+        "processes on this machine]",
         text=TEXT,
         is_typed=True,
         metavar="CLUSTER",
@@ -170,7 +170,7 @@ Ranged = Annotated[
         "Ranges by minmax, ema, percentile, mse, kl or auto. minmax: true minima and maxima; ema: "
         "a moving average of them; percentile: without the rarest values; mse: least squared "
         "error; kl: least lost information; auto: minmax where that is close to float on held-back "
-        "calibration samples, else the best there. With methods that are named, and none, minmax "
+        "calibration samples, else the best on them. If --methods is none or names some, minmax "
         "unless this is typed. See docs/methods.md. [default: auto]",
         metavar="RANGE",
         is_common=True,
@@ -182,7 +182,7 @@ Improved = Annotated[
         "Quality",
         "equalization, rounding, bias-correction, auto or none. Post-training methods, "
         "comma-separated; auto: none where the plain file is close to float on held-back "
-        "calibration samples, else those that help there. [default: auto]",
+        "calibration samples, else those that help on them. [default: auto]",
         text=NAMES,
         metavar="METHODS",
         is_common=True,
@@ -193,9 +193,9 @@ Ruled = Annotated[
     Option(
         "Quality",
         "Another precision for some layers. PRECISION: float32, float16, int16x8, int8, int4 or "
-        "int4-block32 (a scale for every 32 weights; FULLY_CONNECTED of dynamic). PATTERN is an "
-        "operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists them. "
-        "Repeatable.",
+        "int4-block32 (a scale for every 32 weights; only for FULLY_CONNECTED in dynamic). PATTERN "
+        "is an operator such as CONV_2D, or a layer's name with * and ?; `edgeconv debug` lists "
+        "them. Repeatable.",
         name="layer",
         text=LAYER_RULE,
         several=True,
@@ -207,7 +207,7 @@ Suspected = Annotated[
     bool,
     Option(
         "Quality",
-        "Convert although the calibration samples cannot be what the model was trained on. The "
+        "Convert even if the calibration samples cannot be what the model was trained on. The "
         "reasons become warnings in the manifest.",
     ),
 ]

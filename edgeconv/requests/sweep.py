@@ -29,7 +29,7 @@ class SweepRequest(Request, frozen=True, kw_only=True):
         str | None,
         Option(
             "Output",
-            "Directory of the results, which a later run continues. [default: NAME.sweep]",
+            "Directory for the results, which a later run continues. [default: NAME.sweep]",
             name="out",
             short="o",
             text=PATH,
@@ -72,7 +72,7 @@ class SweepRequest(Request, frozen=True, kw_only=True):
         bool,
         Option(
             "Input",
-            "Continue an earlier run, as a sweep always does, and refuse where it left no result.",
+            "Continue an earlier run, as a sweep always does, but refuse if it left no result.",
             is_typed=True,
         ),
     ] = False

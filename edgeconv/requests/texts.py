@@ -248,7 +248,7 @@ NAMES = TextKind(
     text_of=lambda names: ",".join(map(str, names)),
 )
 PATH = TextKind(
-    "A path, from the folder of this file.",
+    "A path, relative to this file's folder.",
     is_file=True,
     is_path=True,
     within=path_within,
@@ -258,7 +258,7 @@ PATH = TextKind(
 # A path that counts with the links in it: what is read or written there is in folders.
 TREE = replace(PATH, reaches=tree_reach)
 NAMED_PATH = TextKind(
-    "NAME=PATH, the path from the folder of this file.",
+    "NAME=PATH, the path relative to this file's folder.",
     is_path=True,
     parse=_output,
     within=_named_within,
@@ -266,7 +266,7 @@ NAMED_PATH = TextKind(
     text_of="=".join,
 )
 TRACKER = TextKind(
-    "KIND:PLACE, a path from the folder of this file or a URI, which has to be allowed.",
+    "KIND:PLACE, a path relative to this file's folder or a URI, which has to be allowed.",
     is_path=True,
     parse=_tracker,
     within=_named_within,
@@ -274,7 +274,7 @@ TRACKER = TextKind(
     text_of=":".join,
 )
 SOURCE = TextKind(
-    "A SOURCE, its paths from the folder of this file.",
+    "A SOURCE, its paths relative to this file's folder.",
     is_file=True,
     is_path=True,
     may_run_code=True,
@@ -285,7 +285,7 @@ SOURCE = TextKind(
 )
 KEYED_SOURCE = replace(
     SOURCE,
-    form="[KEY=]SOURCE, its paths from the folder of this file.",
+    form="[KEY=]SOURCE, its paths relative to this file's folder.",
     parse=_keyed,
     within=_keyed_within,
     reaches=_keyed_reach,
@@ -293,7 +293,7 @@ KEYED_SOURCE = replace(
     reads=lambda by_key: Reads(sources=tuple(by_key.values())),
 )
 STEPS = TextKind(
-    "Steps, or a .toml file from the folder of this file.",
+    "Steps, or a .toml file, relative to this file's folder.",
     is_file=True,
     parse=_parsed_steps,
     within=_steps_within,
@@ -308,7 +308,7 @@ METRIC = TextKind(
     reaches=lambda metric: (Reach("code", str(metric)),) if metric.module else (),
 )
 CUSTOM_OBJECTS = TextKind(
-    "MODULE or MODULE:NAME; a path to a file from the folder of this file.",
+    "MODULE or MODULE:NAME; a path to a file is relative to this file's folder.",
     may_run_code=True,
     within=_custom_within,
     reaches=_reaches_as("code"),

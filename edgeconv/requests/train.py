@@ -29,11 +29,11 @@ Trainable = Annotated[
             "Quality", "Epochs to train. [default: the module's]", least=1, is_common=True
         ),
         steps_per_epoch=Option(
-            "Quality", "Steps of an epoch. [default: one pass over the samples]", least=1
+            "Quality", "Steps per epoch. [default: one pass over the samples]", least=1
         ),
         global_batch=Option(
             "Quality",
-            "Samples a step, shared among the replicas. [default: the module's]",
+            "Samples per step, shared among the replicas. [default: the module's]",
             least=1,
             is_common=True,
         ),
@@ -86,8 +86,8 @@ class TrainRequest(Request, frozen=True, kw_only=True):
         str | None,
         Option(
             "Output",
-            "Directory that keeps the checkpoints. [default: AIP_CHECKPOINT_DIR, else next to the "
-            "model until it is there]",
+            "Directory for the checkpoints. [default: AIP_CHECKPOINT_DIR, else next to the model "
+            "until it is exported]",
             name="checkpoint-dir",
             text=TREE,
             is_output=True,
@@ -98,7 +98,7 @@ class TrainRequest(Request, frozen=True, kw_only=True):
         str | None,
         Option(
             "Output",
-            "Directory of TensorBoard's logs. [default: AIP_TENSORBOARD_LOG_DIR, else none]",
+            "Directory for TensorBoard's logs. [default: AIP_TENSORBOARD_LOG_DIR, else none]",
             name="tensorboard-dir",
             text=TREE,
             is_output=True,

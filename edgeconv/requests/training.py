@@ -110,7 +110,7 @@ Trained = Annotated[
         epochs=Option(_QAT, "Epochs of training.", name="qat-epochs", least=1, is_common=True),
         learning_rate=Option(_QAT, "The learning rate.", name="qat-learning-rate", is_common=True),
         global_batch=Option(
-            _QAT, "Samples a step, shared among the replicas.", name="qat-batch", least=1
+            _QAT, "Samples per step, shared among the replicas.", name="qat-batch", least=1
         ),
         seed=Option(_QAT, "Seed of the order of samples.", name="qat-seed"),
         layers=Option(
@@ -128,7 +128,7 @@ Trained = Annotated[
         ),
         freeze_batch_norm_after=Option(
             _QAT,
-            "The epochs after which batch normalization no longer follows its batches.",
+            "The epochs after which batch normalization stops following the batches.",
             name="qat-freeze-batch-norm",
             text=TEXT,
             takes="text",
@@ -148,8 +148,8 @@ Trained = Annotated[
             least=1,
             metavar="N",
         ),
-        prune=Option(_QAT, "Train to this share of zeros first.", metavar="SHARE"),
-        cluster=Option(_QAT, "Train to N different weights a layer first.", least=2, metavar="N"),
+        prune=Option(_QAT, "First train to this share of zero weights.", metavar="SHARE"),
+        cluster=Option(_QAT, "First train to N different weights per layer.", least=2, metavar="N"),
         fine_tune_epochs=Option(
             _QAT,
             "Epochs of the training for --prune, and for --cluster.",

@@ -123,8 +123,8 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         Option(
             "Quality",
             f"The metric to keep, such as top1 or mae. One of {', '.join(METRICS)}, or "
-            "module:function. Without it, top1, or without labels the agreement with the float32 "
-            "model.",
+            "module:function. Without it: top1, or, if there are no labels, the agreement with the "
+            "float32 model.",
             text=METRIC,
             metavar="NAME",
             is_common=True,
@@ -162,7 +162,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         float,
         Option(
             "Quality",
-            "Seconds that the search may take. To confirm and publish takes longer.",
+            "Seconds that the search may take. Confirming and publishing take extra time.",
             is_common=True,
         ),
     ] = 480.0

@@ -15,15 +15,14 @@ Trusted = Annotated[
     Within(
         key=Option(help="Trust this public key (PEM).", text=PATH, metavar="FILE"),
         certificates=Option(
-            help="Trust these certificates (PEM). With --sign: that of the key first, then its "
-            "chain.",
+            help="Trust these certificates (PEM). With --sign: the key's first, then its chain.",
             name="certificate",
             text=PATH,
             several=True,
             metavar="FILE",
         ),
         identity=Option(help="Trust this identity at Sigstore, with --issuer.", text=TEXT),
-        issuer=Option(help="Who vouches for it.", text=TEXT, metavar="URL"),
+        issuer=Option(help="Who vouches for that identity.", text=TEXT, metavar="URL"),
         trust_config=Option(
             help="For Sigstore: other servers and roots.", text=PATH, metavar="FILE"
         ),
@@ -51,21 +50,20 @@ class VerifyRequest(Request, frozen=True, kw_only=True):
     source: Annotated[
         str,
         Option(
-            help="The trained model. [default: the one that the manifests name, where it is at "
-            "hand]",
+            help="The trained model. [default: the one that the manifests name, if available]",
             text=PATH,
         ),
     ] = ""
     require: Annotated[
         tuple[LinkName, ...],
-        Option(help="Fail where this link could not be checked. Repeatable.", several=True),
+        Option(help="Fail if this link could not be checked. Repeatable.", several=True),
     ] = ()
     sign: Annotated[
         str,
         Option(
             help="Sign each PATH once it is verified, with this private key (PEM, elliptic curve), "
-            "or as you at Sigstore: --sign sigstore. The passphrase is typed, or taken from "
-            "EDGECONV_KEY_PASSPHRASE.",
+            "or with your identity at Sigstore: --sign sigstore. The passphrase is typed, or taken "
+            "from EDGECONV_KEY_PASSPHRASE.",
             text=PATH,
             metavar="KEY",
         ),
@@ -79,5 +77,5 @@ class VerifyPrinting(Request, frozen=True, kw_only=True):
     as_json: JSON = False
     schema: Annotated[
         bool,
-        Option("Output", "Print the JSON Schema of that, and no more."),
+        Option("Output", "Print the JSON Schema of the --json output, and nothing else."),
     ] = False

@@ -22,8 +22,8 @@ class WorkerRequest(Request, frozen=True, kw_only=True):
         tuple[RuntimeChoice, ...],
         Option(
             "Input",
-            "Devices that this machine reaches, comma-separated: ssh:USER@HOST, adb:SERIAL, or adb "
-            "for every phone that is connected.",
+            "Devices that this machine can reach, comma-separated: ssh:USER@HOST, adb:SERIAL, or "
+            "adb for every phone that is connected.",
             text=DEVICES,
             is_typed=True,
             metavar="DEVICES",
