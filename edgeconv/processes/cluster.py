@@ -202,7 +202,7 @@ class RayCluster:
             # Ray raises Exception itself where its processes do not start in time.
             raise ToolFailed(
                 f"Ray does not answer at {address}: {first_line(error)}",
-                hint="`ray status` there says whether the cluster runs"
+                hint="`ray status` on that machine says whether the cluster is running"
                 if address != "local"
                 else "it may need more time or memory than this machine has now: try again",
             ) from error

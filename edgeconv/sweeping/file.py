@@ -123,7 +123,7 @@ def read_sweep(path: Path, granted: Granted) -> SweepFile:
         read_budget(file, *key, "budget")
         if not any(fnmatchcase(name, key[-1]) for name in models):
             hint = f"the models are {listed(models)}"
-            raise file.error(key, f"{file.header(*key)} fits no model", hint)
+            raise file.error(key, f"{file.header(*key)} matches no model", hint)
     data = tuple(file.table("data")) or ("",)
     sweep = SweepFile(
         written=file,
@@ -169,7 +169,7 @@ def _texts(file: TomlFile, name: str, default: tuple[str, ...] = ()) -> tuple[st
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
         raise file.error((name,), f"{name} must be a list of texts, not {shown(value)}", "")
     if not value:
-        raise file.error((name,), f"{name} has nothing, so there are no cells", _EXAMPLES[name])
+        raise file.error((name,), f"{name} is empty, so there are no cells", _EXAMPLES[name])
     for each in value:
         if value.count(each) > 1:
             raise file.error((name,), f"{name} has {shown(each)} twice", "remove one of them")
@@ -222,7 +222,7 @@ def _models(file: TomlFile, granted: Granted) -> dict[str, str]:
     for pattern in _texts(file, "models"):
         matches = sorted(_matches(file, pattern, granted))
         if not matches:
-            hint = f"it is a path or a glob from {file.path.absolute().parent}"
+            hint = f"give a path or a glob, relative to {file.path.absolute().parent}"
             raise file.error(("models",), f"no model matches {shown(pattern)}", hint)
         models |= {name: str(file.path.parent / name) for name in matches}
     return dict(sorted(models.items()))

@@ -75,9 +75,9 @@ def _last(directory: Path) -> Swept | None:
 def _refuse_to_start_anew(plan: SweepPlan, results: Results) -> None:
     if not any(results.read(cell.key) for cell in plan.cells):
         raise UsageError(
-            f"--resume: {results.directory} has no result of any of the {len(plan.cells)} cells",
-            hint="look at -o, or leave --resume out to run all of them. Other content of models "
-            "or data, and other versions of edgeconv or its tools, make other cells",
+            f"--resume: {results.directory} has no result for any of the {len(plan.cells)} cells",
+            hint="check -o, or remove --resume to run all of them; changed models or data, and "
+            "other versions of edgeconv or its tools, make new cells",
         )
 
 

@@ -126,7 +126,7 @@ def _do_job(job: SweepJob, results: Results) -> JobDone:
         _measure(job, cells, files, results)
     count = sum(results.read(cell.key) is not None for cell in job.cells)
     if count < len(job.cells):
-        raise ToolFailed(f"{job.name}: {len(job.cells) - count} cells did not end")
+        raise ToolFailed(f"{job.name}: {len(job.cells) - count} cells did not finish")
     return JobDone(count)
 
 
@@ -160,7 +160,8 @@ def _tuned(job: SweepJob, results: Results) -> dict[str, Path]:
         publish_bytes(msgspec.json.encode(tuning), kept)
     if not tuning.ok:
         error = ToolFailed(
-            f"no artifact loses {tuning.max_drop:g} at most", hint=" ".join(tuning.advice[:1])
+            f"no artifact stays within a drop of {tuning.max_drop:g}",
+            hint=" ".join(tuning.advice[:1]),
         )
         results.fail(job.cells, error)
         return {}

@@ -171,7 +171,9 @@ def processors(cluster: RayCluster, nodes: Sequence[str]) -> dict[str, Processor
         with contextlib.suppress(WorkerCrashed):
             answers[node] = processor_of(task.answer())
     if not answers:
-        raise WorkerCrashed("no node of the cluster answers", hint="see `ray status` there")
+        raise WorkerCrashed(
+            "no node of the cluster answers", hint="check `ray status` on the cluster"
+        )
     return answers
 
 

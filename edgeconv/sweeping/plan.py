@@ -195,7 +195,7 @@ class _Combination:
         measuring = self._requests.measuring(self._file.runtimes, self._granted)
         runtimes = measuring.measuring.runtimes
         if unfit := [str(each) for each in runtimes if each.name == "tfserving"]:
-            raise UsageError(f"{unfit[0]} runs trained models, and no .tflite", hint="remove it")
+            raise UsageError(f"{unfit[0]} runs trained models, not .tflite files", hint="remove it")
         blank = SweepJob(
             name=self._requests.name,
             cells=(),

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
 
     from edgeconv.requests.request import Request
 
-_FROM_HERE = (
-    "start where all models and data are below the current directory, and name them from it"
-)
+_FROM_HERE = "run it in a directory that contains all models and data, and name them relative to it"
 
 
 class SharedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +155,9 @@ def _files(text: str) -> Iterator[str]:
     _inside(text)
     matches = [Path(text)] if Path(text).exists() else [*Path().glob(text)]
     if not matches:
-        raise UsageError(f"{text} is not a file here that a node could have", hint=_FROM_HERE)
+        raise UsageError(
+            f"{text} is not a file on this machine that a node could get", hint=_FROM_HERE
+        )
     for match in matches:
         for path in match.rglob("*") if match.is_dir() else (match,):
             if path.is_file():

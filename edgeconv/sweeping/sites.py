@@ -102,7 +102,7 @@ class ClusterSite:
         if others:
             names = listed(f"{each.cpu} with {each.cores} cores" for each in (first, *others))
             hint = "use nodes of one kind, or measure times in a sweep without --on"
-            message = f"the nodes have {names}, whose times cannot be compared"
+            message = f"the nodes have {names}: their times cannot be compared"
             raise file.written.error(("timing",), message, hint)
         return first
 
@@ -124,7 +124,7 @@ class ClusterSite:
 
         if self._cluster is None:
             if unnamed := [str(each) for each in runtimes if is_device(each) and not each.location]:
-                message = f"{unnamed[0]} may be another device on each node"
+                message = f"{unnamed[0]} may be a different device on each node"
                 hint = f"name it, as in {unnamed[0]}:SERIAL; see `edgeconv worker --help`"
                 raise file.written.error(("runtimes",), message, hint)
             self._on_progress("connecting to Ray")
@@ -145,5 +145,7 @@ def _refuse_missing(devices: Sequence[str], cluster: RayCluster, file: SweepFile
             hint = f"on the machine that reaches it: edgeconv worker HEAD:PORT --devices {device}"
             raise file.written.error(("runtimes",), message, hint)
         if len(announcing) > 1:
-            message = f"{device} is announced by {listed(announcing)}, and may get two tenants"
-            raise file.written.error(("runtimes",), message, "end all these workers but one")
+            message = (
+                f"{device} is announced by {listed(announcing)}, and could get two jobs at once"
+            )
+            raise file.written.error(("runtimes",), message, "stop all but one of these workers")

@@ -104,13 +104,13 @@ def _wait_until_joined(node: Child, head: str, devices: Sequence[str]) -> None:
     if _STARTED not in node.log.read_bytes():
         raise ToolFailed(
             f"the node of Ray did not start within {_JOIN_TIMEOUT_S:g} s\n{node.tail()}",
-            hint="it may need more memory, or cores that are free: try again",
+            hint="it may need more memory, or free cores: try again",
         )
     with RayCluster(head) as cluster:
         addresses = {d: [node.address for node in cluster.announcing(d)] for d in devices}
     for device, announcing in addresses.items():
         if len(announcing) > 1:
             raise UsageError(
-                f"{device} is announced already, by a worker on {listed(set(announcing))}",
-                hint="a device has one tenant: end that worker, or announce it there alone",
+                f"{device} is already announced by a worker on {listed(set(announcing))}",
+                hint="a device can have only one worker: stop that one, or announce it only there",
             )

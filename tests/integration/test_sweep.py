@@ -81,7 +81,7 @@ def states(swept: Swept) -> dict[str, str]:
 
 
 def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder: Path) -> None:
-    with pytest.raises(UsageError, match="has no result of any of the 4 cells"):
+    with pytest.raises(UsageError, match="has no result for any of the 4 cells"):
         edgeconv.sweep("sweep.toml", resume=True)
     first = edgeconv.sweep("sweep.toml", jobs=1)
     assert {cell.state for cell in first.cells} == {"done"}

@@ -87,7 +87,7 @@ def test_a_sweep_times_on_a_device_that_a_worker_announces(
         assert lines[-1:] == [f"announced: {device}; Ctrl-C ends this worker\n"], "".join(lines)
 
         code, out = output(head, "worker", head.address, "--devices", board, "--cores", "1")
-        assert (code, f"{device} is announced already, by a worker on" in out) == (2, True), out
+        assert (code, f"{device} is already announced by a worker on" in out) == (2, True), out
 
         code, out = output(head, *words)
         assert code == 0, out

@@ -81,7 +81,7 @@ def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
     [
         ("modles = []\n" + TOP, 1, "did you mean 'models'"),
         (TOP.replace("nets/*", "nets/x*"), 1, "no model matches"),
-        (TOP.replace('["float32"]', "[]"), 2, "recipes has nothing"),
+        (TOP.replace('["float32"]', "[]"), 2, "recipes is empty"),
         (TOP.replace('"float32"', '"float32", "float32"'), 2, "twice"),
         (TOP.replace('"float32"', '"all", "int8"'), 2, "recipes has int8 twice"),
         (TOP.replace('"float32"', '"flaot32"'), 2, "unknown recipe"),
@@ -102,7 +102,7 @@ def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
         (TOP + '[data.test]\nsource = "../x.npz"\n', 4, "not in the project"),
         (TOP + '[data.test]\nsource = "function:a:b"\n', 4, "names code"),
         (TOP + DATA + 'preprocess = "scael=2"\n', 5, "scael"),
-        (TOP + DATA + '[model."c*"]\ndata = ["test"]\n', 5, "fits no model"),
+        (TOP + DATA + '[model."c*"]\ndata = ["test"]\n', 5, "matches no model"),
         (TOP + DATA + '[model."nets*"]\ndata = ["text"]\n', 6, "no data set 'text'"),
         (TOP + "[convert]\nto = 'int8'\n", 4, "is set by the sweep"),
         (TOP + "[convert]\nsampels = 3\n", 4, "did you mean 'samples'"),

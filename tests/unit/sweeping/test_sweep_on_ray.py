@@ -29,7 +29,7 @@ def test_a_phone_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     text = 'runtimes = ["litert", "adb"]\n'
     (tmp_path / "sweep.toml").write_text(text + SWEEP, encoding="utf-8")
-    with pytest.raises(UsageError, match="line 1: adb may be another device on each node"):
+    with pytest.raises(UsageError, match="line 1: adb may be a different device on each node"):
         edgeconv.sweep("sweep.toml", on="ray", allow=("runtime=adb",))
 
 
