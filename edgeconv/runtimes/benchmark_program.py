@@ -174,7 +174,7 @@ class BenchmarkSession:
             if sum(sizes) == size_bytes and min(sizes) >= 0:
                 return shapes
         raise ToolFailed(
-            f"{self._what}: the {size_bytes} bytes that it wrote are not the outputs' size",
+            f"{self._what}: it wrote {size_bytes} bytes, which is not the outputs' size",
             hint="convert the model with fixed shapes",
         )
 

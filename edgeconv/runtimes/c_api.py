@@ -146,7 +146,7 @@ class ProfiledModel:
         try:
             status = getattr(self._library, function)(*arguments)
         except AttributeError as error:
-            raise ToolFailed(f"this LiteRT's library has no {function}") from error
+            raise ToolFailed(f"this version of LiteRT's library has no {function}") from error
         if status:
             raise ToolFailed(f"{function} failed with status {status}")
 

@@ -32,11 +32,11 @@ def refuse_choice(choice: RuntimeChoice) -> None:
     """Raise `UsageError` for a runtime that is of one machine, or a device without a name."""
     if is_device(choice) and not choice.location:
         raise UsageError(
-            f"{choice} may be another device on each node", hint=f"name it: {choice}:SERIAL"
+            f"{choice} may be a different device on each node", hint=f"name it: {choice}:SERIAL"
         )
     if choice.name not in _ABLE and not is_device(choice):
         raise UsageError(
-            f"the runtime {choice} is not one of a cluster's nodes",
+            f"the runtime {choice} does not run on a cluster's nodes",
             hint=f"remove --on, or choose one of {', '.join(_ABLE)}, or a device",
         )
 

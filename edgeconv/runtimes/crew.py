@@ -89,8 +89,10 @@ class Crews:
                 if len(announcing) != 1:
                     by = listed(node.address for node in announcing) or "no node of the cluster"
                     raise UsageError(
-                        f"{device} must be announced by one worker, and is by {by}",
-                        hint=f"where it is: edgeconv worker HEAD:PORT --devices {device}",
+                        f"{device} must be announced by exactly one worker, and is announced by "
+                        f"{by}",
+                        hint="on the machine that reaches it: edgeconv worker HEAD:PORT --devices "
+                        f"{device}",
                     )
                 seat = _Seat(node=announcing[0].id, device=device)
                 self._by_device[device] = Crew(self.ray, self._tools, seat)
@@ -133,7 +135,7 @@ class _SameTools:
             raise ToolFailed(
                 f"the nodes differ: {environment.machine} with {environment.tools}, and "
                 f"{first.machine} with {first.tools}",
-                hint="install the same versions on all nodes: others may give other answers",
+                hint="install the same versions on all nodes: others may give different answers",
             )
 
 
@@ -250,7 +252,7 @@ class Crew:
                 raise WorkerCrashed(
                     f"{name}: no worker of Ray is left, and none started within {_PATIENCE_S:g} s "
                     f"{self._seat_text()}",
-                    hint="`ray status` says which nodes there are, and what of them is free",
+                    hint="`ray status` shows which nodes there are, and how much of each is free",
                 )
             time.sleep(_PAUSE_S)
 

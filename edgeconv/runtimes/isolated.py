@@ -171,8 +171,8 @@ def _made_by_any(runtime: TargetRuntime, on_progress: Callable[[str], None]) -> 
 def _no_python(runtime: TargetRuntime) -> UsageError:
     names = ", ".join("{}.{}".format(*python) for python in _KINDS[runtime.name].pythons)
     return UsageError(
-        f"{runtime} needs a 64-bit CPython with venv and pip, one of {names}; "
-        "neither the present Python nor a python3.N on the PATH is one that works",
+        f"{runtime} needs a 64-bit CPython with venv and pip, one of {names}; neither this Python "
+        "nor any python3.N on the PATH works",
         hint="install one, such as python3.11 and python3.11-venv, or use the runtime litert",
     )
 

@@ -42,7 +42,9 @@ class MicroInterpreter:
         self._model = schema.ModelT.InitFromObj(schema.Model.GetRootAsModel(content, 0))
         if any(each.offset > 1 for each in self._model.buffers):
             # It would take them for tensors that are computed.
-            raise RuntimeError("tflite-micro cannot read its weights, outside of the flatbuffer")
+            raise RuntimeError(
+                "tflite-micro cannot read its weights, which are outside of the flatbuffer"
+            )
         self._graph = self._model.subgraphs[0]
         self._places = _places(self._graph.inputs), _places(self._graph.outputs)
         self._inner, self.arena_bytes = _allocated(content)

@@ -67,7 +67,8 @@ class RestClient:
             values = {next(iter(dtypes)): values}
         if not isinstance(values, dict) or set(values) != set(dtypes):
             raise ToolFailed(
-                f"{self._address} gave other outputs than its metadata names: {sorted(dtypes)}"
+                f"{self._address} gave outputs other than those that its metadata names: "
+                f"{sorted(dtypes)}"
             )
         return {name: np.array(values[name], dtype) for name, dtype in dtypes.items()}
 

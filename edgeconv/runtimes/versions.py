@@ -54,8 +54,8 @@ def parse_versions(text: str) -> RuntimeVersions:
         return RuntimeVersions(name=name, specifier=str(SpecifierSet(specifier)))
     except InvalidSpecifier as error:
         raise UsageError(
-            f"{text!r} has no specifier of versions after {name}",
-            hint=f"as PEP 440 has them: '{name}>=2.0' or '{name}>=2.0,!=2.1.0', in quotes",
+            f"{text!r} has no version specifier after {name}",
+            hint=f"write one as in PEP 440: '{name}>=2.0' or '{name}>=2.0,!=2.1.0', in quotes",
         ) from error
 
 
@@ -113,7 +113,7 @@ def _listed_by_pip(name: str) -> list[str]:
     raise ToolFailed(
         f"the versions of {name} for Python {_python()} are unknown: {message}",
         hint=f"check that `python -m pip index versions {distribution}` reaches pip's index; "
-        f"--runtime {name}==VERSION runs a version whose environment is there already",
+        f"--runtime {name}==VERSION runs a version whose environment already exists",
     ) from failure
 
 

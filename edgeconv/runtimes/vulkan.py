@@ -39,8 +39,8 @@ _ON_PROCESSOR = "lvp_"
 _DEVICES = ("dri/renderD*", "nvidia0", "dxg")
 _SYSTEM = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/usr/local/lib")
 _INSTALL = (
-    "install SwiftShader with Debian's chromium (apt-get install chromium), or name the "
-    f"description of a driver with {_VARIABLES[0]}=/usr/share/vulkan/icd.d/NAME.json"
+    "install SwiftShader with Debian's chromium (apt-get install chromium), or name a driver's "
+    f"description file with {_VARIABLES[0]}=/usr/share/vulkan/icd.d/NAME.json"
 )
 
 
@@ -74,7 +74,7 @@ def vulkan_drivers() -> tuple[VulkanDrivers, ...]:
             if not Path(file).is_file():
                 raise UsageError(
                     f"{_VARIABLES[0]} names {file}, which is not a file",
-                    hint="unset it, or name the description of a Vulkan driver",
+                    hint="unset it, or name a Vulkan driver's description file",
                 )
         return (VulkanDrivers(files=named, loader=loader, has_device=has_device()),)
     drivers = []

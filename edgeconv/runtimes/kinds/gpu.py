@@ -33,6 +33,6 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[L
     Raises `UsageError` where no driver is installed, and for settings that it does not have;
     `ToolFailed` where none works.
     """
-    refuse_settings(choice, settings, "is LiteRT's GPU delegate of this environment")
+    refuse_settings(choice, settings, "is the GPU delegate of this environment's LiteRT")
     target, gpu = gpu_target(settings)
     yield LocalRuntime(target, settings, has_times=not gpu.is_software, gpu=gpu.device)

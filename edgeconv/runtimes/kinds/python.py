@@ -60,7 +60,7 @@ def _without_runtime(error: ToolFailed, name: str, python: str) -> ToolFailed:
     """The error for a Python, "" for the present one, without the runtime or its numpy."""
     message = error.message
     if _NO_NUMPY in message:
-        message = f"{python} has no numpy, without which no runtime runs there"
+        message = f"{python} has no numpy, which every runtime needs"
     own = f"name a version, as in {name}=={_EXAMPLES[name]}, which gets its own environment"
     if not python:
         return ToolFailed(message, hint=f"{own}, or the Python that has it with --python")
@@ -77,8 +77,8 @@ def _check(package: Package, choice: RuntimeChoice, settings: RuntimeSettings) -
         )
     if choice.location:
         raise UsageError(
-            f"{choice.name} runs on this machine and has no {choice.location!r}",
-            hint=f"{choice.name}==VERSION, or ssh:user@host for another machine",
+            f"{choice.name} runs on this machine, and cannot take {choice.location!r}",
+            hint=f"use {choice.name}==VERSION, or ssh:user@host for another machine",
         )
     if choice.version and settings.python:
         raise UsageError(

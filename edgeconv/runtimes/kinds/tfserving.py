@@ -112,7 +112,8 @@ def _refuse_strings(inputs: Arrays) -> None:
     for name, array in inputs.items():
         if array.dtype.kind == "S":
             raise InputRefused(
-                f"input {name!r} takes strings, and edgeconv sends TensorFlow Serving numbers only",
+                f"input {name!r} takes strings, but edgeconv sends only numbers to TensorFlow "
+                "Serving",
                 hint="measure the trained model here: edgeconv bench --baseline SAVED_MODEL",
             )
 
@@ -132,7 +133,7 @@ class ServingSession:
             answer = self._client.call(self._signature, batch)()
             outputs.append(self._client.outputs(self._signature, answer))
         if len({frozenset(names) for names in outputs}) > 1:
-            raise ToolFailed("the server gave other outputs for other samples")
+            raise ToolFailed("the names of the server's outputs differ between samples")
         return join_batches(outputs)
 
     def close(self) -> None:

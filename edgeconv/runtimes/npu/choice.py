@@ -36,7 +36,8 @@ def parse_npu(text: str) -> NpuChoice:
             raise unknown_name("option of an NPU", name, _OPTIONS)
         if not _NAME.fullmatch(value):
             raise UsageError(
-                f"the option {name} of {accelerator} is {value!r}, and not a name of Vela's",
+                f"the option {name} of {accelerator} is {value!r}, which is not a name that Vela "
+                "has",
                 hint="`vela --list-configs Arm/vela.ini` lists them, as in "
                 f"{accelerator}?memory=Shared_Sram",
             )
@@ -51,8 +52,8 @@ def _refuse_other_series(accelerator: str, name: str, value: str) -> None:
     own = series.replace("ethos-u", "Ethos_U")
     if name == "system" and value.startswith("Ethos_U") and not value.startswith(own):
         raise UsageError(
-            f"the system configuration {value} is of a chip with another NPU than {accelerator}",
-            hint=f"one that begins with {own}, as {_DEFAULTS[series][0]}",
+            f"the system configuration {value} is for a chip with an NPU other than {accelerator}",
+            hint=f"give one that begins with {own}, such as {_DEFAULTS[series][0]}",
         )
 
 

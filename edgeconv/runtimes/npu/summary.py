@@ -37,7 +37,7 @@ def estimate_of(
     left = [each for _, each in operators_of(compiled) if not _is_npu(compiled, each)]
     if any(_is_npu(original, each) for _, each in operators_of(original)):
         raise ToolFailed(
-            "it is compiled for an NPU already",
+            "it is already compiled for an NPU",
             hint="give the file that it was compiled from",
         )
     work, kept = _work(original), _work(compiled)
@@ -68,7 +68,7 @@ def summary_row(table: str) -> dict[str, str]:
     known = {"system_config", "memory_mode", "inference_time", "sram_memory_used"}
     if len(rows) != 1 or not known <= rows[0].keys() or None in rows[0].values():
         raise ToolFailed(
-            "Vela's summary has another form than that of Vela 5.2",
+            "Vela's summary does not have the form that Vela 5.2 writes",
             hint="pip install 'ethos-u-vela==5.2.0'",
         )
     return rows[0]

@@ -120,11 +120,11 @@ def _call(arguments: list[str]) -> None:
     try:
         code = main(arguments)
     except InputFileError as error:
-        raise InputRefused(f"Vela does not read it: {_short(error)}") from error
+        raise InputRefused(f"Vela cannot read it: {_short(error)}") from error
     except SystemExit as error:
         code = error.code
     except (VelaError, ArithmeticError, LookupError, OSError, RuntimeError, ValueError) as error:
-        raise ToolFailed(f"Vela does not compile it: {_short(error)}") from error
+        raise ToolFailed(f"Vela cannot compile it: {_short(error)}") from error
     if code:
         raise ToolFailed(f"Vela ended with exit code {code}")
 

@@ -12,7 +12,7 @@ from edgeconv.types import Measuring
 
 @pytest.mark.parametrize("text", ["tfserving:http://h:8501", "web", "gpu", "arm64", "fake"])
 def test_a_runtime_of_one_machine_is_refused_by_its_name(text: str) -> None:
-    with pytest.raises(UsageError, match=f"the runtime {text} is not one of a cluster"):
+    with pytest.raises(UsageError, match=f"the runtime {text} does not run on a cluster"):
         refuse_measuring("ray", Measuring(runtimes=(parse_choice(text),)))
 
 
@@ -39,7 +39,7 @@ def test_what_is_measured_here_is_refused(name: str, measuring: Measuring) -> No
 
 
 def test_a_phone_without_a_name_is_refused() -> None:
-    with pytest.raises(UsageError, match="adb may be another device on each node"):
+    with pytest.raises(UsageError, match="adb may be a different device on each node"):
         refuse_measuring("ray", Measuring(runtimes=(parse_choice("adb"),)))
 
 

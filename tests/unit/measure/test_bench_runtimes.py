@@ -77,7 +77,7 @@ def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoi
         (("litrt",), {}, "did you mean 'litert'"),
         (("litert==",), {}, "nothing after =="),
         (("litert==new",), {}, "no version after =="),
-        (("litert:there",), {}, "has no 'there'"),
+        (("litert:there",), {}, "cannot take 'there'"),
         (("tensorflow==2.15.1", "tfserving:localhost"), {}, "no trained model is known"),
         (("litert", "fake"), {}, "are different machines"),
         (("litert==2.1.0",), {"python": sys.executable}, "gets its own environment"),
@@ -113,7 +113,7 @@ def test_a_python_without_numpy_is_named_with_what_to_install(
     python = str(tmp_path / "bare" / "bin" / "python")
     with pytest.raises(ToolFailed) as error:
         measured(models, runtimes=(runtime,), python=python)
-    assert error.value.message == f"{python} has no numpy, without which no runtime runs there"
+    assert error.value.message == f"{python} has no numpy, which every runtime needs"
     assert f"`{python} -m pip install {packages}" in error.value.hint
     assert f"{runtime}==2" in error.value.hint
 

@@ -42,10 +42,10 @@ def test_a_runtime_and_a_specifier_are_read_and_written(text: str, again: str) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("litert", "no specifier"),
-        ("litert>=", "no specifier"),
-        ("litert>=new", "no specifier"),
-        ("litert=>2.0", "no specifier"),
+        ("litert", "no version specifier"),
+        ("litert>=", "no version specifier"),
+        ("litert>=new", "no version specifier"),
+        ("litert=>2.0", "no version specifier"),
         ("litrt>=2.0", "did you mean 'litert'"),
         ("tflite-micro>=0", "unknown runtime"),
         (">=2.0", "unknown runtime"),
