@@ -125,7 +125,7 @@ def acceleration_note(row: Measurement) -> str:
         "partial": f"partly on the GPU; on the processor: {operators}",
         "wrong": f"wrong on the GPU: {outcome.reason}",
         "refused": f"refused by the GPU delegate{operators and f': {operators}'}",
-        "crashed": "it ends the process with the GPU delegate",
+        "crashed": "it crashes the process when it runs with the GPU delegate",
     }
     begins = outcome.begins_at and f"the error of its kernels begins at {outcome.begins_at}"
     return f"{row.name}: {'; '.join(filter(None, (parts[outcome.state], begins)))}"

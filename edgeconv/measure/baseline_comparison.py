@@ -174,8 +174,8 @@ def range_warnings(
         if calibrated.name in by_name and _is_other_scale(calibrated, by_name[calibrated.name])
     }
     return tuple(
-        f"{recipe} was calibrated on samples in another scale than those here: {calibrated}; here "
-        f"{here}: one of both has the wrong preprocessing"
+        f"{recipe} was calibrated on samples at a different scale than those here: {calibrated}; "
+        f"here {here}: one of the two has the wrong preprocessing"
         for (calibrated, here), recipe in pairs.items()
     )
 

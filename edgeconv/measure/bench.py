@@ -195,7 +195,7 @@ def _sampled(
         return EvaluationSet(source, request.samples, batch), ()
     count = max(min(slow.values()) // batch, 1) * batch
     note = (
-        f"{count} of {source.count:,} samples, as {listed(slow)} is slow; --samples N takes "
+        f"{count} of {source.count:,} samples, because {listed(slow)} is slow; --samples N sets "
         "another number"
     )
     return EvaluationSet(source, count, batch), (note,)

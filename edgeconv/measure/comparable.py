@@ -112,7 +112,7 @@ def combine_reports(reports: Sequence[Report]) -> Report:
     for other in others:
         if differences := differences_of(first, other):
             raise InputRefused(
-                f"{first.title!r} and {other.title!r} do not compare: {'; '.join(differences)}",
+                f"{first.title!r} and {other.title!r} cannot be compared: {'; '.join(differences)}",
                 hint="show them separately with --side-by-side, or measure them in one run",
             )
     if not others:

@@ -32,8 +32,8 @@ def compare(request: CompareRequest) -> Difference:
     kinds = {path.suffix == ".tflite" for path in (before, after)}
     if len(kinds) == 2:
         raise InputRefused(
-            f"{before} and {after} are not of one kind",
-            hint="give two report.json, or two .tflite files",
+            f"{before} and {after} are not of the same kind",
+            hint="give two report.json files, or two .tflite files",
         )
     if kinds == {True}:
         return compare_files(before, after)

@@ -153,7 +153,7 @@ def _manifests(
             except InputRefused as error:
                 refused.append(f"manifests: {error.message}")
         if artifact and artifact.sha256 != sha256:
-            refused.append(f"manifests: {path.name} is of another {file.name}")
+            refused.append(f"manifests: {path.name} describes another {file.name}")
             artifact = None
         manifests.append(artifact)
     return manifests, tuple(refused)

@@ -74,7 +74,7 @@ def _load_warnings(conditions: Conditions) -> Iterator[str]:
     if conditions.steal is not None and conditions.steal > STEAL:
         yield (
             f"the host of this virtual machine took {conditions.steal:.0%} of the processors' "
-            "time: the times are too long, the slow ones above all"
+            "time: the times are too long, especially the slow ones"
         )
     if conditions.governor not in _STEADY_GOVERNORS:
         yield (

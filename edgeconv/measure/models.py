@@ -246,6 +246,6 @@ def _check_one_machine(opened: dict[str, Runtime]) -> None:
     machines = {runtime.environment.host for runtime in opened.values()}
     if len(machines) > 1:
         raise UsageError(
-            f"{' and '.join(opened)} are different machines, and a report is of one",
+            f"{' and '.join(opened)} are different machines, but a report covers one",
             hint="measure on each, and show the reports together with edgeconv report",
         )

@@ -52,7 +52,7 @@ class CommonNames:
                     raise InputRefused(
                         f"{model_file.file.name} has other inputs than {earlier}: "
                         f"{_listed(own)} and {_listed(theirs)}",
-                        hint="measure models of different inputs in separate runs",
+                        hint="measure models with different inputs in separate runs",
                     )
             before.append((model_file.file.name, own))
             self.inputs = _agreed(self.inputs, own) or self.inputs
@@ -75,7 +75,7 @@ class CommonNames:
         copy.write_bytes(with_names(file.read_bytes(), own.key, inputs, outputs))
         pairs = zip(own_names, common_names, strict=True)
         changed = ", ".join(f"{was!r} as {name!r}" for was, name in pairs if was != name)
-        note = f"{file.name} is measured under other names of its inputs and outputs: {changed}"
+        note = f"{file.name} is measured under other names for its inputs and outputs: {changed}"
         self.notes[note] = None
         return Model(file=copy, signature=own.key, batch=batch)
 

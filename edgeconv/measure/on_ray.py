@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from edgeconv.types import Execution, Measuring
 
 OF_A_NODE = (
-    "latency and memory: of a node of the cluster that had nothing else to do, or of the device"
+    "latency and memory: measured on a node of the cluster that had nothing else to do, or on the "
+    "device"
 )
-UNTIMED_HERE = "the trained model ran on this machine, and its times are not compared with those"
+UNTIMED_HERE = "the trained model ran on this machine, and its times are not compared with them"
 
 
 def refuse_measuring(on: str, measuring: Measuring) -> None:

@@ -124,7 +124,7 @@ class Rows:
         here = self._here.get(measured.model.file)
         kernels, mistake = other_kernels(measured, here, self._floating)
         if mistake:
-            self.notes.append(f"{row.name}: its kernels compute something else: {mistake}")
+            self.notes.append(f"{row.name}: its kernels compute different results: {mistake}")
         return msgspec.structs.replace(row, kernels=kernels)
 
     def _inspected(self, row: Measurement, measured: MeasuredModel) -> Measurement:
@@ -200,8 +200,8 @@ class Rows:
         )
         if errors.left_out:
             self.notes.append(
-                f"{measured.name}: {errors.left_out} layers are not in the float32 model under "
-                "their name"
+                f"{measured.name}: {errors.left_out} layers are not in the float32 model under the "
+                "same name"
             )
         return msgspec.structs.replace(row, layer_errors=errors.errors)
 

@@ -88,8 +88,8 @@ def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None
     names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
     if names != set(samples.arrays):
         raise InputRefused(
-            f"the baseline {model.path} takes {quoted(sorted(names))}, and what is "
-            f"measured takes {quoted(sorted(samples.arrays))}",
+            f"the baseline {model.path} takes {quoted(sorted(names))}, but the measured files take "
+            f"{quoted(sorted(samples.arrays))}",
             hint="give the model that it was converted from: --baseline MODEL",
         )
 

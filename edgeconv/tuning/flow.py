@@ -109,7 +109,7 @@ def _identities(request: TuneRequest) -> tuple[str, str]:
     calibration = identity(request.calibration)
     if calibration == samples:
         raise UsageError(
-            "--calibration names the same samples as --data, and nothing may have used the fresh "
+            "--calibration names the same samples as --data, but nothing may have used the fresh "
             "half before",
             hint="remove --calibration: then the search samples calibrate",
         )

@@ -58,8 +58,8 @@ def notes_on(
         )
     if samples.search.labels is None:
         notes.append(
-            "there are no labels: the budget is of the agreement with the float32 model, right or "
-            "wrong; give labels to tune by accuracy"
+            "there are no labels: the budget applies to the agreement with the float32 model, "
+            "right or wrong; give labels to tune by accuracy"
         )
     if not request.calibration:
         count = samples.calibration.count
@@ -96,10 +96,10 @@ def qat_advice(
     if chosen is not None and chosen.recipe.name in FULL_INTEGER:
         return ()
     return (
-        f"int8 loses {int8.drop:.4f}{_weights_share(int8, trials)}. Quantization-aware "
-        f"training can win back at most these {int8.drop:.4f}. In the five recorded "
-        "benchmarks of docs/qat.md it lost nothing to the float model; what it gives for this "
-        "model is not known until it is trained",
+        f"int8 loses {int8.drop:.4f}{_weights_share(int8, trials)}. Quantization-aware training "
+        f"can win back at most this {int8.drop:.4f}. In the five recorded benchmarks of "
+        "docs/qat.md it lost nothing compared with the float model; what it gains for this model "
+        "is not known until it is trained",
         _qat_command(model, request),
     )
 

@@ -114,5 +114,5 @@ def refuse_options(request: TuneRequest) -> None:
     if request.recipes and QAT in recipe_names(request.recipes):
         raise UsageError(
             "qat is training, which a search does not do",
-            hint="remove it; where nothing else meets the budget, the command is shown",
+            hint="remove it; if nothing else meets the budget, the command for it is shown",
         )

@@ -95,11 +95,11 @@ def _refuse_recipe(recipe: Recipe) -> Recipe:
     if recipe.name == _FLOAT32:
         raise UsageError(
             "float32 quantizes nothing, so there is nothing to debug",
-            hint="--to int8, or what else is to be smaller or faster",
+            hint="--to int8, or another recipe that makes the file smaller or faster",
         )
     if recipe.name == QAT:
         raise UsageError(
-            "debug looks into post-training quantization, and qat trains",
+            "debug looks into post-training quantization, but qat trains",
             hint="--to int8 shows which layers are hard",
         )
     return recipe

@@ -92,7 +92,7 @@ def by_runtime(job: ProfileJob) -> Profile:
     totals, profiled = _alternating(model)
     indices = operators_of(profiled[0], graph)
     if all(index is None for index in indices):
-        raise ToolFailed("none of the profiler's events is of an operator of the graph")
+        raise ToolFailed("none of the profiler's events belongs to an operator of the graph")
     elapsed = middle_mean(
         np.array([[event.elapsed_us for event in events] for events in profiled], np.float64)
     )

@@ -78,7 +78,7 @@ def _check(scores: Array, labels: Array) -> None:
         raise InputRefused(
             f"labels of {labels.dtype} {labels.shape} do not fit an output of shape "
             f"{scores.shape}: token metrics take (n, positions, vocabulary) and (n, positions)",
-            hint="give one token number a position, -1 for those that do not count",
+            hint="give one token number per position, -1 for those that do not count",
         )
     if labels.size and labels.max() >= scores.shape[-1]:
         raise InputRefused(

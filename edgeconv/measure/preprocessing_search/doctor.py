@@ -183,5 +183,5 @@ def _notes(trials: Sequence[Trial], source: LocalDataSet) -> Iterator[str]:
     if trials[0].fits and _is_computed(trials[0]):
         yield (
             f"the mean and std of {trials[0].name!r} are those of these {source.count} samples: "
-            "use those of the training instead"
+            "use those of the training samples instead"
         )

@@ -54,7 +54,7 @@ def pick_samples(source: DataSet, count: int | None, batch: int) -> LocalDataSet
     if labels is None:
         raise InputRefused(
             f"{source.text} has no labels, which the search needs to know the right class",
-            hint="name them: data.npz?labels=ARRAY, or a directory with one folder a class",
+            hint="name them: data.npz?labels=ARRAY, or a directory with one folder per class",
         )
     if count is None:
         count = max(min(_SAMPLES, source.count) // batch, 1) * batch

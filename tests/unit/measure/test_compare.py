@@ -312,13 +312,13 @@ def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too() -> None
 
 def test_a_manifest_of_another_file_is_not_believed(files: tuple[Path, Path]) -> None:
     files[0].with_suffix(".json").write_bytes(msgspec.json.encode(example.artifact("int8")))
-    assert compare(*files).refused == ("manifests: float.json is of another float.tflite",)
+    assert compare(*files).refused == ("manifests: float.json describes another float.tflite",)
 
 
 def test_a_report_and_a_file_are_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     report.write_bytes(msgspec.json.encode(example.report()))
-    with pytest.raises(InputRefused, match="not of one kind"):
+    with pytest.raises(InputRefused, match="not of the same kind"):
         compare(files[0], report)
     with pytest.raises(InputRefused, match="does not exist"):
         compare(report, tmp_path / "gone.json")

@@ -330,7 +330,7 @@ def test_an_evaluation_set_in_another_scale_than_the_calibration_set_is_named(
     )
     warnings = range_warnings((calibrated, calibrated), [measured])
     assert len(warnings) == is_other
-    assert all("int8 was calibrated on samples in another scale" in each for each in warnings)
+    assert all("int8 was calibrated on samples at a different scale" in each for each in warnings)
     # Old manifests have no ranges, and other inputs are not compared.
     old = msgspec.structs.replace(record, inputs=())
     before = msgspec.structs.replace(made, calibration=(old,))

@@ -277,7 +277,7 @@ def test_the_advice_has_the_shares_as_measured_and_the_command(tmp_path: Path):
     trials = [lost("int8", 0.04), lost("weight-only-int8", 0.01)]
     said, command = qat_advice(keras, request(max_drop=0.005), trials, "")
     assert "25% are there with 8-bit weights alone" in said
-    assert "at most these 0.0400" in said
+    assert "at most this 0.0400" in said
     assert command.startswith("edgeconv convert '/m/a b.keras' --to qat --training TRAIN.npz")
     assert qat_advice(keras, request(max_drop=0.05), trials, "") == ()
 
