@@ -100,7 +100,7 @@ def _convert(start: Start) -> Iterator[str]:
     yield "# float32, float16, dynamic, weight-only-int8, int8, int16x8; or all; 4 bits:"
     yield "# weight-only-int4 and int8x4; or qat, which trains. int8, int16x8, int8x4 need samples."
     yield f"to = {toml_value(start.recipes)}"
-    yield "# Some hundred typical samples; see docs/data.md."
+    yield "# A few hundred typical samples; see docs/data.md."
     yield _optional("calibration", start.calibration, "calibration.npz")
     yield "# The preprocessing of each stored sample; `edgeconv doctor MODEL DATA` finds it."
     yield '# preprocess = "scale=1/127.5&mean=1"'
@@ -144,7 +144,7 @@ def _bench(start: Start) -> Iterator[str]:
 
 def _budget(start: Start) -> Iterator[str]:
     is_small = start.inspection.model.size_bytes < _SMALL_BYTES
-    yield "# A broken limit, or one whose number is missing, ends `edgeconv check` with 1."
+    yield "# A broken limit, or one whose number is missing, makes `edgeconv check` exit with 1."
     yield "[budget]"
     drop = decidable_drop(start.samples, len(start.recipes)) if start.samples else _DROPS[0]
     if start.samples:

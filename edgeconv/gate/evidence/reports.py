@@ -85,7 +85,10 @@ def verdict_report_links(
         elif sha256 in reports:
             text, state = f"its verdict is of this report, sha256 {sha256}", "verified"
         elif reports:
-            text, state = f"no report here is that of its verdict, sha256 {sha256}", "failed"
+            text, state = (
+                f"no report here is the one that its verdict names, sha256 {sha256}",
+                "failed",
+            )
         else:
             text = f"the report of its verdict was not found, sha256 {sha256}"
         yield link_of("report", file.model, state, text, reports.get(sha256, ""))
