@@ -101,13 +101,16 @@ def calibration_warnings(session: Session, recipe: Recipe) -> tuple[str, ...]:
 
 
 def _hint(check: CalibrationCheck) -> str:
-    allowed = "--allow-suspect-calibration converts all the same"
+    allowed = "--allow-suspect-calibration converts anyway"
     if "exchanged" in check.better:
         return f"they fit with {check.better}: correct the data, or rename its arrays; {allowed}"
     if check.better:
-        return f"they fit with --preprocess '{check.better}' after what is done now; {allowed}"
+        return (
+            f"they fit with --preprocess '{check.better}' after the current preprocessing; "
+            f"{allowed}"
+        )
     return (
-        "give samples with the preprocessing of the training, which edgeconv doctor MODEL DATA "
+        "give samples with the preprocessing used in training, which edgeconv doctor MODEL DATA "
         f"finds; {allowed}"
     )
 
@@ -179,7 +182,7 @@ def verify_samples(
     ]
     is_unscaled = _has_pixels(record.inputs) and any(map(is_saturated, outputs.values()))
     overdriven = [
-        Suspicion(f"to these pixels of 0 to 255 the float model's {name!r} is beyond all measure")
+        Suspicion(f"on these pixels of 0 to 255, the float model's {name!r} goes to extremes")
         for name, output in outputs.items()
         if not is_unscaled and _has_pixels(record.inputs) and is_overdriven(output)
     ]
@@ -206,7 +209,7 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
         if check.better:
             own, other = check.information
             reason = (
-                f"the float model's answers tell {other:.0%} of what they could with "
+                f"the float model's answers carry {other:.0%} of the possible information with "
                 f"{check.better}, and {own:.0%} as they are"
             )
             yield Suspicion(reason, other - own > _CLEARLY_APART and check.samples >= _ENOUGH)
@@ -240,7 +243,7 @@ def _narrow_images(
         if each.name in images and 0 < each.high - each.low < _NARROW and varied < _VARIED:
             yield Suspicion(
                 f"the images {each.name!r} span {each.high - each.low:.3g} only, and the float "
-                "model answers almost the same to all",
+                "model gives almost the same answer for all",
                 varied < _STILL,
             )
 

@@ -94,7 +94,9 @@ def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
     )
     if candidate.engine == "tflite" and able[0].compressible < _TFLITE_LEAST:
         few = f"fewer than {_TFLITE_LEAST:,} weights"
-        return (f"TFLiteConverter quantizes no layer of {few}, and all are such: {layers}",)
+        return (
+            f"TFLiteConverter quantizes no layer of {few}, and all layers are that small: {layers}",
+        )
     raise VerificationFailed(
         f"{recipe.name}: nothing was quantized, though the recipe has kernels for {layers}",
         hint="convert the float32 model that the file was made from, or remove the recipe",
@@ -168,8 +170,8 @@ def refuse_clipped_biases(candidate: Candidate, names: Sequence[str]) -> None:
     if candidate.engine == "tflite":
         hint = "convert with --engine litert, or choose dynamic"
     raise VerificationFailed(
-        f"{candidate.recipe.name}: biases do not fit their integers, and were cut off at the "
-        f"limit: {listed(names, _NAMED_LAYERS)}",
+        f"{candidate.recipe.name}: biases do not fit their integer type, and were clipped: "
+        f"{listed(names, _NAMED_LAYERS)}",
         hint=hint,
     )
 
@@ -212,7 +214,7 @@ def _nothing_quantized(recipe: Recipe, summary: GraphSummary) -> tuple[str, ...]
     if recipe.full_integer and left_float and not summary.quantized_weight_share:
         raise VerificationFailed(
             f"{recipe.name}: no weight was quantized",
-            hint="none of the model's operators can be; convert to float32 or float16",
+            hint="none of the model's operators can be quantized; convert to float32 or float16",
         )
     return ()
 

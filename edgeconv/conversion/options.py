@@ -60,7 +60,9 @@ def _refuse_training(recipes: Sequence[Recipe], request: ConvertRequest) -> None
     if request.training and not trains:
         raise UsageError("--training is for the recipe qat", hint="add qat to --to")
     if trains and request.shapes:
-        raise UsageError("--shape with qat: it fixes the batch only", hint="--batch 1")
+        raise UsageError(
+            "--shape does not work with qat, which can fix only the batch", hint="--batch 1"
+        )
     if trains and len(request.signature) > 1:
         raise UsageError("qat trains a Keras model, which has one signature")
 
@@ -75,7 +77,7 @@ def _refuse_recipes(recipes: Sequence[Recipe]) -> None:
         )
     if len({recipe.calibration_range for recipe in recipes if recipe.has_ranges}) > 1:
         raise UsageError(
-            "the recipes ask for different calibration ranges, and there is one calibration",
+            "the recipes ask for different calibration ranges, but share one calibration",
             hint="convert them in two runs",
         )
 

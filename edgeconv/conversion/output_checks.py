@@ -101,8 +101,8 @@ def wide_activation(candidate: Candidate) -> str:
         return ""
     widest = ranges[-1]
     return (
-        f"inside, {widest.name!r} spans {widest.low:.4g} to {widest.high:.4g}, which 8 bits keep "
-        f"in steps of {widest.step:.2g}"
+        f"inside, {widest.name!r} spans {widest.low:.4g} to {widest.high:.4g}, which 8 bits "
+        f"represent in steps of {widest.step:.2g}"
     )
 
 
@@ -175,7 +175,7 @@ def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
         )
         if is_borderline(error, recipe.min_snr_db):
             what += f"; this is borderline: {_uncertain(recipe, error)}"
-            hint = f"calibrate with more samples, of which more verify, or {hint}"
+            hint = f"calibrate with more samples, so that more of them verify, or {hint}"
     message = f"{recipe.name}: output {error.output!r}{what}"
     return VerificationFailed(message, hint=hint, cause=Cause(snr_db=error.snr_db))
 

@@ -296,9 +296,9 @@ def _validated(
     drop, low, high = paired_difference(before, after)
     if low > _MOST_LOST:
         raise VerificationFailed(
-            f"quantization-aware training went wrong: {after.count('1') / len(after):.3f} of "
-            f"{len(after)} samples that were kept apart are right, and of the float model's "
-            f"answers {before.count('1') / len(before):.3f}",
+            f"quantization-aware training went wrong: on {len(after)} samples that were held back, "
+            f"{after.count('1') / len(after):.3f} of the answers are right, and "
+            f"{before.count('1') / len(before):.3f} of the float model's",
             hint="lower --qat-learning-rate, or train for more --qat-epochs",
         )
     return Validated(

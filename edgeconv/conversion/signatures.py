@@ -93,6 +93,6 @@ def _refuse_tflite_options(plan: Plan) -> None:
         )
     if any(recipe.engine == "tflite" and not recipe.full_integer for recipe in plan.recipes):
         raise UsageError(
-            "--engine tflite: TFLiteConverter makes only int8 and int16x8 of a .tflite",
+            "--engine tflite: TFLiteConverter makes only int8 and int16x8 from a .tflite",
             hint="remove --engine, or convert the SavedModel or the Keras file",
         )

@@ -155,8 +155,9 @@ def _refuse_other_kernels(examined: VerifiedCandidate, there: tuple[OutputError,
             continue
         if is_another(error.snr_db, verified.snr_db):
             raise VerificationFailed(
-                f"output {error.output!r}: SNR {decibels(error.snr_db)} there, and "
-                f"{decibels(verified.snr_db)} in LiteRT: its kernels compute something else",
+                f"output {error.output!r}: SNR {decibels(error.snr_db)} on this runtime, and "
+                f"{decibels(verified.snr_db)} in LiteRT: this runtime's kernels compute different "
+                "results",
                 hint=_ANOTHER_RECIPE,
             )
 
@@ -183,7 +184,7 @@ def _refuse_other_answers(
             own_share = percent(own.argmax_agreement, 1)
             on_processor = f", and {own_share} of {own.samples} on the processor"
         raise VerificationFailed(
-            f"output {error.output!r}: {percent(share, 1)} of {count} answers there are "
+            f"output {error.output!r}: {percent(share, 1)} of {count} answers on this runtime are "
             f"those of float32{on_processor}; {percent(LEAST_AGREEMENT, 0)} must be",
             hint=_ANOTHER_RECIPE,
         )
@@ -244,7 +245,7 @@ def right_recipe(session: Session, right: Mapping[Recipe, VerifiedCandidate]) ->
     outputs = target.outputs if target else ()
     shares = [e.argmax_agreement for e in outputs if e.argmax_agreement is not None]
     known = f": {percent(min(shares), 1)} of the answers are float32's" if shares else ""
-    return f"choose {best.name}, which is right there{known}"
+    return f"choose {best.name}, which is right on this runtime{known}"
 
 
 def overflow_warnings(session: Session) -> list[str]:

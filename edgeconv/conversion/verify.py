@@ -82,7 +82,7 @@ def _without_its_operators(error: ToolFailed) -> UnsupportedOperators | None:
         return None
     return UnsupportedOperators(
         f"the model has the custom operator {error.cause.operators[0]}, which the runtime does not "
-        "have, so nothing made of it could be verified",
+        "have, so no file made from it could be verified",
         hint="take it out of the model, and compute it in the application",
     )
 

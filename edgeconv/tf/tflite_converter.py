@@ -97,7 +97,7 @@ def refuse_recipe(recipe: Recipe, *, is_tflite: bool) -> None:
     """Raise `ToolFailed` for a recipe that TFLiteConverter does not make, of a .tflite or else."""
     if is_tflite and not recipe.full_integer:
         raise ToolFailed(
-            "TFLiteConverter makes only int8 and int16x8 of a .tflite",
+            "TFLiteConverter makes only int8 and int16x8 from a .tflite",
             hint="convert the SavedModel or the Keras file",
         )
     if recipe.name in ("weight-only-int8", *FOUR_BIT):

@@ -177,7 +177,7 @@ OPTIONS: list[tuple[list[str], str, str]] = [
     ),
     (
         ["by_hand/float32.tflite", "--to", "float32", "--engine", "tflite"],
-        "makes only int8 and int16x8 of a .tflite",
+        "makes only int8 and int16x8 from a .tflite",
         "remove --engine",
     ),
 ]

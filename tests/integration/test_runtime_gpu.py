@@ -158,7 +158,7 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
     assert artifact.target.runtime == f"gpu {gpu_device}"
     (failure,) = conversion.failures
     assert "dynamic does not run right on gpu" in failure.message
-    assert "choose float32, which is right there: 100 %" in failure.hint
+    assert "choose float32, which is right on this runtime: 100 %" in failure.hint
     alone = convert(
         tmp_path / "strided.tflite",
         out,
@@ -166,7 +166,7 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
         calibration=str(tmp_path / "cal.npz"),
         target_runtime="gpu",
     )
-    assert "choose float16, which is right there" in alone.failures[0].hint
+    assert "choose float16, which is right on this runtime" in alone.failures[0].hint
     assert [file.name for file in out.glob("*.tflite")] == [artifact.file]
 
 
@@ -293,6 +293,6 @@ def test_the_samples_that_calibrate_count_for_the_agreement(
     )
     (failure,) = conversion.failures
     count = held_back + calibrating
-    assert f"of {count} answers there are those of float32" in failure.message
+    assert f"of {count} answers on this runtime are those of float32" in failure.message
     assert f"% of {held_back} on the processor" in failure.message
-    assert "choose float16, which is right there" in failure.hint
+    assert "choose float16, which is right on this runtime" in failure.hint

@@ -143,7 +143,7 @@ def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: 
     assert artifact.recipe.name == "weight-only-int8"
     assert "dense layers have one weight scale each" in artifact.target.cost
     (step,) = [step for step in artifact.ladder if step.attempt.startswith("on tflite-micro")]
-    assert "dB in LiteRT: its kernels compute something else" in step.failed
+    assert "dB in LiteRT: this runtime's kernels compute different results" in step.failed
     (failure,) = made.failures
     assert "dynamic does not run right on tflite-micro" in failure.message
     assert [file.name for file in tmp_path.glob("*.tflite")] == [artifact.file]
@@ -162,7 +162,9 @@ def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_
     assert there.flips > there.samples // 4
     assert right.kernels[0].flips == 0
     (note,) = [note for note in report.notes if "something else" in note]
-    assert note.startswith("weight-only-int8 in tflite-micro: its kernels compute something else: ")
+    assert note.startswith(
+        "weight-only-int8 in tflite-micro: its kernels compute different results: "
+    )
     assert note.endswith("dB on the processor")
 
 

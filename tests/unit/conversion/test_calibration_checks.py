@@ -120,7 +120,9 @@ def test_answers_that_tell_more_in_another_scale_say_it(
     without = StatisticsCheck(samples=64, better="scale=1/255", information=told)
     found = verify_samples(record(255, is_whole=True), DIFFERENT, None, without)
     (suspicion,) = found.suspicions
-    assert suspicion.reason.startswith(f"the float model's answers tell {told[1]:.0%} of what")
+    assert suspicion.reason.startswith(
+        f"the float model's answers carry {told[1]:.0%} of the possible"
+    )
     assert (found.is_wrong, found.better) == (is_wrong, "scale=1/255")
 
 

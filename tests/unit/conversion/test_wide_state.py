@@ -59,7 +59,7 @@ def test_a_refused_int8_names_the_recipe_and_the_state_that_needs_it(convert: An
     assert code == FAILED, printed
     assert "next: choose int16x8: inside, '" in printed
     assert "state' spans -11" in printed
-    assert "which 8 bits keep in steps of 0.89" in printed
+    assert "which 8 bits represent in steps of 0.89" in printed
 
 
 def test_the_recipe_that_is_proposed_keeps_the_state(convert: Any) -> None:
