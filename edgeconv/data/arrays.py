@@ -231,5 +231,5 @@ def _check_size(declared_bytes: int, size_bytes: int, what: str) -> None:
     if declared_bytes < size_bytes:
         raise InputRefused(
             f"{what} has {size_bytes - declared_bytes:,} bytes after the end of its array",
-            hint="save one array a file with np.save, or several with np.savez",
+            hint="save one array per file with np.save, or several with np.savez",
         )

@@ -95,7 +95,7 @@ def _as_samples(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) 
         return array.reshape(len(array), *sample)
     if is_row and not has_steps:
         raise InputRefused(
-            f"{where} takes {math.prod(sample)} values a sample, and the data has {stored[0]}",
+            f"{where} takes {math.prod(sample)} values per sample, and the data has {stored[0]}",
             hint="choose the columns: ?labels=COLUMN&features=FIRST:LAST",
         )
     return array
@@ -114,7 +114,7 @@ def alike(
             raise InputRefused(
                 f"{where}: the first sample is stored as {first.name}, and number {index + 1} as "
                 f"{sample.dtype.name}, so that their scales differ",
-                hint="store all in one format, for example with 8 bits a channel",
+                hint="store all in one format, for example with 8 bits per channel",
             )
         yield sample
 
@@ -182,7 +182,9 @@ def _check_classes(where: str, labels: Array) -> None:
         raise InputRefused(f"{where} are {labels.dtype}, not integers", hint=hint)
     if labels.ndim != 1:
         column = labels.ndim == 2 and labels.shape[1] == 1
-        hint = "one number a sample: " + ("y.ravel()" if column else "y.argmax(-1) if one-hot")
+        hint = "give one number per sample: " + (
+            "y.ravel()" if column else "y.argmax(-1) if one-hot"
+        )
         raise InputRefused(f"{where} have shape {labels.shape}, not (n,)", hint=hint)
 
 
@@ -217,7 +219,7 @@ def _not_of_one_kind(where: str, array: Array, expected: np.dtype[Any]) -> Input
     if holds_strings(array):
         return InputRefused(
             f"{where} holds strings, the model takes {expected.name}",
-            hint="give numbers, made of the strings as in training; or another array or column",
+            hint="give numbers, made from the strings as in training; or another array or column",
         )
     return InputRefused(
         f"{where} is {array.dtype.name}, the model takes strings",

@@ -51,8 +51,8 @@ def decoded(
     """
     if data.startswith(_PNG) and data[_PNG_DEPTH_AT : _PNG_DEPTH_AT + 1] == b"\x10":
         raise InputRefused(
-            f"{what} has 16 bits a channel, of which Pillow may read 8",
-            hint="write 8 bits a channel, or the bytes of the array",
+            f"{what} has 16 bits per channel, of which Pillow may read only 8",
+            hint="write 8 bits per channel, or the bytes of the array",
         )
     with opened_image(io.BytesIO(data), formats, what) as image:
         pixels = np.array(_with_channels(image, channels, what))

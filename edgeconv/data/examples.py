@@ -207,7 +207,7 @@ def _only_bytes(what: str, stored: example_pb2.Feature) -> bytes:
     if kind != "bytes" or len(values) != 1:
         has = f"{len(values)} byte strings" if kind == "bytes" else kind
         raise InputRefused(
-            f"{what} should be one byte string, and is {has}", hint="correct the feature spec"
+            f"{what} should be one byte string, but is {has}", hint="correct the feature spec"
         )
     return values[0]
 
@@ -226,7 +226,7 @@ def _listed(what: str, stored: example_pb2.Feature, feature: Feature) -> Array:
             "ints": 'dtype = "int64"',
         }
         raise InputRefused(
-            f"{what} holds {kind}, and the spec says {feature.dtype}",
+            f"{what} holds {kind}, but the spec says {feature.dtype}",
             hint=f"correct the feature spec: {way_out[kind]}",
         )
     values = getattr(stored, field).value
@@ -251,7 +251,7 @@ def _from_bytes(what: str, data: bytes, feature: Feature) -> Array:
     dtype = np.dtype(feature.dtype)
     if len(data) % dtype.itemsize:
         raise InputRefused(
-            f"{what} has {len(data):,} bytes, no multiple of {dtype.itemsize} for {dtype.name}",
+            f"{what} has {len(data):,} bytes, not a multiple of {dtype.itemsize} for {dtype.name}",
             hint="correct the dtype in the feature spec",
         )
     array = np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)

@@ -104,7 +104,7 @@ def _check_rate(
     for each in steps.values():
         if rate_hz and each.mel_bins is not None and each.sample_rate_hz != rate_hz:
             raise InputRefused(
-                f"{source} has audio of {rate_hz} Hz, and the preprocessing says "
+                f"{source} has audio of {rate_hz} Hz, but the preprocessing says "
                 f"sample-rate-hz={each.sample_rate_hz}",
                 hint=f"if the model was trained with {rate_hz} Hz, write sample-rate-hz={rate_hz}; "
                 "else resample the audio",

@@ -126,7 +126,7 @@ def _parse_toml(path: Path) -> dict[str, Preprocessing]:
     inputs = _table(path, "preprocess.input", every.pop("input", {}))
     if not every and not inputs:
         raise InputRefused(
-            f"{path} says no preprocessing",
+            f"{path} gives no preprocessing",
             hint="add a table [preprocess], for example with scale = 0.5",
         )
     steps = {"": _checked(every, f" in {path}")} if every else {}

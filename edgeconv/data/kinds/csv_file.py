@@ -197,6 +197,6 @@ def _not_parsed(location: str, delimiter: str, message: str, ragged: list[Any]) 
     if "straddl" in message:
         return InputRefused(
             f"{location} has a row of more than {_LARGEST_ROW_BYTES:,} bytes",
-            hint="is it a CSV file, with one sample a line?",
+            hint="is it a CSV file, with one sample per line?",
         )
     return InputRefused(f"{location} is not a readable CSV file: {message}")

@@ -103,7 +103,7 @@ def listed(location: str, options: Mapping[str, str], ways: tuple[str, ...]) -> 
     if way == "none":
         if classes:
             raise UsageError(
-                f"{location}: classes={classes} is given, and there are no labels",
+                f"{location}: classes={classes} is given, but there are no labels",
                 hint=f"remove it, or say where the labels are: labels={ways[0]}",
             )
         return Listing(tuple(files), None, ())
@@ -126,7 +126,7 @@ def refuse_names(location: str, array_names: frozenset[str] | None) -> None:
     """Raise `UsageError` for names of arrays: the only one has no name."""
     if array_names is not None:
         raise UsageError(
-            f"{location} has one file a sample, so no array can be chosen by name",
+            f"{location} has one file per sample, so no array can be chosen by name",
             hint="remove the renaming: the files go to the model's only input",
         )
 
@@ -143,7 +143,7 @@ def _check_layout(location: str, files: list[Path], directories: list[Path], way
     if files and directories:
         raise InputRefused(
             f"{location} has files next to its class directories: {some(files)}",
-            hint="move them into a class directory, or away",
+            hint="move them into a class directory, or elsewhere",
         )
     if way == "folder" and not directories:
         raise InputRefused(
@@ -183,7 +183,7 @@ def _mode(path: Path) -> int:
     try:
         return path.stat().st_mode
     except FileNotFoundError:
-        raise InputRefused(f"{path} is a link to nothing", hint="delete or mend it") from None
+        raise InputRefused(f"{path} is a link to nothing", hint="delete or repair it") from None
     except OSError as error:
         raise InputRefused(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -226,7 +226,9 @@ def _class_order(path: Path, present: set[str]) -> list[str]:
     try:
         names = [line.strip() for line in content.decode("utf-8-sig").rstrip().splitlines()]
     except UnicodeDecodeError:
-        raise InputRefused(f"{path} is not UTF-8 text", hint="one class name a line") from None
+        raise InputRefused(
+            f"{path} is not UTF-8 text", hint="write one class name per line"
+        ) from None
     twice = [name for name, count in Counter(names).items() if count > 1]
     missing = [name for name in names if name not in present]
     extra = sorted(present - set(names))
@@ -238,7 +240,7 @@ def _class_order(path: Path, present: set[str]) -> list[str]:
     ]
     if problems:
         raise InputRefused(
-            f"{path} does not list the classes that are there: {'; '.join(problems[:_SHOWN])}",
-            hint="one class name a line, each as its directory or prefix is called",
+            f"{path} does not list the classes that exist: {'; '.join(problems[:_SHOWN])}",
+            hint="write one class name per line, each as its directory or prefix is named",
         )
     return names

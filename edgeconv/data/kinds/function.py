@@ -217,7 +217,7 @@ def _array(location: str, name: str, value: Any) -> Any:
     if value is None or callable(getattr(value, "__next__", None)):
         kind = "nothing" if value is None else f"a {type(value).__name__}"
         raise InputRefused(
-            f"{what} {kind}, and no array", hint="return np.stack([...]) of the samples"
+            f"{what} {kind}, not an array", hint="return np.stack([...]) of the samples"
         )
     try:
         array = np.asarray(value)
@@ -232,7 +232,7 @@ def _array(location: str, name: str, value: Any) -> Any:
         return ended(array, what)
     if array.dtype.kind not in "biuf":
         raise InputRefused(
-            f"{what} {array.dtype} ({type(value).__name__}), and neither numbers nor strings",
+            f"{what} {array.dtype} ({type(value).__name__}), which is neither numbers nor strings",
             hint="return arrays of numbers or of strings, and labels as class numbers",
         )
     return array

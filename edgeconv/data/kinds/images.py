@@ -83,8 +83,8 @@ def _refuse_deep_color(path: Path, file: IO[bytes]) -> None:
         raise InputRefused(f"{path} is a damaged PNG: it does not begin with its header")
     if depth == 16 and color != 0:
         raise InputRefused(
-            f"{path} has 16 bits a channel in color, of which Pillow reads 8",
-            hint="save it with 8 bits a channel, or the samples as .npz",
+            f"{path} has 16 bits per channel in color, of which Pillow reads only 8",
+            hint="save it with 8 bits per channel, or the samples as .npz",
         )
 
 

@@ -142,7 +142,7 @@ def _feature(where: str, declared: _SpecFeature) -> Feature:
     if not is_image and declared.dtype is None:
         raise UsageError(f"{where} has no dtype", hint='for example dtype = "float32"')
     if not is_image and declared.channels is not None:
-        raise UsageError(f"{where}: channels are of images", hint="put them into shape")
+        raise UsageError(f"{where}: channels are for images only", hint="put them into shape")
     if is_image and declared.variable:
         raise UsageError(f"{where}: images differ in size anyway", hint="remove variable")
     if -1 in declared.shape:

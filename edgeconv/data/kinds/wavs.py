@@ -75,7 +75,7 @@ def _rate_option(options: Mapping[str, str]) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and 0 < int(text[:10]) < 1 << 32):
         raise UsageError(
-            f"rate={text} is not a sample rate", hint="in samples a second: rate=16000"
+            f"rate={text} is not a sample rate", hint="in samples per second: rate=16000"
         )
     return int(text)
 
@@ -85,7 +85,7 @@ def _same_rate(location: str, by_rate: dict[int, list[Path]], demanded_hz: int |
     if demanded_hz is not None and other:
         each = "; ".join(f"{rate} Hz: {folders.some(paths)}" for rate, paths in other.items())
         raise InputRefused(
-            f"{location} has files of another rate than {demanded_hz} Hz: {each}",
+            f"{location} has files with a rate other than {demanded_hz} Hz: {each}",
             hint=f"resample them, for example with sox IN.wav -r {demanded_hz} OUT.wav",
         )
     if len(by_rate) > 1:

@@ -141,7 +141,9 @@ def test_preprocessing_may_change_the_number_of_values(table: Any) -> None:
 
 
 def test_too_few_or_many_columns_name_both_numbers_and_the_option(table: Any) -> None:
-    with pytest.raises(InputRefused, match="'x' takes 2 values a sample, and the data has 3") as e:
+    with pytest.raises(
+        InputRefused, match="'x' takes 2 values per sample, and the data has 3"
+    ) as e:
         load_samples(table("a,b,y\n1,2,0\n"), (column(-1, 2),))
     assert "labels=COLUMN" in e.value.hint
 

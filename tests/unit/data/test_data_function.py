@@ -143,9 +143,9 @@ def test_nothing_is_left_in_the_temporary_directory(
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("None", "returned nothing, and no array"),
+        ("None", "returned nothing, not an array"),
         ("{'x': None}", "returned, as 'x', nothing"),
-        ("(i for i in range(3))", "returned a generator, and no array"),
+        ("(i for i in range(3))", "returned a generator, not an array"),
         ("np.array([{}])", "returned object"),
         ("['a', None]", "returned object"),
         ("[[1, 2], [3]]", "returned no array: .*inhomogeneous"),

@@ -292,7 +292,7 @@ class TestPixels:
         data[24] = 16
         data[29:33] = crc(data[12:29])
         (tmp_path / "a.png").write_bytes(data)
-        with pytest.raises(InputRefused, match="16 bits a channel in color"):
+        with pytest.raises(InputRefused, match="16 bits per channel in color"):
             column(tmp_path)[0]
 
     def test_the_orientation_that_a_camera_noted_is_not_applied(self, tmp_path: Path) -> None:

@@ -131,7 +131,9 @@ class TestRate:
 
     def test_the_rate_that_is_demanded_is_checked(self, words: Path) -> None:
         assert len(column(words, rate="8000")) == 3
-        with pytest.raises(InputRefused, match=r"of another rate than 16000 Hz: 8000 Hz: .*a\.wav"):
+        with pytest.raises(
+            InputRefused, match=r"with a rate other than 16000 Hz: 8000 Hz: .*a\.wav"
+        ):
             column(words, rate="16000")
 
     @pytest.mark.parametrize("rate", ["0", "-1", "8k", "8000.0", "9" * 30, "²"])

@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match="is empty"):
         parse_preprocessing(str(path))
     for text in ("# nothing", "[preprocess]"):
-        with pytest.raises(InputRefused, match="says no preprocessing"):
+        with pytest.raises(InputRefused, match="gives no preprocessing"):
             parse_preprocessing(written(path, text))
     path.write_bytes(b"x = '\xff'")
     with pytest.raises(UsageError, match="not UTF-8"):
