@@ -205,10 +205,10 @@ def _refuse_other_answers(run: GoldenRun, here: GoldenRun, plan: EmbedPlan) -> N
         largest = _largest_difference(values, expected)
         if largest > _ROOM_OF_KERNELS * max(allowed.steps, allowed.absolute):
             raise ToolFailed(
-                f"{plan.kernels} computes something else than LiteRT: output {spec.name!r} differs "
-                f"by {largest:.3g}",
-                hint="convert with --batch 1 and --target-runtime tflite-micro, which finds what "
-                "its kernels compute right",
+                f"{plan.kernels} computes different results than LiteRT: output {spec.name!r} "
+                f"differs by {largest:.3g}",
+                hint="convert with --batch 1 and --target-runtime tflite-micro, which finds "
+                "a file that its kernels compute correctly",
             )
 
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 MICRO_OPTION = {
     "micro": yes_or_no(
-        "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without, for a "
-        "model with operators that it lacks"
+        "yes: the resolver and arena for TensorFlow Lite for Microcontrollers; no: without them, "
+        "for a model with operators that it lacks"
     ),
     "golden": TargetOption(
-        help="whose outputs the self-test expects: tflite-micro (the default with micro=yes), by "
-        "whose reference kernels an integer output has to be exactly equal; litert, with a "
+        help="whose outputs the self-test expects: tflite-micro (the default with micro=yes), "
+        "whose reference kernels an integer output must equal exactly; litert, with a "
         "tolerance for other kernels",
         choices=(LITERT, MICRO),
     ),

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 NPU_OPTION = {
     "npu": TargetOption(
-        help="an Arm NPU: the model as Vela compiles it for that, with the operator ethos-u; as in "
+        help="an Arm NPU: the model as Vela compiles it for that NPU, with the operator "
+        "ethos-u; as in "
         "`edgeconv bench --npu`",
         pattern=rf"(?:(?:{'|'.join(ACCELERATORS)})(?:\?[\w.=&-]+)?)?",
         example="ethos-u55-128",
@@ -36,7 +37,7 @@ def npu_of(options: Mapping[str, str]) -> NpuChoice | None:
     if options.get("micro") == "no":
         raise UsageError(
             "an NPU's operator runs in TensorFlow Lite for Microcontrollers, and --option micro=no "
-            "is without that",
+            "leaves that out",
             hint="remove --option micro=no or --option npu",
         )
     return parse_npu(options["npu"])
@@ -55,7 +56,7 @@ def compiled_for_npu(
     compiled = compile_for(npu, embedding.model, scratch=scratch, allowance=allowance)
     if not compiled.estimate.on_npu:
         raise InputRefused(
-            f"no operator of {embedding.name} is on {npu}, which computes in int8 and int16 only",
+            f"no operator of {embedding.name} runs on {npu}, which computes in int8 and int16 only",
             hint="embed the file of the recipe int8 or int16x8",
         )
     model = scratch / "compiled.tflite"

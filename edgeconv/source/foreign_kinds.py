@@ -92,7 +92,7 @@ TASK = Foreign(
 )
 LITERT_LM = Foreign(
     "a LiteRT-LM bundle of a language model",
-    "it is in its last form for a device already; edgeconv takes the model that it was made from",
+    "it is already in its final form for a device; edgeconv takes the model that it was made from",
 )
 FOREST = Foreign(
     "a decision forest (Yggdrasil)",
@@ -110,16 +110,17 @@ HUB_MODULE = Foreign(
 )
 SKLEARN = Foreign(
     "a pickled scikit-learn model",
-    "it cannot become a .tflite file, and pickles are never loaded, for they run code; train a "
+    "it cannot become a .tflite file, and pickles are never loaded, because they run code; train a "
     "network in Keras",
 )
 PICKLE = Foreign(
     "a pickled Python object",
-    "pickles are never loaded, for they run code; save the model whole: model.save('NAME.keras')",
+    "pickles are never loaded, because they run code; save the model whole: "
+    "model.save('NAME.keras')",
 )
 ARRAYS = Foreign(
     "an archive of arrays, as np.savez writes it",
-    "weights alone are not a model: set them in the network that they are of "
+    "weights alone are not a model: set them in the network that they belong to "
     "(model.set_weights(...)), and save it whole: model.save('NAME.keras')",
 )
 PADDLE = Foreign("a PaddlePaddle model", "convert it to ONNX with paddle2onnx, then see ONNX")

@@ -155,7 +155,7 @@ def _file(path: Path) -> LocatedModel:
         )
     if named != content:
         raise InputRefused(
-            f"{path} is named {path.suffix}, and its content is {_WHAT[content]}",
+            f"{path} is named {path.suffix}, but its content is {_WHAT[content]}",
             hint=_rename(content) or "it may be truncated or garbled: copy or save it again",
         )
     return LocatedModel(path, named, _name(path, path.stem))

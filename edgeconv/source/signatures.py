@@ -76,7 +76,7 @@ def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
     if len(tensor.scale) != len(points):
         return f"has {len(tensor.scale)} scales and {len(points)} zero points"
     if len(tensor.scale) > 1:
-        return f"has {len(tensor.scale)} scales, where one is possible"
+        return f"has {len(tensor.scale)} scales, where only one is possible"
     if tensor.dtype in _LIMITS and any(point not in _LIMITS[tensor.dtype] for point in points):
         return f"has the zero point {points[0]}, which {tensor.dtype} does not hold"
     if not all(math.isfinite(scale) and scale > 0 for scale in tensor.scale):

@@ -163,5 +163,5 @@ def test_kernels_that_compute_something_else_give_no_golden_vectors(tmp_path, ma
     _refuse_other_answers(near, here, plan)
     for wrong in (values[:, :1], values * 0 + 90, values + np.float32(np.nan)):
         far = GoldenRun(here.inputs, {name: wrong}, here.batch)
-        with pytest.raises(ToolFailed, match="computes something else than LiteRT: output 'y'"):
+        with pytest.raises(ToolFailed, match="computes different results than LiteRT: output 'y'"):
             _refuse_other_answers(far, here, plan)
