@@ -29,7 +29,7 @@ MODEL_KEYS = {
     "quantized .tflite is not converted, but measured and checked as it is.",
     "checkpoint": "The stage before `source`, such as the Keras file it was exported from; it is "
     "measured too.",
-    "slices": "A text file with the slice of each test sample, a line each.",
+    "slices": "A text file with the slice of each test sample, one per line.",
 }
 LONGEST_NAME = 64
 NAME = re.compile(rf"\w[\w.+-]{{0,{LONGEST_NAME - 1}}}")

@@ -167,10 +167,10 @@ def _number(file: TomlFile, key: Key, value: object) -> float:
     if name in FRACTIONS and number > 1:
         raise file.error(key, f"{name} is a fraction of 1, not {shown(value)}", "1% is 0.01")
     if name in SIGNED and number > MAX_SNR_DB:
-        message = f"{name} is {shown(value)}, and equal outputs have {MAX_SNR_DB:g}"
+        message = f"{name} is {shown(value)}, but equal outputs have only {MAX_SNR_DB:g}"
         raise file.error(key, message, f"as in {name} = 20")
     if name in ABOVE_ZERO and number == 0:
-        raise file.error(key, f"{name} is 0, which no model can hold", "give a number above 0")
+        raise file.error(key, f"{name} is 0, which no model can keep", "give a number above 0")
     return number
 
 

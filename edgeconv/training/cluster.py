@@ -121,7 +121,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
                 )
         elif chiefs + workers + servers > 1:
             raise UsageError(
-                f"{what} has several members, and --strategy {strategy} trains on one",
+                f"{what} has several members, but --strategy {strategy} trains on one",
                 hint="use --strategy multiworker, or unset TF_CONFIG",
             )
         return self
@@ -174,7 +174,7 @@ def _check_addresses(addresses: Mapping[Role, tuple[str, ...]]) -> None:
     taken: dict[tuple[str, int], str] = {}
     for role, members in addresses.items():
         if role in _ONLY_ONE and len(members) > 1:
-            raise UsageError(f"TF_CONFIG: there can be one {role}, and it has {len(members)}")
+            raise UsageError(f"TF_CONFIG: there can be only one {role}, but it has {len(members)}")
         for index, address in enumerate(members):
             host, port = host_and_port(address)
             name = _name(role, index)

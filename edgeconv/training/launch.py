@@ -46,7 +46,7 @@ def clusters_of(distribution: Distribution) -> tuple[Cluster, ...]:
         return ()
     if workers and tf_config:
         raise UsageError(
-            f"--workers {workers} starts a cluster here, and TF_CONFIG names another one",
+            f"--workers {workers} starts a cluster here, but TF_CONFIG names another one",
             hint="remove --workers, or unset TF_CONFIG",
         )
     if workers:

@@ -50,7 +50,7 @@ def refuse_unplaceable(on: str, distribution: Distribution) -> None:
     parse_address(on)
     if not distribution.workers:
         raise UsageError(
-            f"--on {on} places the members of a cluster, and --workers is missing",
+            f"--on {on} places the members of a cluster, but --workers is missing",
             hint="add --strategy multiworker --workers 2, or remove --on",
         )
 
@@ -241,8 +241,8 @@ def _placed(cluster: RayCluster, reserved: list[Any], timeout_s: float) -> list[
     if len(cluster.ray.wait(reserved, num_returns=count, timeout=0)[0]) < count:
         raise ToolFailed(
             f"Ray had no room for {count} members within {timeout_s:g} s",
-            hint=f"each takes a core, and the cluster has {cluster.cores}; `ray status` there says "
-            "what is free; --connect-timeout-s sets how long to wait",
+            hint=f"each takes a core, and the cluster has {cluster.cores}; `ray status` on "
+            "the cluster shows what is free; --connect-timeout-s sets how long to wait",
         )
     return [_refuse_failed(_get(cluster.ray, ref), "a member") for ref in reserved]
 

@@ -173,8 +173,8 @@ def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file: Path) ->
         ("[budget]\nmin-output-snr-db = -inf\n", 2, "must be finite, not -inf", ""),
         (f"[budget]\nmax-size-bytes = 1{'0' * 400}\n", 2, "must be finite", ""),
         ("[budget]\nmax-size-bytes = -1\n", 2, "not negative, not -1", ""),
-        ("[budget]\nmax-size-ratio = 0\n", 2, "is 0, which no model can hold", ""),
-        ("[budget]\nmin-output-snr-db = 201\n", 2, "201, and equal outputs have 200", "= 20"),
+        ("[budget]\nmax-size-ratio = 0\n", 2, "is 0, which no model can keep", ""),
+        ("[budget]\nmin-output-snr-db = 201\n", 2, "201, but equal outputs have only 200", "= 20"),
         (
             "[budget]\nmax-slice-drop = 0.1\n[model.m]\nsource = 'm'\n",
             2,

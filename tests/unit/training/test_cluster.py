@@ -129,7 +129,7 @@ def test_a_cluster_becomes_tf_config_and_comes_back_as_it_was(
         (config(worker=["a:65536"]), "port of 'a:65536' is not in 1 to 65535"),
         (config(worker=["a:1", "A:1"]), "worker 0 and worker 1 have the same address A:1"),
         (config(worker=["a:1"], ps=["a:01"]), "worker 0 and ps 0 have the same address"),
-        (config(chief=["a:1", "b:1"], role="chief"), "there can be one chief, and it has 2"),
+        (config(chief=["a:1", "b:1"], role="chief"), "there can be only one chief, but it has 2"),
         ('{"cluster": ' + '{"a":' * 100_000, "."),
         ("\udcff{}", "."),
     ],

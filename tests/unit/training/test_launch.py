@@ -101,7 +101,7 @@ def test_tf_config_gives_the_one_member_that_this_process_is(monkeypatch):
 
 def test_workers_besides_a_tf_config_are_refused(monkeypatch):
     tf_config(monkeypatch, {"worker": WORKERS})
-    with pytest.raises(UsageError, match="--workers 2 starts a cluster here, and TF_CONFIG"):
+    with pytest.raises(UsageError, match="--workers 2 starts a cluster here, but TF_CONFIG"):
         clusters("multiworker", workers=2)
 
 
