@@ -93,9 +93,12 @@ def _badness(cell: SweepCell) -> tuple[object, ...]:
 
 
 def _groups(cells: Iterable[SweepCell]) -> Iterator[list[SweepCell]]:
-    """The cells that compete: those of a model and a data set."""
-    by_model = sorted(cells, key=attrgetter("model", "data"))
-    yield from (list(group) for _, group in groupby(by_model, attrgetter("model", "data")))
+    """The cells that compete: those of a model, a data set and a runtime.
+
+    What other kernels run is of no use where a file is to ship on these.
+    """
+    key = attrgetter("model", "data", "runtime")
+    yield from (list(group) for _, group in groupby(sorted(cells, key=key), key))
 
 
 def _front(cells: Sequence[SweepCell]) -> list[SweepCell]:

@@ -37,7 +37,7 @@ class SweepCell(FrozenStruct, kw_only=True, frozen=True):
     `model` is the path from the folder of the sweep's file, and `data` the name of a data set, ""
     without any. `file` is the artifact's path from the directory of the results. `drop` is against
     the trained model, in the unit of `metric`, `snr_db` that of the worst output. `on_front`: no
-    other cell of the model and data set is smaller (faster, where times were measured) and not
+    other cell of the model, data set and runtime is smaller (faster, with times) and not
     worse. `change` is what differs from the last sweep, "" for nothing.
     """
 

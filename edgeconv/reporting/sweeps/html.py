@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _TEXTS = ("Model", "Data", "Recipe", "Runtime", "State")
 _NUMBERS = ("Size", "p50", "Value", "Drop", "SNR")
 _CAPTION = "Every cell, worst first. A click on a heading sorts; “Pareto”: no other cell of the "
-_CAPTION += "model and data set is smaller (or faster, with times) and loses less."
+_CAPTION += "model, data set and runtime is smaller (or faster, with times) and loses less."
 
 
 def render_sweep(sweep: Swept) -> str:
@@ -49,7 +49,7 @@ def _table(sweep: Swept) -> PageTable:
     return PageTable(
         name="cells",
         caption=_CAPTION,
-        headings=(*texts, remark, *numbers),
+        headings=(*texts, *numbers, remark),
         lines=tuple(map(_line, sweep.cells)),
         is_sortable=True,
     )
@@ -57,15 +57,16 @@ def _table(sweep: Swept) -> PageTable:
 
 def _line(cell: SweepCell) -> Line:
     state = "Pareto" if cell.on_front else cell.state
-    names = (cell.model, cell.data or units.ABSENT, cell.recipe, cell.runtime, state)
+    names = (cell.model, cell.data or units.ABSENT, cell.recipe, cell.runtime)
+    mark = "ok" if cell.on_front else {"failed": "over", "missing": "warn"}.get(cell.state)
     keys = (cell.size_bytes, cell.latency_us, cell.value, cell.drop, cell.snr_db)
     remark = cell.reason or cell.change or units.ABSENT
     under = f"next: {cell.hint}" if cell.hint else ""
     return Line(
         cells=(
             *(Cell(text=name, key=name) for name in names),
-            Cell(text=remark, under=under, key=remark),
+            Cell(text=state, key=state, kind=f"mark {mark}" if mark else ""),
             *(number(text, key) for text, key in zip(measured(cell), keys, strict=True)),
+            Cell(text=remark, under=under, key=remark),
         ),
-        kind={"failed": "over", "missing": "warn"}.get(cell.state, ""),
     )

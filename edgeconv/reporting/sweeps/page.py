@@ -85,4 +85,5 @@ def _notes(sweep: Swept) -> Iterator[str]:
         yield f"no longer in the sweep: {units.plain(name)}"
     if any(cell.on_front for cell in sweep.cells):
         cost = "time" if any(cell.latency_us for cell in sweep.cells) else "size"
-        yield f"Pareto: no other cell of the model and data set has less {cost} and less loss."
+        same = "no other cell of the model, data set and runtime"
+        yield f"Pareto: {same} has less {cost} and less loss."

@@ -73,6 +73,17 @@ def test_the_front_has_what_no_other_cell_betters(plan: SweepPlan, results: Resu
     assert fronts == {"dynamic"}
 
 
+def test_what_one_runtime_runs_does_not_better_what_another_one_runs(tmp_path: Path) -> None:
+    write_models(tmp_path)
+    plan = planned(tmp_path, 'runtimes = ["litert", "tflite-micro"]\n' + SWEEP)
+    results = Results(tmp_path / "out")
+    for cell in plan.jobs[0].cells:
+        here = str(cell.runtime) == "litert"
+        results.write(result_of(cell, drop=0.0 if here else 0.02))
+    fronts = {(cell.recipe, cell.runtime) for cell in swept(plan, results).cells if cell.on_front}
+    assert {runtime for _, runtime in fronts} == {"litert", "tflite-micro"}
+
+
 def test_what_changed_is_shown_and_kept_until_something_else_does(
     plan: SweepPlan, results: Results
 ) -> None:
