@@ -204,7 +204,11 @@ def test_what_cannot_be_trained_is_refused_and_nothing_is_published(
     [
         (["qat"], {}, "qat needs labeled samples"),
         (["float32"], {"training": "x.npz"}, "--training is for the recipe qat"),
-        (["qat"], {"training": "train.npz", "shapes": {"image": (1, 8, 8, 1)}}, "--shape with qat"),
+        (
+            ["qat"],
+            {"training": "train.npz", "shapes": {"image": (1, 8, 8, 1)}},
+            "--shape does not work with qat",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused_at_once(
