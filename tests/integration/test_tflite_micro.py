@@ -161,7 +161,7 @@ def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_
     assert there.reference == "weight-only-int8 in litert"
     assert there.flips > there.samples // 4
     assert right.kernels[0].flips == 0
-    (note,) = [note for note in report.notes if "something else" in note]
+    (note,) = [note for note in report.notes if "different results" in note]
     assert note.startswith(
         "weight-only-int8 in tflite-micro: its kernels compute different results: "
     )
