@@ -60,7 +60,9 @@ def test_arm_kernels_give_outputs_and_are_compared_with_this_processor(
         agree = np.equal(there.accuracy.predicted, here.accuracy.predicted).mean()
         assert agree >= 0.99
     assert report.data.samples == 200
-    assert any(note.startswith(f"200 of 230 samples, because {name} is slow") for note in report.notes)
+    assert any(
+        note.startswith(f"200 of 230 samples, because {name} is slow") for note in report.notes
+    )
     compared = {each.partition(": ")[0]: each for each in report.notes if "processor's" in each}
     assert {f"int8 in {name}", f"float in {name}"} <= set(compared)
     assert "600 values" in compared[f"int8 in {name}"]
