@@ -33,8 +33,14 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def journeys(session: nox.Session) -> None:
+    """What users do, with the installed wheel: eight minutes."""
+    _python(session, "pytest", "-m", "journey", *IN_PARALLEL, *session.posargs)
+
+
+@nox.session
 def slow(session: nox.Session) -> None:
-    """What takes minutes or hours each; CI runs it at night."""
+    """What takes minutes each; a landing runs a part of it, and the nightly workflow all."""
     _python(session, "pytest", "-m", "slow", *IN_PARALLEL, *session.posargs)
 
 
@@ -70,7 +76,8 @@ def package(session: nox.Session) -> None:
     """Wheel and sdist, into dist/, checked, and tried where no checkout is near."""
     shutil.rmtree("dist", ignore_errors=True)
     _python(session, "build", "--no-isolation")
-    _python(session, "pytest", "-q", "tests/integration/test_package.py", *session.posargs)
+    tests = ("tests/integration/test_package.py", "tests/journeys/test_demo.py")
+    _python(session, "pytest", "-q", *tests, *session.posargs)
 
 
 @nox.session

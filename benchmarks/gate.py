@@ -30,9 +30,8 @@ from benchmarks.measuring import write_result
 from edgeconv.gate.budget import check
 from edgeconv.measure.metrics.classes import AUC
 from edgeconv.statistics.bootstrap import MeanOf, Resampling
-from edgeconv.statistics.drop import MatchedDrop, RelativeDrop
+from edgeconv.statistics.drop import MatchedDrop, RelativeDrop, enough_pairs, is_above
 from edgeconv.statistics.estimate import Levels
-from edgeconv.statistics.matched import enough_pairs, is_above
 from edgeconv.statistics.proportion import Flips
 from edgeconv.types import (
     Accuracy,

@@ -26,8 +26,8 @@ from benchmarks.measuring import write_result
 from edgeconv import convert
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import settle_process
+from edgeconv.requests.recipes import make_recipes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,6 @@ that, paired by sample.
 from __future__ import annotations
 
 import argparse
-import gzip
 import os
 import shutil
 import statistics
@@ -26,9 +25,8 @@ import msgspec
 from benchmarks.measuring import RESULTS, recorded, write_result
 from benchmarks.qat_tasks import tasks
 from edgeconv import bench, convert
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.paired import paired_difference
-from edgeconv.tflite.contents import most_distinct, zero_share
 from edgeconv.types import Artifact, Measuring, Qat, Timing
 
 if TYPE_CHECKING:
@@ -38,16 +36,9 @@ if TYPE_CHECKING:
     from edgeconv.types import Measurement, Recipe
 
 CALIBRATION_SAMPLES = 500
-PRUNE, CLUSTER = 0.5, 16
 _QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.05))
 # Published whatever it is worth: how much plain int8 loses is what is to be seen.
 _ANY_SNR_DB = -200.0
-_SHAPED: dict[str, Qat] = {
-    f"prune {PRUNE}": Qat(prune=PRUNE),
-    f"cluster {CLUSTER}": Qat(cluster=CLUSTER),
-    f"prune {PRUNE}, cluster {CLUSTER}": Qat(prune=PRUNE, cluster=CLUSTER),
-}
-SHAPED_TASKS = ("spoken_digits",)
 
 
 def main() -> None:
@@ -82,8 +73,7 @@ def measure(task: Task, place: Path, seeds: int) -> dict[str, object]:
     load = [os.getloadavg()[0]]
     trained = [f"qat, seed {seed}" for seed in range(seeds)]
     settings = dict(zip(trained, (Qat(seed=seed) for seed in range(seeds)), strict=True))
-    shaped = _SHAPED if task.name in SHAPED_TASKS else {}
-    made = made_by(task, place, {**settings, **shaped})
+    made = made_by(task, place, settings)
     rows = judged(task, place, made)
     accuracies = [rows[name]["accuracy"] for name in trained]
     drop = rows["float"]["accuracy"] - statistics.fmean(accuracies)
@@ -160,7 +150,7 @@ def judged(task: Task, place: Path, made: Mapping[str, Made]) -> dict[str, dict[
         rows[name] = {
             **_beside(measured[name], report.baseline, measured.get("int8")),
             **_cost(one),
-            **_weights(one.file),
+            "bytes": one.file.stat().st_size,
         }
     return rows
 
@@ -189,23 +179,11 @@ def _cost(made: Made) -> dict[str, Any]:
     found: dict[str, Any] = {"wall_s": round(made.wall_s, 1)}
     record = made.artifact.qat if made.artifact else None
     if record is not None:
-        trainings = (record.training, *record.fine_tuned.values())
-        found["training_s"] = round(sum(one.seconds for one in trainings), 1)
+        found["training_s"] = round(record.training.seconds, 1)
         found["best_epoch"] = record.training.best_epoch
         if record.validated:
             found["validation_accuracy"] = round(record.validated.accuracy, 5)
     return found
-
-
-def _weights(file: Path) -> dict[str, Any]:
-    """The size of a .tflite, and the zeros and different values in its 8-bit kernels."""
-    content = file.read_bytes()
-    return {
-        "bytes": len(content),
-        "gzip_bytes": len(gzip.compress(content, mtime=0)),
-        "zero_share": round(zero_share(content), 4),
-        "most_values_in_a_kernel": most_distinct(content),
-    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Quantization by default, compared with TFLiteConverter and ai-edge-quantizer, on trained models.
+"""Quantization by default, compared with TFLiteConverter and litert-quantizer, on trained models.
 
     python -m benchmarks.quality DATA [--models point_history,mnist_cnn,...] [--work DIRECTORY]
 
@@ -34,7 +34,7 @@ from benchmarks.quality_models import CALIBRATION_SAMPLES, run
 from benchmarks.quality_summary import BOTH_PEERS, FLOAT, MODES, RECIPES, summary
 from edgeconv import bench, convert
 from edgeconv.measure.machine import environment
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import Execution, Measuring, Timing
 from edgeconv.types.words import first_line
@@ -127,7 +127,7 @@ def contenders(model: TrainedModel, floating: Path) -> dict[str, Callable[[Path]
     return {
         BOTH_PEERS[0]: peer("int8_tflite_converter.py", model.file),
         BOTH_PEERS[1]: peer("quantizer_defaults.py", floating, "static_wi8_ai8"),
-        "int4 weights of ai-edge-quantizer": peer(
+        "int4 weights of litert-quantizer": peer(
             "quantizer_defaults.py", floating, "weight_only_wi4_afp32"
         ),
         **{f"{recipe}, {mode}": own(recipe, mode) for recipe in RECIPES for mode in MODES},

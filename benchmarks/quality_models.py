@@ -39,7 +39,7 @@ class TrainedModel:
     names the operators that have no integer version. Of `convolutional` models the accuracy at 4
     bits is required. `least` is the accuracy that is required of int8, where one is. Where
     it `needs_converter`, edgeconv starts from the trained model and not from its float32 .tflite:
-    ai-edge-quantizer leaves some of its operators in float.
+    litert-quantizer leaves some of its operators in float.
     """
 
     name: str

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     Rows = Mapping[str, Row]
 
 FLOAT = "float32"
-BOTH_PEERS = ("int8 of TFLiteConverter", "int8 of ai-edge-quantizer")
+BOTH_PEERS = ("int8 of TFLiteConverter", "int8 of litert-quantizer")
 RECIPES = ("int8", "weight-only-int4", "int8x4")
 FOUR_BIT = RECIPES[1:]
 # Plain quantization, and what is published without any option.

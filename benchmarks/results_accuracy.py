@@ -16,7 +16,7 @@ def quality(result: Mapping[str, Any]) -> Iterator[str]:
     columns = {
         "float": "float32",
         "TFLiteConverter int8": "int8 of TFLiteConverter",
-        "ai-edge-quantizer int8": "int8 of ai-edge-quantizer",
+        "litert-quantizer int8": "int8 of litert-quantizer",
         "`int8`, none": "int8, none",
         "`int8`": "int8, default",
         "`weight-only-int4`, none": "weight-only-int4, none",
@@ -26,11 +26,10 @@ def quality(result: Mapping[str, Any]) -> Iterator[str]:
     }
     rows = {name: model["contenders"] for name, model in result["models"].items()}
     yield (
-        "Columns with a recipe's name are edgeconv's, without options or, where they say none, "
-        "with `--methods none`. All tools calibrate with the same 500 training samples; accuracy "
-        "is on all test samples; the peers have their defaults. Test labels are used only for "
-        "evaluation. Models were chosen by family, some of them after a look at what peers lose, "
-        "so the peers' means do not hold for models in general.\n"
+        "Columns with a recipe's name are edgeconv's, with the defaults or (none) with `--methods "
+        "none`; the peers have their defaults. All calibrate with the same 500 training samples. "
+        "Models were chosen by family, some after a look at what peers lose, so the peers' means "
+        "do not hold for models in general.\n"
     )
     yield from table(
         ("accuracy", *columns, "test samples"),
@@ -128,9 +127,9 @@ def _quality_targets(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, boo
 def qat(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "`edgeconv convert --to qat` with the defaults, three seeds; 500 calibration samples for "
-        "plain int8; the same test samples for all. QAT trains the model further, so it can end up "
-        "better than the float model. bad_ranges is a CNN on MNIST in which four units of the "
-        "third layer are multiplied by 100, and divided again in the fourth.\n"
+        "plain int8. QAT trains the model further, so it can end up better than the float model. "
+        "bad_ranges is a CNN on MNIST in which four units of the third layer are multiplied by "
+        "100, and divided again in the fourth.\n"
     )
     yield from table(
         ("accuracy", "float", "TFLiteConverter int8", "edgeconv int8", "edgeconv QAT", "wall"),
@@ -182,23 +181,25 @@ def _confirmation(model: Mapping[str, Any]) -> str:
 
 
 def methods(result: Mapping[str, Any]) -> Iterator[str]:
-    samples, layers = result["seconds_by_samples"], result["seconds_by_layers"]
+    by_samples, by_layers = result["seconds_by_samples"], result["seconds_by_layers"]
+    samples, layers = [*by_samples][-2:], [*by_layers][-1]
     yield (
         f"Seconds in addition to those of `minmax`: {result['model']}; by samples with 8 layers, "
         "by layers with 128 samples. The last column has the powers of samples and of layers with "
         "which the time grows.\n"
     )
-    names = [name for name in next(iter(samples.values())) if name != "minmax"]
+    rows = (*(by_samples[n] for n in samples), by_layers[layers])
     yield from table(
-        ("", *(f"{n} samples" for n in samples), *(f"{n} layers" for n in layers), "power"),
+        ("", *(f"{n} samples" for n in samples), f"{layers} layers", "power"),
         [
             (
                 name,
-                *(f"{row[name]:.2f}" for row in (*samples.values(), *layers.values())),
+                *(f"{row[name]:.2f}" for row in rows),
                 f"{result['exponent_by_samples'][name]:.2f}, "
                 f"{result['exponent_by_layers'][name]:.2f}",
             )
-            for name in names
+            for name in rows[0]
+            if name != "minmax"
         ],
     )
 
@@ -227,18 +228,28 @@ def train(result: Mapping[str, Any]) -> Iterator[str]:
         ]
     )
     yield "\nTest accuracy by strategy, mean of three seeds:\n"
+    by_loop = {
+        name.rpartition(", ")[::2]: f"{each['mean']:.4f}"
+        for name, each in accuracy["strategies"].items()
+    }
+    names = dict.fromkeys(name for name, _ in by_loop)
     yield from table(
-        ("strategy", "accuracy"),
-        [(name, f"{each['mean']:.4f}") for name, each in accuracy["strategies"].items()],
+        ("strategy", "custom loop", "`fit`"),
+        [(name, *(by_loop[name, loop] for loop in ("custom", "fit"))) for name in names],
     )
     yield (
-        "\nThroughput. The machine has two cores and no accelerator, and replicas share them: this "
-        "shows the cost of distribution, not its gain.\n"
+        "\nSamples per second with the custom loop, and how many times those of a single process. "
+        "The machine has two cores and no accelerator, and replicas share them: this shows the "
+        "cost of distribution, not its gain.\n"
     )
+    by_threads = {
+        name.rpartition(", ")[::2]: (
+            f"{each['samples_per_second']:,}, {each['times_single_process']:.2f} ×"
+        )
+        for name, each in result["scaling"]["contenders"].items()
+    }
+    names = dict.fromkeys(name for name, _ in by_threads)
+    threads = tuple(dict.fromkeys(each for _, each in by_threads))
     yield from table(
-        ("custom loop", "samples per second", "of a single process"),
-        [
-            (name, f"{each['samples_per_second']:,}", f"{each['times_single_process']:.2f} ×")
-            for name, each in result["scaling"]["contenders"].items()
-        ],
+        ("", *threads), [(name, *(by_threads[name, each] for each in threads)) for name in names]
     )

@@ -83,9 +83,8 @@ def defaults_cost(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "CPU seconds of `edgeconv convert`, which finds out whether a file needs post-training "
         "methods, divided by those with `--methods none`. Six recipes are `all`; eight are these "
-        "and the two 4-bit recipes, which always need methods.\n"
+        "and the two 4-bit recipes, which always need methods."
     )
-    rows, lines = [], []
     for name, model in result["models"].items():
         six, eight, one = (
             model[f"{case}_beside_{plain}_none"]["cpu_s"]
@@ -96,15 +95,13 @@ def defaults_cost(result: Mapping[str, Any]) -> Iterator[str]:
             )
         )
         plain_s = model["medians"]["six, none"]["cpu_s"]
-        rows.append((name, f"{plain_s:.1f} s", f"{six:.2f} ×", f"{eight:.2f} ×", f"{one:.2f} ×"))
-        lines += [
-            (f"{name}: eight by default ≤ 2 × six plain ones", f"{eight:.2f} ×", eight <= 2),
-            (f"{name}: int8 by default ≤ 2.5 × the plain one", f"{one:.2f} ×", one <= 2.5),
-        ]
-    yield from table(
-        ("", "six, `--methods none`", "six, default", "eight, default", "int8, default"), rows
-    )
-    yield from targets(lines)
+        yield f"\n{name}: six plain recipes take {plain_s:.1f} s, by default {six:.2f} ×."
+        yield from targets(
+            [
+                ("eight by default ≤ 2 × six plain ones", f"{eight:.2f} ×", eight <= 2),
+                ("int8 by default ≤ 2.5 × the plain one", f"{one:.2f} ×", one <= 2.5),
+            ]
+        )
 
 
 def evaluate(result: Mapping[str, Any]) -> Iterator[str]:
@@ -232,11 +229,6 @@ def sweep(result: Mapping[str, Any]) -> Iterator[str]:
             ("scheduling ≤ 20 ms per cell, 64 jobs at once", f"{cost:.1f} ms", cost <= 20),
         ]
     )
-    yield (
-        f"\nOn paper, 10,000 cells cost the scheduler {10_000 * cost / 1000:.0f} s in all. With 64 "
-        f"workers and cells of 10 s ({10_000 * 10 / 64 / 60:.0f} minutes of work), it is "
-        f"busy for {64 * cost / 1000 / 10:.0%} of the time, while the workers work."
-    )
 
 
 def scheduling(result: Mapping[str, Any]) -> Iterator[str]:
@@ -244,20 +236,17 @@ def scheduling(result: Mapping[str, Any]) -> Iterator[str]:
     runs = [*result["runs"].values()]
     yield (
         f"Jobs of one cell sleep {least:g} to {most:g} s in workers of Ray {result['ray']}, and "
-        "write a result; the cores are simulated by nodes on one machine with other work. The "
-        "values after the slash are for the same jobs as plain tasks of Ray, submitted at once. "
-        "*At best* is the efficiency of a schedule in this order that costs nothing; *overhead* is "
-        "the wall time beyond it.\n"
+        "write a result; the cores are simulated by nodes on one machine. After the slash: the "
+        "same jobs as plain tasks of Ray, submitted at once. *Overhead* is the wall time beyond a "
+        "schedule that costs nothing.\n"
     )
     yield from table(
-        ("cores", "", "cells", "efficiency", "at best", "overhead per cell", "processor per cell"),
+        ("cores", "", "efficiency", "overhead per cell", "processor per cell"),
         [
             (
                 run["cores"],
                 {"driver": "`--on ray`", "client": "`--on ray://`"}[run["connection"]],
-                f"{run['cells']:,}",
                 _both(run, "efficiency", ".3f"),
-                f"{run['edgeconv']['efficiency'] / run['edgeconv']['of_least_wall']:.3f}",
                 _both(run, "wall_overhead_ms_per_cell", ".1f", " ms"),
                 _both(run, "driver_cpu_ms_per_cell", ".1f", " ms"),
             )

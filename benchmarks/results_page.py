@@ -30,6 +30,7 @@ _HEAD = """# Results
 Every figure on this page is read from `benchmarks/results/*.json` by
 `python -m benchmarks.results_page`. The JSON files have every single measurement and the
 confidence intervals. The machines were shared and had other work: compare ratios, not seconds.
+Unless a section says otherwise, it was made with {common}.
 """
 # A function is called like the benchmark that it describes.
 _SECTIONS = (
@@ -58,11 +59,14 @@ def main() -> None:
 
 def results_page() -> str:
     """The text of docs/results.md."""
-    parts = [_HEAD]
+    machines = [_machine(recorded(section.__name__)) for _, _, section in _SECTIONS]
+    common = dict(set(machines[0].items()).intersection(*(each.items() for each in machines)))
+    named = [text for what, text in machines[0].items() if what in common]
+    parts = [_HEAD.format(common=", ".join(named))]
     for title, arguments, section in _SECTIONS:
         result = recorded(section.__name__)
         command = " ".join((f"python -m benchmarks.{section.__name__}", *arguments))
-        parts.append(f"## {title}\n\n{_origin(command, result)}\n")
+        parts.append(f"## {title}\n\n{_origin(command, result, common)}\n")
         parts.append("\n".join(section(result)) + "\n")
     return "\n".join(parts)
 
@@ -112,12 +116,12 @@ def comparison() -> Iterator[str]:
                 f"Mean accuracy lost to int8, {int8['models_with_all']} models",
                 f"{100 * losses['int8, default']:+.2f} points",
                 f"TFLiteConverter {100 * losses['int8 of TFLiteConverter']:+.2f}, "
-                f"ai-edge-quantizer {100 * losses['int8 of ai-edge-quantizer']:+.2f}",
+                f"litert-quantizer {100 * losses['int8 of litert-quantizer']:+.2f}",
             ),
             (
-                "int8 on single models",
-                f"{len(lower)} of {len(compared)} less accurate than the better peer, by at "
-                f"most {100 * -min(lower, default=0):.1f} points"
+                f"Accuracy of int8, each of {len(compared)} models",
+                f"{len(compared) - len(lower) - refused} at least as good as the better peer; "
+                f"{len(lower)} worse, by at most {100 * -min(lower, default=0):.1f} points"
                 + (f"; {refused} refused" if refused else ""),
                 "the better of the two",
             ),
@@ -125,7 +129,7 @@ def comparison() -> Iterator[str]:
                 "Samples whose class int8 changes",
                 percent(1 - agreement["int8, default"]),
                 f"TFLiteConverter {percent(1 - agreement['int8 of TFLiteConverter'])}, "
-                f"ai-edge-quantizer {percent(1 - agreement['int8 of ai-edge-quantizer'])}",
+                f"litert-quantizer {percent(1 - agreement['int8 of litert-quantizer'])}",
             ),
             (
                 "4-bit weights, where plain rounding loses accuracy",
@@ -147,13 +151,20 @@ def comparison() -> Iterator[str]:
     )
 
 
-def _origin(command: str, result: Mapping[str, Any]) -> str:
-    tools = {name: version for name, version in result["tools"].items() if name != "edgeconv"}
-    versions = ", ".join(f"{name} {version}" for name, version in tools.items())
-    return (
-        f"`{command}`, {result['date']}, {result['cpu']}, {result['cores']} cores, "
-        f"Python {result['python']}, edgeconv {result['tools']['edgeconv']}, {versions}."
-    )
+def _machine(result: Mapping[str, Any]) -> dict[str, str]:
+    """What a benchmark ran on and with, as texts."""
+    return {
+        "cpu": result["cpu"],
+        "cores": f"{result['cores']} cores",
+        "python": f"Python {result['python']}",
+        **{name: f"{name} {version}" for name, version in result["tools"].items()},
+    }
+
+
+def _origin(command: str, result: Mapping[str, Any], common: Mapping[str, str]) -> str:
+    """How a section was made, without what all sections have in common."""
+    own = [text for what, text in _machine(result).items() if common.get(what) != text]
+    return ", ".join((f"`{command}`", result["date"], *own)) + "."
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from unittest import mock
 import msgspec
 
 from benchmarks.measuring import write_result
-from edgeconv.processes.sandbox import Access, policy, walls
-from edgeconv.processes.sandbox.walls import Wall
 from edgeconv.runtimes.isolated import relu_model
+from edgeconv.system.processes.sandbox import Access, policy, walls
+from edgeconv.system.processes.sandbox.walls import Wall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +79,7 @@ def child(scratch: Path, wall: Wall | None) -> Callable[[], float]:
     directory = Path(tempfile.mkdtemp(dir=scratch))
     (directory / "job.json").write_bytes(b"{}")
     function = f"{__spec__.name}:nothing"
-    command = [sys.executable, "-m", "edgeconv.processes.tasks", function, str(directory)]
+    command = [sys.executable, "-m", "edgeconv.system.processes.tasks", function, str(directory)]
     here = {"PYTHONPATH": str(ROOT)}
     if wall is None:
         return lambda: run(command, directory, {**os.environ, **here})

@@ -22,14 +22,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv.processes.cluster import RayCluster
-from edgeconv.sweeping.jobs import JobDone, SweepJob
-from edgeconv.sweeping.results import Results
+from edgeconv.plugins.scale.cluster import RayCluster
+from edgeconv.plugins.scale.sweeping.jobs import JobDone, Results, SweepJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.processes.sandbox import Access
+    from edgeconv.system.processes.sandbox import Access
     from edgeconv.types import Allowance, CellResult
     from edgeconv.types.execution import SandboxMode
 
@@ -47,14 +46,15 @@ def simulate(
     _access: Access,
     _allowance: Allowance,
     _mode: SandboxMode,
-) -> tuple[bytes, bytes]:
+    _paths: Sequence[str] = (),
+) -> tuple[bytes, bytes, dict[str, bytes]]:
     """In a worker, in place of `run_remotely`: sleep, then write a result for each cell."""
     content = msgspec.json.decode(job, type=SweepJob)
     results = Results(Path(content.results))
     for cell in content.cells:
         time.sleep(length_s(cell.key))
         results.write(replace(_template(content.results), key=cell.key))
-    return msgspec.json.encode(JobDone(len(content.cells))), b""
+    return msgspec.json.encode(JobDone(len(content.cells))), b"", {}
 
 
 @functools.cache

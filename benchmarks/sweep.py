@@ -34,20 +34,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.measuring import Contender, in_rounds, median_wall, write_result
-from edgeconv.reporting.sweeps.files import write_sweep
-from edgeconv.requests.sweep import SweepRequest
-from edgeconv.sweeping.plan import PlannedCell, SweepPlan, make_plan
-from edgeconv.sweeping.results import Results
-from edgeconv.sweeping.schedule import run_jobs
-from edgeconv.sweeping.summary import summarize
+from edgeconv.plugins.scale.sweeping.flow import run_jobs, summarize
+from edgeconv.plugins.scale.sweeping.jobs import Results
+from edgeconv.plugins.scale.sweeping.plan import PlannedCell, SweepPlan, make_plan
+from edgeconv.reporting.sweeps import write_sweep
+from edgeconv.requests.tune import SweepRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.errors import EdgeconvError
-    from edgeconv.sweeping.executors import Handle
-    from edgeconv.sweeping.jobs import SweepJob
+    from edgeconv.plugins.scale.sweeping.executors import Handle
+    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
     from edgeconv.types import CellResult
+    from edgeconv.types.errors import EdgeconvError
 
 MODELS = {
     "keypoint": "hand_gesture/keypoint_classifier.hdf5",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.conversion.in_memory import qat
-    from edgeconv.source import load
+    from edgeconv.model.source import load
     from edgeconv.types import (
         Built,
         Checked,
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
         TrainingRecord,
         Tuning,
     )
-    from edgeconv.verbs import Verb
+    from edgeconv.requests.table import Verb
 
+    __version__: str
     bench: Verb[Report]
     build: Verb[tuple[Built, ...]]
     check: Verb[Checked]
@@ -47,10 +48,10 @@ if TYPE_CHECKING:
     tune: Verb[Tuning]
     verify: Verb[Evidence]
 
-__version__ = "0.1.0"
-_FUNCTIONS = {
-    "load": "edgeconv.source",
-    "qat": "edgeconv.conversion.in_memory",
+_ELSEWHERE = {
+    "__version__": "edgeconv.types.version:VERSION",
+    "load": "edgeconv.model.source:load",
+    "qat": "edgeconv.conversion.in_memory:qat",
 }
 __all__ = [
     "bench",
@@ -74,8 +75,8 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    types = import_module("edgeconv.types")
-    return sorted({*globals(), *__all__, *_requests(), *types.__all__})
+    types = (name for name in vars(import_module("edgeconv.types")) if name[:1].isupper())
+    return sorted({*globals(), *_ELSEWHERE, *__all__, *_requests(), *types})
 
 
 def _requests() -> dict[str, str]:
@@ -89,14 +90,15 @@ def _requests() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _FUNCTIONS:
-        return getattr(import_module(_FUNCTIONS[name]), name)
+    if name in _ELSEWHERE:
+        path, _, attribute = _ELSEWHERE[name].partition(":")
+        return getattr(import_module(path), attribute)
     if name in __all__:
-        from edgeconv.verbs import Verb
+        from edgeconv.requests.table import Verb
 
         return globals().setdefault(name, Verb(name))
     if name[:1].isupper():
-        if name in (types := import_module("edgeconv.types")).__all__:
+        if hasattr(types := import_module("edgeconv.types"), name):
             return getattr(types, name)
         if module := _requests().get(name):
             return getattr(import_module(module), name)

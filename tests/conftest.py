@@ -3,17 +3,23 @@ from __future__ import annotations
 import compileall
 import itertools
 import os
+import re
+import secrets
+import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forking import close_place, forked_children, open_place
 from hypothesis import HealthCheck, settings
+from landing import LANDING_VARIABLE, landing_of, read_durations, write_durations
+from once import made_once, shared_directory
 from places import ROOT, TESTS
 
 from edgeconv.embedding import plan
 from edgeconv.embedding.interface import LITERT
+from edgeconv.system.store.seals import state_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +28,8 @@ if TYPE_CHECKING:
 # What tests need that not every machine has, by folder, module or fixture. Where it is not there
 # they skip, and say why.
 NEEDS = {
-    "tensorflow": {"integration", "coverage"},
+    "tensorflow": {"integration", "journeys"},
+    "journey": {"journeys"},
     "browser": {"test_embed_web_page", "test_report_browser", "test_runtime_web"},
     "compiler": {
         "test_build_tools",
@@ -34,6 +41,7 @@ NEEDS = {
     },
     # A package index, to install from.
     "network": {
+        "journeys",
         "old_runtime",
         "test_bench_versions",
         "test_embed_bazel_build",
@@ -41,6 +49,7 @@ NEEDS = {
         "test_embed_kotlin",
         "test_embed_python",
         "test_embed_web_page",
+        "test_old_quantizer",
         "test_runtime_web",
         "test_tflite_metadata_reader",
     },
@@ -67,6 +76,7 @@ LONG = {
     "test_data_bombs",
     "test_evidence",
     "test_members",
+    "test_published_places",
     "test_site",
 }
 
@@ -74,10 +84,16 @@ LONG = {
 STARTED = {"processes", "hostile", "test_runtime_web", "test_train_on_ray"}
 
 
+# What takes minutes runs where it is asked for: tests, and measurements.
+MINUTES = ("slow", "long")
+LANDING = pytest.StashKey[str]()
+
 _CACHES = itertools.count()
 
 # How fast the machine is, and what else it does, is nothing that a test is about.
-settings.register_profile("edgeconv", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A change is judged by the same examples each time; new ones are tried each night.
+settings.register_profile("edgeconv", settings.get_profile("random"), derandomize=True)
 settings.load_profile("edgeconv")
 
 
@@ -120,11 +136,21 @@ def _cache_of_its_own(
 
 @pytest.fixture(autouse=True, scope="session")
 def _settings_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test touches the user's settings, notes and key; what a module converts is noted."""
+    """No test touches the user's settings, notes and key; what a module converts is noted.
+
+    The processes of xdist have one key: with others they would make each environment anew that
+    they share, while another one uses it.
+    """
+    shared = shared_directory(tmp_path_factory) / "key"
+    key = made_once(shared, lambda root: (root / "cache-key").write_bytes(secrets.token_bytes(32)))
     with pytest.MonkeyPatch.context() as patch:
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         patch.delenv("EDGECONV_CACHE_KEY", raising=False)
+        state_directory().mkdir(mode=0o700)
+        kept = state_directory() / "cache-key"
+        kept.touch(mode=0o600)
+        kept.write_bytes((key / "cache-key").read_bytes())
         yield
 
 
@@ -170,8 +196,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nothing of gigabytes stays behind, of which pytest would keep three."""
     if not hasattr(config, "workerinput"):
         close_place()
+        shared = config._tmp_path_factory.getbasetemp() / "shared"  # type: ignore[attr-defined]
+        shutil.rmtree(shared / "installation", ignore_errors=True)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -189,14 +218,71 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark, needed_by in NEEDS.items():
             if names & needed_by and not (mark == "tensorflow" and item.path.stem in WITHOUT):
                 item.add_marker(mark)
-        needs = any(map(item.get_closest_marker, (*NEEDS, "slow")))
+        needs = any(map(item.get_closest_marker, (*NEEDS, *MINUTES)))
         if "unit" in item.path.parts and item.path.stem not in LONG and not needs:
             item.add_marker("fast")
     # Whatever is short fills up what the long ones leave.
     items.sort(key=lambda item: "unit" in item.path.parts)
-    if "slow" in config.getoption("markexpr"):
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
+    left_out = set(items) - set(_wanted(config, items))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def _wanted(config: pytest.Config, items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """Of what takes long, what -m asks for, or what belongs to the landing."""
+    asked = config.getoption("markexpr")
+    ids = {
+        mark: {item.nodeid for item in items if item.get_closest_marker(mark)} for mark in MINUTES
+    }
+    if (number := config.getoption("landing")) is not None:
+        os.environ[LANDING_VARIABLE] = str(number)
+        marked = ((item.nodeid, item.get_closest_marker("xdist_group")) for item in items)
+        groups = {test: mark.args[0] for test, mark in marked if mark}
+        landing = landing_of(number, ids["slow"], ids["long"], read_durations(), groups)
+        # A worker of xdist gives it to the process that writes to the terminal.
+        getattr(config, "workeroutput", {})["landing"] = config.stash[LANDING] = landing.about
+        for item in items:
+            if item.nodeid in landing.units and item.nodeid not in groups:
+                # With --dist loadgroup, what shares fixtures shares a process.
+                item.add_marker(pytest.mark.xdist_group(landing.units[item.nodeid]))
+        ids = {"slow": ids["slow"] - landing.slow, "long": ids["long"] - landing.long}
+    else:
+        ids = {mark: tests for mark, tests in ids.items() if mark not in asked}
+    unwanted = set().union(*ids.values())
+    return (item for item in items if item.nodeid not in unwanted)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("edgeconv")
+    group.addoption(
+        "--landing",
+        type=int,
+        metavar="NUMBER",
+        help="with -m 'slow or long': the part of the slow tests, and the sample of the long ones, "
+        "of the landing after so many commits",
+    )
+    group.addoption(
+        "--keep-durations",
+        action="store_true",
+        help="keep how long slow and long tests take, in tests/durations.json",
+    )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[LANDING] = getattr(node, "workeroutput", {}).get("landing", "")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was chosen of what takes minutes, and keep how long it took."""
+    if about := config.stash.get(LANDING, ""):
+        terminalreporter.write_line(about)
+    if config.getoption("keep_durations"):
+        took: dict[str, float] = {}
+        for report in (*terminalreporter.getreports("passed"), *terminalreporter.getreports("")):
+            if set(MINUTES) & {*report.keywords}:
+                # xdist puts the group behind.
+                test = re.sub(r"@(tests/.*|[a-z ]+)$", "", report.nodeid)
+                took[test] = took.get(test, 0.0) + report.duration
+        write_durations(took)

@@ -1,5 +1,7 @@
 """ResNet50 with random weights, 98 MB of them: as variables of a SavedModel, and in its graph.
 
+MobileNetV2 of 224 pixels likewise, as a SavedModel, a .keras and an .h5 file.
+
 python make_large.py DIRECTORY
 """
 
@@ -23,3 +25,7 @@ module.serve = tf.function(
     input_signature=[tf.TensorSpec((1, 224, 224, 3))],
 )
 tf.saved_model.save(module, str(directory / "constants"), signatures=module.serve)
+small = tf_keras.applications.MobileNetV2(weights=None)
+tf.saved_model.save(small, str(directory / "mobilenet"))
+small.save(directory / "mobilenet.keras")
+small.save(directory / "mobilenet.h5")

@@ -1,8 +1,8 @@
-"""A recipe of ai-edge-quantizer with all its defaults, but float inputs and outputs.
+"""A recipe of litert-quantizer with all its defaults, but float inputs and outputs.
 
 python quantizer_defaults.py FLOAT.tflite SAMPLES.npz TARGET.tflite RECIPE
 
-RECIPE is a name in ai_edge_quantizer.recipe, such as static_wi8_ai8. Its calibration is
+RECIPE is a name in its module recipe, such as static_wi8_ai8. Its calibration is
 `Quantizer.calibrate` as it comes: an exponential moving average of each sample's range.
 """
 
@@ -11,8 +11,11 @@ from pathlib import Path
 
 import numpy as np
 from ai_edge_litert.interpreter import Interpreter
-from ai_edge_quantizer import algorithm_manager, qtyping, quantizer, recipe
 
+from edgeconv.system.store import quantizer_module
+
+algorithm_manager, qtyping = map(quantizer_module, ("algorithm_manager", "qtyping"))
+quantizer, recipe = map(quantizer_module, ("quantizer", "recipe"))
 model, samples, target, name = sys.argv[1:]
 work = quantizer.Quantizer(model, getattr(recipe, name)())
 result = None

@@ -182,7 +182,7 @@ def _functions() -> str:
         "# Python",
         "Each verb is a function with the fields of its request, in their order or by name. A text "
         "means what it means on the command line, and None is the default. Nothing is printed. "
-        "Errors are `edgeconv.errors.EdgeconvError`, with `message`, `hint` and `exit_code`. "
+        "Errors are `edgeconv.types.errors.EdgeconvError`, with `message`, `hint` and `exit_code`. "
         "`on_progress` is called with a text for each step.",
     ]
     for name in edgeconv.__all__:
@@ -218,7 +218,7 @@ def _values() -> str:
         "# Values",
         "What the functions take and give: frozen, and written as JSON as they are.",
     ]
-    for name in sorted(types.__all__):
+    for name in sorted(each for each in vars(types) if each[:1].isupper()):
         value = getattr(types, name)
         if isinstance(value, type) and issubclass(value, msgspec.Struct):
             parts += [f"## {name}", _text(inspect.getdoc(value))]

@@ -15,52 +15,60 @@ from edgeconv.cli.printing import echo, echo_error, echo_text, escaped_output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.types.errors import EdgeconvError
 
-# One line each, so that --help imports no command.
-COMMANDS = {
-    "init": "Write a commented edgeconv.toml by looking at a model.",
-    "demo": "Train, convert, measure and check a small model: the whole job, in a minute.",
-    "train": "Train a baseline under a distribution strategy and export it.",
-    "convert": "Convert a trained model to verified .tflite files.",
-    "tune": "Find the smallest or fastest file that keeps its accuracy within a budget.",
-    "sweep": "Measure many models, recipes, runtimes and data sets, cell by cell.",
-    "worker": "Join a cluster, and announce the phones and boards of this machine.",
-    "bench": "Measure size, latency, memory and accuracy, compared with the baseline.",
-    "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
-    "compare": "Show what changed between two reports or two .tflite files.",
-    "check": "Check every model of edgeconv.toml against its budget; exit 1 if a limit is broken.",
-    "embed": "Write a published model, with accessors and a self-test, into a project.",
-    "build": "Convert and embed every model of edgeconv.toml where anything changed.",
-    "doctor": "Find the preprocessing that a model was trained with; exit 1 if none fits.",
-    "debug": "Show which layers lose most when a model is quantized, and which rules help.",
-    "cmake-dir": "Print where CMake finds edgeconv, for find_package(edgeconv).",
-    "cache": "Show and remove what edgeconv leaves on this machine.",
-    "inspect": "Show what is in a model file, without running it.",
-    "scan": "Show what models would touch if they were loaded; exit 1 if any is refused.",
-    "verify": "Verify published files against their manifests, verdicts and signatures.",
-    "config": "Show the resolved configuration and the source of each value, or its schema.",
-    "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",
+# By what they are for, with one line each, so that --help imports no command.
+_GROUPS = {
+    "Convert": {
+        "init": "Write a commented edgeconv.toml by looking at a model.",
+        "demo": "Train, convert, measure and check a small model: the whole job, in a minute.",
+        "train": "Train a baseline under a distribution strategy and export it.",
+        "convert": "Convert a trained model to verified .tflite files.",
+        "tune": "Find the smallest or fastest file that keeps its accuracy within a budget.",
+    },
+    "Measure": {
+        "bench": "Measure size, latency, memory and accuracy, compared with the baseline.",
+        "sweep": "Measure many models, recipes, runtimes and data sets, cell by cell.",
+        "report": "Render measurements as a page, a table, Markdown, JSON or CSV.",
+        "compare": "Show what changed between two reports or two .tflite files.",
+        "check": "Check every model of edgeconv.toml against its budget; "
+        "exit 1 if a limit is broken.",
+    },
+    "Ship": {
+        "embed": "Write a published model, with accessors and a self-test, into a project.",
+        "build": "Convert and embed every model of edgeconv.toml where anything changed.",
+        "verify": "Verify published files against their manifests, verdicts and locks.",
+        "cmake-dir": "Print where CMake finds edgeconv, for find_package(edgeconv).",
+    },
+    "Look into": {
+        "inspect": "Show what is in a model file, without running it.",
+        "scan": "Show what models would touch if they were loaded; exit 1 if any is refused.",
+        "doctor": "Find the preprocessing that a model was trained with; exit 1 if none fits.",
+        "debug": "Show which layers lose most when a model is quantized, and which rules help.",
+        "visualize": "Open a .tflite in Model Explorer or Netron, with the error of each layer.",
+    },
+    "Keep house": {
+        "config": "Show the resolved configuration and the source of each value, or its schema.",
+        "cache": "Show the cache, and make it smaller.",
+    },
 }
+COMMANDS = {name: line for group in _GROUPS.values() for name, line in group.items()}
 INTERRUPTED = 130
 # The exit code of a shell for SIGPIPE. Not 0: the verdict of `check` must not become a pass because
 # nobody reads it.
 READER_GONE = 141
 FAULT = 4
-# The commands of edgeconv/cli/verbs.py; each other one has a module.
-_PLAIN = frozenset(
-    {
-        *("train", "convert", "tune", "bench", "compare"),
-        *("doctor", "debug", "inspect", "demo", "visualize", "worker"),
-    }
-)
+# The others are in edgeconv/cli/verbs.py.
+_MODULES = {
+    **{name: name for name in ("init", "build", "embed", "config")},
+    **dict.fromkeys(("cache", "cmake-dir"), "keeping"),
+}
 
 
 def command_named(name: str) -> click.Command:
     """One of `COMMANDS`, its module imported."""
-    module = "verbs" if name in _PLAIN else name.replace("-", "_")
-    attribute = name if name in _PLAIN else "command"
-    command: click.Command = getattr(import_module(f"edgeconv.cli.{module}"), attribute)
+    module = import_module(f"edgeconv.cli.{_MODULES.get(name, 'verbs')}")
+    command: click.Command = getattr(module, name.replace("-", "_"))
     return command
 
 
@@ -79,14 +87,16 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from edgeconv.errors import unknown_name
+            from edgeconv.types.errors import unknown_name
 
             raise unknown_name("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for title, lines in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), line) for name, line in lines.items()])
 
 
 @click.group(
@@ -114,8 +124,8 @@ def cli(ctx: click.Context, /, *, version: bool, as_json: bool) -> None:
 
 
 def _print_version(*, as_json: bool) -> None:
-    from edgeconv.processes.sandbox import available
-    from edgeconv.store.hashes import tool_versions
+    from edgeconv.system.processes.sandbox import available
+    from edgeconv.system.store.tools import tool_versions
 
     versions = dict(tool_versions())
     sandbox = str(available())
@@ -132,6 +142,7 @@ def _print_version(*, as_json: bool) -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """The console script. Every error ends in one message on stderr and its exit code."""
+    _open_closed_streams()
     sys.excepthook = _report_fault
     if sys.platform == "win32":
         echo_text("error: edgeconv does not run on Windows\n  next: use it in WSL 2\n", err=True)
@@ -139,22 +150,37 @@ def main(args: Sequence[str] | None = None) -> None:
     sys.exit(run(args))
 
 
+def _open_closed_streams() -> None:
+    """Give closed standard streams the null device.
+
+    Else a file that is opened later would get the number, and what a library prints.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def _report_fault(kind: type[BaseException], error: BaseException, trace: Any) -> None:
     """Report a fault of edgeconv: Python's exit code would mean a broken limit."""
+    del kind, trace
     import tempfile
-    import traceback
 
-    from edgeconv.processes.failures import internal_error, with_traceback
+    from edgeconv.system.processes.failures import internal_error, traceback_of, with_traceback
 
     with escaped_output():
         try:
             with tempfile.NamedTemporaryFile("w", errors="replace") as log:
-                traceback.print_exception(kind, error, trace, file=log)
+                log.write(traceback_of(error))
                 log.flush()
                 name = f"internal-{os.getpid()}"
                 echo_error(with_traceback(internal_error(error), Path(log.name), name))
         except OSError:
-            sys.__excepthook__(kind, error, trace)
+            echo_text(traceback_of(error), err=True)
     sys.exit(FAULT)
 
 
@@ -165,8 +191,8 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _run(args: Sequence[str] | None) -> int:
-    from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
-    from edgeconv.processes.workers import end_on_signals
+    from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed
+    from edgeconv.system.processes.workers import end_on_signals
 
     end_on_signals()
     try:
@@ -200,7 +226,7 @@ def _run(args: Sequence[str] | None) -> int:
 
 def _usage_error(error: click.ClickException) -> EdgeconvError:
     """An error of click's in the form of ours."""
-    from edgeconv.errors import UsageError
+    from edgeconv.types.errors import UsageError
 
     message = error.format_message().strip().removesuffix(".")
     if isinstance(error, click.NoSuchOption):

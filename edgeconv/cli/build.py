@@ -1,10 +1,14 @@
-"""edgeconv build."""
+"""edgeconv build; with --watch again whenever an input has changed."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import subprocess
+import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 from msgspec.structs import replace
@@ -12,14 +16,19 @@ from msgspec.structs import replace
 from edgeconv.cli.command import CommandCall, verb_command
 from edgeconv.cli.printing import echo, echo_json
 from edgeconv.cli.progress import progress
-from edgeconv.config.chosen import NoConfig
-from edgeconv.errors import EdgeconvError, UsageError
+from edgeconv.requests.config.chosen import NoConfig
+from edgeconv.types.errors import EdgeconvError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from edgeconv.requests.check import BuildRequest
     from edgeconv.types import Built
+
+POLL_SECONDS = 0.3
+# Without the current directory, whose modules -m and -c would import.
+_BUILD = "import sys; sys.path[:] = filter(None, sys.path); import edgeconv.cli as c; c.main()"
+_OWN = frozenset({"--watch", "--json", "--list-outputs"})
 
 
 @contextlib.contextmanager
@@ -42,13 +51,13 @@ def complaints(call: CommandCall | None, model: str = "") -> Iterator[None]:
 
 
 @verb_command("build", around=complaints)
-def command(call: CommandCall) -> None:
+def build(call: CommandCall) -> None:
     """Convert every model of edgeconv.toml that has an [embed] table, and embed it.
 
     If nothing changed, it prints nothing and ends at once: only files with a new time are read. An
     error is one line in the form that compilers use, FILE:LINE: error: what is wrong.
     """
-    from edgeconv.building.build import build_step, finish, make_steps
+    from edgeconv.embedding.building.build import build_step, finish, make_steps
 
     request, shown = replace(call.request, **call.of_config), call.shown
     if shown.watch:
@@ -64,8 +73,6 @@ def command(call: CommandCall) -> None:
 
 
 def _watch(call: CommandCall, request: BuildRequest) -> None:
-    from edgeconv.cli.watching import watch
-
     with complaints(call):
         if call.config is None:
             raise NoConfig
@@ -113,3 +120,62 @@ def _show(built: Sequence[Built], call: CommandCall) -> None:
                 f"built {result.name} for {embedded.target} in {result.directory}: "
                 f"{len(embedded.files)} files"
             )
+
+
+# --watch
+
+
+def watch(request: BuildRequest, config: Path, typed: Sequence[str]) -> NoReturn:
+    """Build, and again after every change, until it is interrupted.
+
+    Each build is a process, which reads the current configuration. Its inputs are polled, which
+    works on every file system.
+    """
+    words = [word for word in typed if word not in _OWN]
+    command = [sys.executable, "-c", _BUILD, "build", *words, "--json"]
+    while True:
+        # Before the build: what changes while it runs is built again.
+        before = _times({config.absolute(), *_inputs(request)})
+        _run(command)
+        while _times(before) == before:
+            time.sleep(POLL_SECONDS)
+
+
+def _inputs(request: BuildRequest) -> set[Path]:
+    """The current inputs of the configuration; none where it has an error."""
+    from edgeconv.embedding.building.build import make_steps
+
+    try:
+        return {path for step in make_steps(request) for path in step.inputs.files()}
+    except (EdgeconvError, OSError):
+        return set()
+
+
+def _run(command: list[str]) -> None:
+    """Build, and print the results. Errors go to stderr as they come."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            output, _ = process.communicate()
+        except KeyboardInterrupt:
+            # It ends its own children.
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode:
+        echo("waiting for a change", err=True)
+        return
+    for result in json.loads(output):
+        if result["is_new"]:
+            echo(f"built {result['name']} in {result['directory']}")
+
+
+def _times(paths: Iterable[Path]) -> dict[Path, tuple[int, int] | None]:
+    """The times of the last change of each file, None for one that is missing."""
+    times: dict[Path, tuple[int, int] | None] = {}
+    for path in paths:
+        try:
+            state = path.stat()
+            times[path] = (state.st_mtime_ns, state.st_ctime_ns)
+        except OSError:
+            times[path] = None
+    return times

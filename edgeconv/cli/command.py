@@ -20,21 +20,20 @@ from click.core import ParameterSource
 
 from edgeconv.cli.printing import echo_text
 from edgeconv.cli.progress import progress
-from edgeconv.config.reach import Granted
-from edgeconv.config.tables import Table, model_of, options_of, read_config
-from edgeconv.errors import UsageError
+from edgeconv.requests.config.reach import Granted
+from edgeconv.requests.config.tables import Table, model_of, options_of, read_config
 from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
-from edgeconv.requests.table import TABLES, VERBS
+from edgeconv.requests.table import TABLES, VERBS, Verb, sandboxed
 from edgeconv.requests.texts import SANDBOX_MODE, TEXT
-from edgeconv.store.user import allowed_by
-from edgeconv.verbs import Verb, sandboxed
+from edgeconv.system.store.inputs import reading
+from edgeconv.system.store.user import allowed_by
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from edgeconv.config import Config
-    from edgeconv.requests.option import Option
+    from edgeconv.requests.config import Config
     from edgeconv.types.execution import SandboxMode
 
 # They run other verbs, which may run code.
@@ -44,8 +43,6 @@ _METAVARS = {"whole": "N", "number": "NUMBER"}
 _HELP_COLUMNS = 100
 # A note of a help text that its short form has too, such as [default: 3].
 _NOTE = re.compile(r"\[(?:default: [^\];]*|required)")
-# What the short help leaves out: the options of every command.
-_OF_EVERY_COMMAND = ("--allow", "--allow-code", "--help")
 
 
 class CommandCall(NamedTuple):
@@ -80,12 +77,14 @@ class VerbCommand(click.Command):
         around: Callable[[None], AbstractContextManager[None]] = nullcontext,
         epilog: Callable[[click.HelpFormatter], None] = lambda _: None,
         examples: Sequence[str] = (),
+        brief: str = "",
     ) -> None:
         self._entry = VERBS[name]
         self._function = function
         self._around = around
         self._epilog = epilog
         self._examples = examples
+        self.brief = (*brief.split(), "quiet", "json", "config", "help-all")
         super().__init__(
             name, help=function.__doc__, context_settings={"help_option_names": ["-h", "--help"]}
         )
@@ -134,7 +133,8 @@ class VerbCommand(click.Command):
         by_name = {_parameter_name(leaf): leaf.option for leaf in self._leaves.values()}
         for param in self.get_params(ctx):
             option = by_name.get(param.name or "")
-            if isinstance(param, click.Argument) or (is_brief and _is_rare(option, param)):
+            is_rare = param.opts[-1].removeprefix("--") not in self.brief
+            if isinstance(param, click.Argument) or (is_brief and is_rare):
                 continue
             names, text = param.get_help_record(ctx) or ("", "")
             group: Group = option.group if option else ""
@@ -191,12 +191,14 @@ class VerbCommand(click.Command):
     def _subjects(self, typed: Mapping[str, Any]) -> Iterator[str]:
         for key, leaf in self._leaves.items():
             value = typed.get(key)
-            if leaf.option.is_subject and value:
+            if leaf.text.is_subject and value:
                 yield from (value,) if isinstance(value, str) else value
 
     def invoke(self, ctx: click.Context) -> None:
         """Do it, and end with the exit code."""
-        with sandboxed(getattr(ctx.obj.request, "sandbox", None)):
+        call: CommandCall = ctx.obj
+        read = (*call.request.roots(), *([call.config.path] if call.config else []))
+        with sandboxed(getattr(call.request, "sandbox", None)), reading(read):
             ctx.exit(self._function(ctx.obj) or 0)
 
 
@@ -205,14 +207,10 @@ def verb_command(
 ) -> Callable[[Callable[[CommandCall], int | None]], VerbCommand]:
     """The command of a verb; its function prints the result, and returns the exit code.
 
-    `around` handles its errors, `epilog` adds to its help, and `examples` are command lines.
+    `around` handles its errors, `epilog` adds to its help, and `examples` are command lines. With
+    them --help shows only the options that are named in `brief`, each with its first sentence.
     """
     return lambda function: VerbCommand(name, function, **further)
-
-
-def _is_rare(option: Option | None, param: click.Parameter) -> bool:
-    """Whether an option is not in the brief help."""
-    return not option.is_common if option else param.opts[-1] in _OF_EVERY_COMMAND
 
 
 def _brief(text: str) -> str:
@@ -251,7 +249,7 @@ def sandbox_option(function: Callable[..., Any]) -> Callable[..., Any]:
     option = click.option(
         "--sandbox",
         type=_type(leaf),
-        metavar=leaf.option.metavar,
+        metavar=leaf.metavar,
         help=leaf.option.help,
         expose_value=False,
         callback=_hold,
@@ -296,21 +294,21 @@ def _parameter(leaf: Leaf) -> click.Parameter:
         default=default,
         show_default=option.is_shown and has_default,
         required=leaf.is_required,
-        metavar=option.metavar or ("PATH" if leaf.is_path else _METAVARS.get(leaf.takes)),
+        metavar=leaf.metavar or _METAVARS.get(leaf.takes),
         help=option.help or None,
         shell_complete=_completer(leaf),
     )
 
 
 def _type(leaf: Leaf) -> Any:
-    option = leaf.option
     if leaf.takes == "choice" or leaf.text is SANDBOX_MODE:
         return click.Choice(leaf.choices)
-    if option.least is None and option.most is None:
+    low, high = leaf.ends
+    if low is None and high is None:
         return _NUMBERS.get(leaf.takes, click.STRING)
+    bounds = leaf.option.bounds
     kind: Any = click.IntRange if leaf.takes == "whole" else click.FloatRange
-    low = option.least if option.least is None or leaf.takes == "number" else int(option.least)
-    return kind(low, option.most, min_open=option.is_above, max_open=option.is_below)
+    return kind(low, high, min_open=bounds.gt is not None, max_open=bounds.lt is not None)
 
 
 def _completer(leaf: Leaf) -> Callable[..., Any] | None:
@@ -332,7 +330,7 @@ def _completer(leaf: Leaf) -> Callable[..., Any] | None:
 
 def _config(typed: str | None) -> Config | None:
     """The configuration that is typed, or that of the current directory."""
-    from edgeconv.config import find_config
+    from edgeconv.requests.config import find_config
 
     path = Path(typed) if typed is not None else find_config(Path())
     return read_config(path) if path else None

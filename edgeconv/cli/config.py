@@ -9,28 +9,28 @@ import click
 
 from edgeconv.cli import COMMANDS
 from edgeconv.cli.printing import echo, echo_json, echo_text
-from edgeconv.config.resolved import Resolved
-from edgeconv.config.tables import read_config
+from edgeconv.requests.config.resolved import Resolved
+from edgeconv.requests.config.tables import read_config
 from edgeconv.requests.table import TABLES
 
 if TYPE_CHECKING:
-    from edgeconv.config import Config
+    from edgeconv.requests.config import Config
 
 
 @click.group("config")
-def command() -> None:
+def config() -> None:
     """Show the resolved configuration, or the JSON Schema of the file."""
 
 
-@command.command("schema")
+@config.command("schema")
 def schema() -> None:
     """Print the JSON Schema of edgeconv.toml, which gives editors completion."""
-    from edgeconv.config.schema import config_schema
+    from edgeconv.requests.config.schema import config_schema
 
     echo_text(config_schema(COMMANDS).decode())
 
 
-@command.command("show")
+@config.command("show")
 @click.argument("commands", nargs=-1, type=click.Choice(tuple(TABLES)))
 @click.option(
     "--config",
@@ -56,8 +56,8 @@ def show(commands: tuple[str, ...], config_file: Path | None, *, as_json: bool) 
 
 
 def _config(path: Path | None) -> Config:
-    from edgeconv.config import find_config
-    from edgeconv.errors import UsageError
+    from edgeconv.requests.config import find_config
+    from edgeconv.types.errors import UsageError
 
     file = path or find_config(Path())
     if file is None:

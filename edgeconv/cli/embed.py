@@ -36,8 +36,9 @@ def _epilog(formatter: click.HelpFormatter) -> None:
         "edgeconv embed model.tflites/ --recipe int8 --target android -o app/src/main",
         "edgeconv embed int8.tflite --target cmake -o model --data test.npz --labels names.txt",
     ),
+    brief="target out recipe symbol data vectors labels option require-check remake",
 )
-def command(call: CommandCall) -> None:
+def embed(call: CommandCall) -> None:
     """Write ARTIFACT, as the files that TARGET needs, into a directory of your project.
 
     ARTIFACT is a .tflite that `edgeconv convert` published, next to its manifest, or the directory
@@ -73,7 +74,7 @@ def _lines(result: EmbedResult) -> Iterator[str]:
 
 def _saving(result: EmbedResult) -> str:
     """What converting again saved; or the command that would save it."""
-    from edgeconv.embedding.savings import saving_notes
+    from edgeconv.embedding.micro import saving_notes
 
     published, chosen = result.request.published, result.request.options
     options = embed_target(result.request.target).OPTIONS

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     help="The file to write, which must not exist.",
 )
 @sandbox_option
-def command(
+def init(
     model: Path | None, data_source: str | None, calibration: str | None, target: Path
 ) -> None:
     """Write a commented edgeconv.toml for MODEL, without running it.
@@ -50,8 +50,8 @@ def command(
     float .tflite. The default is the only model in the current directory. Nothing is overwritten.
     """
     from edgeconv.gate.init_config import Start, config_text
-    from edgeconv.source import distinct_signatures, inspect_model, refuse_quantized
-    from edgeconv.store import publish_new
+    from edgeconv.model.source import distinct_signatures, inspect_model, refuse_quantized
+    from edgeconv.system.store import publish_new
 
     _refuse_existing(target)
     samples, calibrating = _source(data_source), _source(calibration)
@@ -86,8 +86,8 @@ _NEXT_WITHOUT_DATA = "next: add labeled samples, as data of [bench], and run edg
 
 def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> None:
     """Print what the new configuration may not name, and how to allow it."""
-    from edgeconv.config.reach import NOTHING_GRANTED, refusal
-    from edgeconv.requests.paths import Reach, source_reach
+    from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
+    from edgeconv.requests.texts import Reach, source_reach
 
     named = [each for source in sources if source for each in source_reach(source)]
     for reach in (Reach("path", str(model)), *named):
@@ -98,9 +98,9 @@ def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> No
 
 def _refuse_existing(target: Path) -> None:
     """Raise `OutputRefused` where there is a configuration."""
-    from edgeconv.config import FILE_NAME, find_config
-    from edgeconv.errors import OutputRefused
-    from edgeconv.store import sweep_unfinished
+    from edgeconv.requests.config import FILE_NAME, find_config
+    from edgeconv.system.store import sweep_unfinished
+    from edgeconv.types.errors import OutputRefused
 
     sweep_unfinished(target.parent)
     existing = find_config(target.parent) if target.name == FILE_NAME else None
@@ -115,7 +115,7 @@ def _refuse_existing(target: Path) -> None:
 
 def _only_model(directory: Path) -> Path:
     """The one model in a directory or its folders. Raises `InputRefused`."""
-    from edgeconv.errors import InputRefused
+    from edgeconv.types.errors import InputRefused
 
     models = list(_models_in(directory, depth=2))
     if len(models) == 1:
@@ -130,8 +130,8 @@ def _only_model(directory: Path) -> Path:
 
 def _models_in(directory: Path, depth: int) -> Iterator[Path]:
     """The models in a directory and in its folders that are not models."""
-    from edgeconv.errors import InputRefused
-    from edgeconv.source.kinds import find_model
+    from edgeconv.model.source.kinds import find_model
+    from edgeconv.types.errors import InputRefused
 
     for entry in sorted(directory.iterdir())[:_MOST_ENTRIES]:
         if entry.name.startswith(".") or entry.suffix == _PUBLISHED:
@@ -165,7 +165,7 @@ def _source(text: str | None) -> DataSource | None:
 
 def _source_from(folder: Path, source: DataSource | None) -> str:
     """A SOURCE as a file in `folder` writes it."""
-    from edgeconv.requests.paths import source_within
+    from edgeconv.requests.texts import source_within
 
     return str(source_within(source, Path(os.path.relpath(Path(), folder)))) if source else ""
 
@@ -173,7 +173,7 @@ def _source_from(folder: Path, source: DataSource | None) -> str:
 def _samples(source: DataSource | None, signatures: Sequence[Signature]) -> int:
     """The samples that a SOURCE has for the model; 0 where they need preprocessing or code."""
     from edgeconv import data
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.types.errors import EdgeconvError
 
     if not source or len(signatures) != 1:
         return 0

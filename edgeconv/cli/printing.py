@@ -12,13 +12,13 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
-from edgeconv.processes.escaping import encodable, harmless_line, plain
+from edgeconv.system.processes.escaping import encodable, harmless_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.errors import EdgeconvError
     from edgeconv.types import Failure
+    from edgeconv.types.errors import EdgeconvError
 
 
 class Terminal(TypedDict):

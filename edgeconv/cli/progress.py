@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING
 
 from edgeconv.cli.printing import echo, unescaped
-from edgeconv.processes.escaping import harmless_line
-from edgeconv.processes.progress import CountedLine
+from edgeconv.system.processes.escaping import harmless_line
+from edgeconv.system.processes.progress import CountedLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

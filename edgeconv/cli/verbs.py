@@ -1,13 +1,27 @@
-"""The commands that call their verb and print its result, and do nothing else."""
+"""The commands that call their verb and print its result."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import click
+from msgspec.structs import replace
+
 from edgeconv.cli.command import CommandCall, verb_command
-from edgeconv.cli.printing import echo, echo_failed, echo_json, echo_page, terminal
-from edgeconv.errors import SuspectCalibration
+from edgeconv.cli.printing import (
+    ANNOTATIONS,
+    COLORS,
+    echo,
+    echo_error,
+    echo_failed,
+    echo_json,
+    echo_page,
+    echo_text,
+    terminal,
+)
+from edgeconv.cli.progress import progress
+from edgeconv.types.errors import InputRefused, exit_code_of
 
 
 def _printed(call: CommandCall, *, keep: bool = False, **options: Any) -> Any:
@@ -29,6 +43,8 @@ def _printed(call: CommandCall, *, keep: bool = False, **options: Any) -> Any:
         "edgeconv train my_model.py --data images/ -o models",
         "edgeconv train my_model.py --strategy multiworker --workers 2",
     ),
+    brief="data strategy devices epochs global-batch learning-rate seed validation-fraction out "
+    "checkpoint-dir",
 )
 def train(call: CommandCall) -> None:
     """Train the baseline MODULE, evaluate it and export it as the next version of a SavedModel.
@@ -48,6 +64,8 @@ def train(call: CommandCall) -> None:
         "edgeconv convert saved_model/ --to int8 --calibration train.npz -o out",
         "edgeconv convert model.keras --to qat --training train.npz --qat-epochs 3",
     ),
+    brief="out to calibration preprocess training io batch target-runtime calibration-range "
+    "methods layer qat-epochs qat-learning-rate threads",
 )
 def convert(call: CommandCall) -> int:
     """Convert MODEL to .tflite files, each verified before it is published.
@@ -59,11 +77,7 @@ def convert(call: CommandCall) -> int:
     if not call.shown.as_json:
         for failure in conversion.failures:
             echo_failed(failure)
-    if not conversion.failures:
-        return 0
-    # Where only the samples are at fault, no tool failed.
-    errors = {failure.error for failure in conversion.failures}
-    return SuspectCalibration.exit_code if errors == {SuspectCalibration.__name__} else 4
+    return exit_code_of(failure.error for failure in conversion.failures)
 
 
 @verb_command(
@@ -73,6 +87,8 @@ def convert(call: CommandCall) -> int:
         "edgeconv tune saved_model/ --data test.npz --max-drop 0.01 --objective latency",
         "edgeconv tune model.keras --data test.npz --max-drop 0.01 --to int8,int16x8",
     ),
+    brief="data max-drop out calibration preprocess objective to metric runtime batch samples "
+    "trials time-limit-s threads",
 )
 def tune(call: CommandCall) -> int:
     """Find the smallest or fastest .tflite of MODEL that loses no more than --max-drop.
@@ -92,6 +108,8 @@ def tune(call: CommandCall) -> int:
         "edgeconv bench model.tflites/ --data test.npz -o report",
         "edgeconv bench int8.tflite --runtime tflite-runtime==2.14.0 --profile",
     ),
+    brief="data preprocess samples baseline out runtime interpreter-threads rounds metric profile "
+    "layers threads",
 )
 def bench(call: CommandCall) -> int:
     """Measure MODELS, and compare them with the trained baseline.
@@ -189,16 +207,160 @@ def visualize(call: CommandCall) -> None:
 
 
 @verb_command(
-    "worker",
+    "sweep",
     examples=(
-        "edgeconv worker 10.0.0.1:6379 --devices ssh:pi@board,adb",
-        "edgeconv sweep sweep.toml --on ray://10.0.0.1:10001",
+        "edgeconv sweep sweep.toml",
+        "edgeconv sweep sweep.toml --jobs 4 --retry-failed",
+        "edgeconv sweep sweep.toml --status",
     ),
+    brief="out jobs status retry-failed",
 )
-def worker(call: CommandCall) -> None:
-    """Join the cluster whose head is at HEAD:PORT, with this machine's cores and DEVICES.
+def sweep(call: CommandCall) -> int:
+    """Convert and measure all combinations of models, recipes, runtimes and data sets in FILE.
 
-    Each device is tried first, and has one job at a time. The worker runs until it is interrupted,
-    or the cluster ends. Set RAY_AUTH_MODE=token here too; see docs/security.md.
+    Each combination is a cell, which runs once: a later run does only what is missing, for
+    example after a change of a model, a data set or an option. A cell that fails is in the report
+    with its reason, and does not end the sweep. Exit code 4 if a cell failed, 3 if all that failed
+    are models or samples that were refused. `edgeconv check` on sweep.json holds all cells to the
+    budget of FILE.
     """
-    call.verb(call.request, on_progress=echo)
+    from edgeconv.reporting.pages import text_of
+    from edgeconv.reporting.sweeps import CSV_NAME, HTML_NAME, JSON_NAME
+
+    of_config = call.of_config
+    request = replace(call.request, allow=of_config["allow"], any_code=of_config["any_code"])
+    with progress(quiet=call.shown.quiet) as on_progress:
+        sweep = call.verb(request, on_progress=on_progress)
+    if call.shown.as_json:
+        echo_json(sweep)
+    else:
+        echo_page(text_of(sweep, **terminal()))
+        for name in () if request.status else (HTML_NAME, JSON_NAME, CSV_NAME):
+            echo(f"report: {Path(sweep.directory) / name}")
+    return exit_code_of(cell.error for cell in sweep.cells if cell.state == "failed")
+
+
+@verb_command("report")
+def report(call: CommandCall) -> None:
+    """Render FILES: one or several report.json files of `edgeconv bench`.
+
+    The models of several reports go into one table if they were measured on the same machine, in
+    the same runtime, with the same number of threads and on the same samples. With --config they
+    are checked against its [budget]; only `edgeconv check` has an exit code for that.
+    """
+    from edgeconv.reporting.files import NAMES, render
+    from edgeconv.reporting.verdicts.machine import report_schema
+
+    request = call.request
+    if call.shown.schema:
+        echo_text(report_schema().decode())
+        return
+    if not request.files:
+        raise click.UsageError("give one or several report.json of `edgeconv bench`")
+    default = "html" if request.directory else "text"
+    formats = tuple(dict.fromkeys(request.formats)) or (default,)
+    if request.directory is None and len(formats) > 1:
+        raise click.UsageError("several formats need a directory: give one with -o")
+    if call.is_named and call.config is not None:
+        from edgeconv.requests.config import limited
+
+        request = replace(request, budget=limited(call.config))
+    reports = call.verb(request)
+    if request.directory is None:
+        text = render(reports, formats[0], **terminal())
+        echo_text(text, own=COLORS if formats[0] == "text" else None)
+    else:
+        for name in formats:
+            echo(f"report: {Path(request.directory).absolute() / NAMES[name]}")
+
+
+@verb_command(
+    "check",
+    examples=(
+        "edgeconv check",
+        "edgeconv check --model mnist --output junit=build/junit.xml",
+        "edgeconv check --update",
+    ),
+    brief="model update accept-drop lock runtimes confidence output track threads",
+)
+def check(call: CommandCall) -> int:
+    """Convert and measure every model of edgeconv.toml, and check its budget and the lock.
+
+    With REPORT, the report.json of `edgeconv bench` or the sweep.json of `edgeconv sweep`, nothing
+    runs: it is checked against the budget (a sweep by default against its own). Exit code 0 if
+    every limit holds; 1 if one is broken, was not measured, or cannot be decided. Only --update
+    accepts anything, and a step whose inputs did not change is not repeated.
+    """
+    from edgeconv.gate.check import is_github, parse_destinations, publish, run_check, track
+    from edgeconv.reporting.verdicts import render
+
+    request = replace(call.request, **call.of_config)
+    destinations = parse_destinations(request)
+    with progress(quiet=call.shown.quiet) as on_progress:
+        run = run_check(request, on_progress)
+    for notice in run.notices:
+        echo(notice, err=True)
+    if call.shown.as_json:
+        echo_text(render(run.checked, "json"))
+    else:
+        echo_text(render(run.checked, "text", **terminal()), own=COLORS)
+        if is_github():
+            echo_text(render(run.checked, "github-annotations"), own=ANNOTATIONS)
+    publish(run.checked, destinations.outputs)
+    # Last: a server that does not answer must not keep the verdict back.
+    track(run, destinations)
+    if run.errors:
+        raise run.errors[0]
+    return 0 if run.checked.ok else 1
+
+
+@verb_command("scan")
+def scan(call: CommandCall) -> int:
+    """Show what the model at each PATH would touch outside itself.
+
+    A path is a SavedModel directory (or the directory of its versions), a .keras, .h5 or .hdf5
+    file, or a .tflite file. Nothing in it is loaded or run. Exit code 0 if none is refused, 1 if
+    one is, 3 if a path is not a model. No configuration changes the findings. Commands that load a
+    model refuse what is refused here; see docs/security.md.
+    """
+    from edgeconv.reporting.scans import render_scan_json, render_scan_sarif, render_scan_text
+
+    renders = {"text": render_scan_text, "json": render_scan_json, "sarif": render_scan_sarif}
+    scans, errors = [], list[InputRefused]()
+    for path in (call.request.path, *call.shown.further):
+        try:
+            scans.append(call.verb(replace(call.request, path=path)))
+        except InputRefused as error:
+            errors.append(error)
+    echo_text(renders["json" if call.shown.as_json else call.shown.format](scans))
+    for refused in errors[:-1]:
+        echo_error(refused)
+    if errors:
+        raise errors[-1]
+    return 1 if any(scanned.is_refused for scanned in scans) else 0
+
+
+@verb_command("verify")
+def verify(call: CommandCall) -> int:
+    """Verify the published files at PATHS against everything that belongs to them.
+
+    A path is a folder that convert, bench, check or embed wrote to, or a file in one. Each .tflite
+    is compared with its manifest, its trained model, the verdict of its last check, reports and the
+    lock; the files of an embedding with their record, and the model in them with the published one.
+    What could not be checked is printed, and does not pass. Nothing is loaded, run or fetched.
+
+    Exit code 0 if all that was checked holds, 1 if anything does not or was rejected by its check,
+    3 if there is nothing to verify. See docs/evidence.md.
+    """
+    from edgeconv.reporting.verified import (
+        evidence_schema,
+        render_evidence_json,
+        render_evidence_text,
+    )
+
+    if call.shown.schema:
+        echo_text(evidence_schema().decode())
+        return 0
+    evidence = call.verb(call.request)
+    echo_text((render_evidence_json if call.shown.as_json else render_evidence_text)(evidence))
+    return 0 if evidence.ok else 1

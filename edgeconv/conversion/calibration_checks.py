@@ -7,21 +7,25 @@ the model's normalization layers, what a trained model answers, and the samples 
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.data import Samples, read_samples, write_samples
-from edgeconv.data.plausibility import evenly, is_image, smaller_scales
-from edgeconv.errors import SuspectCalibration
-from edgeconv.statistics.answers import (
+from edgeconv.data.suspects import (
     answer_remarks,
+    evenly,
     is_at_chance,
+    is_image,
     is_overdriven,
     is_saturated,
     more_telling,
+    smaller_scales,
     variation,
 )
+from edgeconv.model.tflite import constant_outputs
 from edgeconv.types import Suspicion
+from edgeconv.types.errors import SuspectCalibration, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.prepare import Part
     from edgeconv.conversion.session import Session
+    from edgeconv.tf.own_scaling import ScaledTwice
     from edgeconv.tf.reference import StatisticsCheck
     from edgeconv.types import CalibrationRecord, InputRange, Recipe
 
@@ -79,14 +84,37 @@ def refuse_suspect(session: Session, recipe: Recipe) -> None:
     for key, check in session.calibration.items():
         if not check.is_wrong:
             continue
-        (part,) = (part for part in session.prepared.parts if part.signature.key == key)
-        assert part.split.record is not None, "it was checked"
-        raise SuspectCalibration(
-            f"{recipe.name}: the calibration samples of {part.split.record.source} cannot be what "
-            f"the model was trained on: {'; '.join(each.reason for each in check.suspicions)}"
-            f"\n  they are {_ranges(part.split.record)}",
-            hint=_hint(check),
-        )
+        (record,) = (p.split.record for p in session.prepared.parts if p.signature.key == key)
+        assert record is not None, "it was checked"
+        reasons = (each.reason for each in check.suspicions)
+        raise _cannot_be(record, f"{recipe.name}: ", "; ".join(reasons), _hint(check))
+
+
+def refuse_untaken(session: Session) -> None:
+    """Raise `SuspectCalibration` for samples of the user that the trained model does not take.
+
+    There is nothing to verify any file with.
+    """
+    answer = session.reference.answer if session.reference else None
+    for record in (part.split.record for part in session.prepared.parts):
+        if answer and record and record.signature not in answer.outputs:
+            raise _cannot_be(
+                record,
+                "",
+                f"the trained model does not take them: {answer.failed[record.signature]}",
+                "give samples with the preprocessing used in training: of ids, none beyond the "
+                "model's vocabulary",
+            )
+
+
+def _cannot_be(
+    record: CalibrationRecord, recipe: str, reasons: str, hint: str
+) -> SuspectCalibration:
+    return SuspectCalibration(
+        f"{recipe}the calibration samples of {record.source} cannot be what the model was trained "
+        f"on: {reasons}\n  they are {_ranges(record)}",
+        hint=hint,
+    )
 
 
 def calibration_warnings(session: Session, recipe: Recipe) -> tuple[str, ...]:
@@ -128,14 +156,17 @@ def _check(session: Session, part: Part) -> CalibrationCheck:
         refused = f"the trained model does not take them: {answer.failed[key]}"
         return CalibrationCheck((*split.record.suspicions, Suspicion(refused, is_certain=True)))
     images = [spec.name for spec in part.signature.inputs if is_image((1, *spec.shape[1:]))]
+    constant = constant_outputs(session.prepared.float_model.read_bytes(), key)
     if session.reference is None or answer is None:
         outputs, labels = session.expected.outputs[key], read_samples(split.held_back).labels
+        outputs = {name: array for name, array in outputs.items() if name not in constant}
         statistics = _answers_of_graph(session, part)
         return verify_samples(split.record, outputs, labels, statistics, images=images)
     statistics = answer.statistics[key]
     samples = read_samples(split.calibration)
     labels = samples.take(evenly(samples.count, statistics.samples)).labels
-    outputs = session.reference.checked(key)
+    checked = session.reference.checked(key)
+    outputs = {name: array for name, array in checked.items() if name not in constant}
     return verify_samples(split.record, outputs, labels, statistics, images=images)
 
 
@@ -152,7 +183,9 @@ def _answers_of_graph(session: Session, part: Part) -> StatisticsCheck:
         for number, (steps, arrays) in enumerate(smaller_scales(some.arrays)):
             directory = split.held_back.with_name(f"scaled-{number}")
             write_samples(Samples(arrays, None, some.source), directory)
-            yield steps, session.answers_to(part, directory)
+            # Ids that were scaled are beyond a table.
+            with contextlib.suppress(ToolFailed):
+                yield steps, session.answers_to(part, directory)
 
     better, information = more_telling(outputs, scaled())
     return StatisticsCheck(samples=most, better=better, information=information)
@@ -189,17 +222,20 @@ def verify_samples(
     # What is strange about the answers may be the model's own; both together are not.
     is_wrong = is_unscaled or bool(layers and remarks)
     farthest = statistics.farthest if statistics else None
+    twice = statistics.twice if statistics else None
+    better = statistics.better if statistics else ""
     return CalibrationCheck(
         (
             *record.suspicions,
             *layers,
+            *_scaled_twice(twice),
             *(Suspicion(remark, is_wrong) for remark in remarks),
             *(Suspicion(remark, bool(layers)) for remark in useless),
             *overdriven,
             *_narrow_images(record.inputs, images, outputs.values()),
         ),
         farthest.distance if farthest else None,
-        statistics.better if statistics else "",
+        better or (twice.steps if twice and twice.is_confirmed else ""),
     )
 
 
@@ -232,6 +268,24 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
     both = [each for each in (farthest, check.first) if each is not None]
     is_far = any(each.excess > _WRONG * chance or each.spread > _WIDE for each in both)
     yield Suspicion(reason, is_doubtful and (is_far or bool(check.better)))
+
+
+def _scaled_twice(twice: ScaledTwice | None) -> Iterator[Suspicion]:
+    if twice is None:
+        return
+    reason = (
+        f"the model divides {twice.name!r} by {twice.divisor:.4g} itself, and they reach "
+        f"{twice.high:.3g} only"
+    )
+    if twice.count:
+        own, other = twice.hits
+        reason += (
+            f"; of {twice.count} labels its answers hit {own} as they are, and {other} with "
+            f"{twice.steps}"
+        )
+    else:
+        reason += f": give them unscaled, or with --preprocess '{twice.steps}'"
+    yield Suspicion(reason, twice.is_confirmed)
 
 
 def _narrow_images(

@@ -28,7 +28,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A file that a recipe gave, not yet verified.
 
     `ladder` are the attempts that failed before it; `qat` is the training it came from.
-    `float_operators` are those that a rule of the recipe leaves in float. `choosing_s` is what
+    `float_outputs` are the tensors of the layers that a rule leaves in float. `choosing_s` is what
     trials of methods took, in seconds.
     """
 
@@ -36,7 +36,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     file: Path
     engine: Literal["litert", "tflite"]
     post_training: PostTraining | None = None
-    float_operators: tuple[str, ...] = ()
+    float_outputs: tuple[str, ...] = ()
     shared_scales: tuple[SharedScale, ...] = ()
     qat: QatRecord | None = None
     notes: tuple[str, ...] = ()

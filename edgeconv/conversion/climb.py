@@ -6,7 +6,8 @@ import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from edgeconv.conversion.engines import closer_engine, may_gain
+import msgspec
+
 from edgeconv.conversion.graph_checks import converted_share, is_mostly_float
 from edgeconv.conversion.ladder import (
     Rung,
@@ -22,7 +23,6 @@ from edgeconv.conversion.ladder import (
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.session import Session
-from edgeconv.conversion.sizes import size_warning
 from edgeconv.conversion.target import has_target, right_recipe, verify_on_target
 from edgeconv.conversion.verify import (
     compare_candidates,
@@ -31,18 +31,18 @@ from edgeconv.conversion.verify import (
     while_float_is_right,
     with_calibration_checked,
 )
-from edgeconv.errors import EdgeconvError
-from edgeconv.types import LadderStep
+from edgeconv.tf.tflite_converter import refuse_recipe
+from edgeconv.types import EVERY_RECIPE, LadderStep
+from edgeconv.types.errors import BatchRefused, EdgeconvError, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
     from edgeconv.conversion.run import Run
-    from edgeconv.types import Recipe
+    from edgeconv.types import Recipe, RecipeName
 
     Outcome = dict[Recipe, "SessionResult | EdgeconvError"]
-
 
 # The recipes for weights that TFLiteConverter has.
 _TFLITE_HAS = frozenset({"dynamic", "float16"})
@@ -119,7 +119,9 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
             facts = facts_of(session.prepared)
         else:
             facts = facts_of_failure(run, climb.failures[curable[0]][-1][1].cause)
-        rung = next_rung(run.plan, rung, facts)
+        errors = (error for r in curable for _, error in climb.failures.get(r, ()))
+        takes_one = any(isinstance(error, BatchRefused) for error in errors)
+        rung = next_rung(run.plan, rung, facts._replace(takes_one=takes_one))
     if last is None:
         raise combined_error(climb.failures[recipes[0]])
     if last is not converted:
@@ -154,7 +156,7 @@ def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) ->
     first = [r for r in recipes if r.name != "float32" and r.engine != "tflite"]
     try:
         with contextlib.ExitStack() as children:
-            # Three things in parallel: the trained model runs in TensorFlow, ai-edge-quantizer
+            # Three things in parallel: the trained model runs in TensorFlow, litert-quantizer
             # quantizes, and what it has made runs.
             prepared = prepare(run, rung, children, quantizes=bool(first))
             session = children.enter_context(Session(run, prepared))
@@ -192,7 +194,7 @@ def _try_converter(session: Session, recipes: Sequence[Recipe], climb: _Climb) -
 
 
 def _replace_mostly_float(climb: _Climb) -> None:
-    """Replace files that ai-edge-quantizer left mostly in float, if TFLiteConverter does better.
+    """Replace files that litert-quantizer left mostly in float, if TFLiteConverter does better.
 
     The quantizer silently skips the weights of fused recurrent layers and of GATHER.
     """
@@ -207,7 +209,7 @@ def _replace_mostly_float(climb: _Climb) -> None:
             continue
         if converted_share(recipe, other.summary) > converted_share(recipe, summary):
             left = f"{1 - converted_share(recipe, summary):.1%} of the weights stayed float32"
-            attempt = f"{prepared.rung.text}, quantized with ai-edge-quantizer"
+            attempt = f"{prepared.rung.text}, quantized with litert-quantizer"
             steps = (*climb.steps(recipe), LadderStep(attempt=attempt, failed=left))
             climb.good[recipe] = SessionResult(good.session, other.with_ladder(steps))
 
@@ -245,7 +247,138 @@ def _warn_of_sizes(climb: _Climb) -> None:
     files = {recipe: good.examined.candidate.file for recipe, good in climb.good.items()}
     sizes = {recipe.name: file.stat().st_size for recipe, file in files.items()}
     for recipe, good in tuple(climb.good.items()):
-        unrolled = good.session.prepared.rung.unroll
-        warning = size_warning(recipe, sizes, climb.float_bytes, unrolled=unrolled)
+        prepared = good.session.prepared
+        warning = size_warning(
+            recipe,
+            sizes,
+            climb.float_bytes,
+            unrolled=prepared.rung.unroll,
+            can_fuse=prepared.can_fuse,
+        )
         if warning:
             climb.good[recipe] = SessionResult(good.session, good.examined.with_warnings([warning]))
+
+
+# TFLiteConverter calibrates with kernels of about this many multiplications a second.
+_PRODUCTS_PER_S = 2 * 10**9
+_MOST_CALIBRATION_S = 20.0
+# A smaller gain may come from the order of sums.
+_MARGIN_DB = 0.1
+
+
+def may_gain(first: VerifiedCandidate, session: Session) -> bool:
+    """Whether TFLiteConverter makes the recipe, and all that "auto" tried left the file far off."""
+    candidate = first.candidate
+    if candidate.engine != "litert" or not candidate.may_compete:
+        return False
+    # Its ranges of a state and of the output that is fed back differ.
+    if any(part.split.states for part in session.prepared.parts):
+        return False
+    # TensorFlow has not been started for a .tflite.
+    if session.prepared.saved_model is None:
+        return False
+    try:
+        refuse_recipe(candidate.recipe, is_tflite=False)
+    except ToolFailed:
+        return False
+    return True
+
+
+def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandidate:
+    """The closer one of a file and what TFLiteConverter makes of its recipe.
+
+    Closer is what has a smaller error on the held-back samples, beyond their noise. A step of the
+    ladder or a note says what was compared.
+    """
+    samples = sum(
+        record.samples for part in session.prepared.parts if (record := part.split.record)
+    )
+    seconds = session.products * samples / _PRODUCTS_PER_S
+    if seconds > _MOST_CALIBRATION_S:
+        return _with_note(
+            first, f"TFLiteConverter was not tried: it would calibrate for about {seconds:.0f} s"
+        )
+    recipe = first.candidate.recipe
+    other = convert_with_tflite(session, recipe)
+    if isinstance(other, EdgeconvError):
+        return _with_note(first, f"TFLiteConverter was tried too: {other.headline}")
+    if converted_share(recipe, other.summary) < converted_share(recipe, first.summary):
+        return _with_note(first, "TFLiteConverter was tried too: it quantizes less of the weights")
+    before, after = first.errors, other.errors
+    assert before is not None, "it may compete"
+    assert after is not None, "so may the other"
+    gain_db = after.snr_db - before.snr_db
+    count = f"on {after.samples} held-back samples"
+    if not after.is_closer(before, margin_db=_MARGIN_DB):
+        return _with_note(
+            first,
+            f"TFLiteConverter's file is not closer to the float32 model: {gain_db:+.1f} dB {count}",
+        )
+    step = LadderStep(
+        attempt=f"{session.prepared.rung.text}, quantized with litert-quantizer",
+        failed=f"TFLiteConverter's file is {gain_db:.1f} dB closer to the float32 model {count}",
+    )
+    return other.with_ladder((*first.candidate.ladder, step))
+
+
+def _with_note(verified: VerifiedCandidate, note: str) -> VerifiedCandidate:
+    notes = (*verified.candidate.notes, note)
+    candidate = msgspec.structs.replace(verified.candidate, notes=notes)
+    return msgspec.structs.replace(verified, candidate=candidate)
+
+
+# Scales and names take this much in any file: too little to speak of.
+_LITTLE_BYTES = 1024
+# Two recipes with weights of equal bits differ by less.
+_FAR = 1.5
+_FUSED = (
+    "; --fuse-lstm keeps each LSTM layer one operator, whose state the app resets before each input"
+)
+
+
+def size_warning(
+    recipe: Recipe,
+    sizes: Mapping[RecipeName, int],
+    float_bytes: int,
+    *,
+    unrolled: bool,
+    can_fuse: bool = False,
+) -> str:
+    """The warning about a file that is larger than need be, "" where it is not.
+
+    `sizes` are the bytes of all that were made together, `float_bytes` those of the float32 model
+    before any loops were unrolled, which `unrolled` says of this one; `can_fuse` that these were of
+    recurrent layers.
+    """
+    size = sizes[recipe.name]
+    cheaper = EVERY_RECIPE[1 : EVERY_RECIPE.index(recipe.name)]
+    others = {name: sizes[name] for name in cheaper if name in sizes and sizes[name] < float_bytes}
+    least = min(others, key=lambda name: others[name], default=None)
+    beyond_float = size > float_bytes + _LITTLE_BYTES
+    beyond_other = least and size > max(_FAR * others[least], others[least] + _LITTLE_BYTES)
+    if recipe.name == "float32" or not (beyond_float or beyond_other):
+        return ""
+    why = ", because its loops were unrolled: each step became an operator" * unrolled
+    fused = _FUSED * (unrolled and can_fuse and recipe.name == "int8")
+    if least and not beyond_float:
+        return f"{_times(least, size, others[least])}{why}{fused}"
+    return (
+        f"{_times('float32', size, float_bytes)}{why}; "
+        f"{_instead(recipe, least, others, unrolled=unrolled)}{fused}"
+    )
+
+
+def _times(other: str, size: int, bytes_: int) -> str:
+    return (
+        f"the file is {size / bytes_:.1f} times as large as {other} ({size:,} and {bytes_:,} bytes)"
+    )
+
+
+def _instead(
+    recipe: Recipe, least: RecipeName | None, others: Mapping[RecipeName, int], *, unrolled: bool
+) -> str:
+    if least is not None:
+        return f"{least} has {others[least]:,} bytes"
+    if unrolled and recipe.full_integer:
+        return "dynamic keeps the loops, and is smaller as a rule"
+    return "float32 or float16 serves better"

@@ -15,10 +15,11 @@ from edgeconv.conversion.publish import (
     publish,
 )
 from edgeconv.conversion.run import Run
-from edgeconv.errors import EdgeconvError, OutputRefused
-from edgeconv.store import Cache, cache_directory, owned, scratch_directory
-from edgeconv.store.converted import note_converted
+from edgeconv.system.processes.failures import machine_error
+from edgeconv.system.store import Cache, cache_directory, owned, scratch_directory
+from edgeconv.system.store.converted import note_converted
 from edgeconv.types import Artifact, Conversion, Failure, Recipe
+from edgeconv.types.errors import EdgeconvError, OutputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,7 @@ def _scratch() -> Iterator[Path]:
         with scratch_directory() as path:
             yield path
     except OSError as error:
-        raise OutputRefused(
+        raise machine_error(error, "intermediate files") or OutputRefused(
             f"cannot write intermediate files: {error}",
-            hint="free some space, or choose another directory for temporary files with TMPDIR",
+            hint="choose another directory for temporary files with TMPDIR",
         ) from error

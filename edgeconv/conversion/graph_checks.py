@@ -6,12 +6,17 @@ import math
 from typing import TYPE_CHECKING
 
 from edgeconv.conversion.candidate import CandidateGraph
-from edgeconv.errors import InputRefused, VerificationFailed
-from edgeconv.tflite import clipped_biases, float_layers, largest_scales, summarize
-from edgeconv.types.words import listed
+from edgeconv.model.tflite import clipped_biases, float_layers, largest_scales, summarize
+from edgeconv.model.tflite.ends import rounded_indices
+from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.operators import float_groups
+from edgeconv.model.tflite.recurrent import STATEFUL
+from edgeconv.quantize.rules import forbidden_floats
+from edgeconv.types.errors import Cause, InputRefused, VerificationFailed
+from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.types import GraphSummary, Recipe, Signature, TensorSpec
@@ -20,21 +25,10 @@ if TYPE_CHECKING:
 _MAX_SCALE = 1e12
 # TFLiteConverter leaves a tensor of fewer than 1,024 numbers in float32, as not worth it.
 _FEW_WEIGHT_BYTES = 4 * 1024
+LOOK_AT_NUMBERS = "look at the model's weights, and at the samples: are they scaled as in training?"
 _MOST = 0.5
 _STORED = {"weight-only-int4": "int4 or int8"}
 _WEIGHTS_ONLY = frozenset({"dynamic", "weight-only-int8", "weight-only-int4"})
-# The fused recurrent operators keep their state from one invoke to the next.
-STATEFUL = frozenset(
-    {
-        "BIDIRECTIONAL_SEQUENCE_LSTM",
-        "BIDIRECTIONAL_SEQUENCE_RNN",
-        "LSTM",
-        "RNN",
-        "SVDF",
-        "UNIDIRECTIONAL_SEQUENCE_LSTM",
-        "UNIDIRECTIONAL_SEQUENCE_RNN",
-    }
-)
 # What a stateful layer or a `tf.Variable` that the model changes becomes.
 _ASSIGN = "ASSIGN_VARIABLE"
 # TFLiteConverter leaves weights of fewer numbers as they are.
@@ -45,8 +39,8 @@ _NAMED_LAYERS = 3
 def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
     """What can be said of the candidate's file before it is run.
 
-    Raises `VerificationFailed`, see `verify_signature`; and where nothing was quantized, and
-    something could be.
+    Raises `VerificationFailed`, see `verify_signature` and `refuse_floats`; and where nothing was
+    quantized, and something could be.
     """
     content = candidate.file.read_bytes()
     try:
@@ -57,6 +51,7 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
         ) from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
     refuse_clipped_biases(candidate, clipped_biases(content))
+    refuse_floats(candidate.recipe, float_groups(content, candidate.float_outputs))
     by_key = {signature.key: signature for signature in summary.signatures}
     warnings: dict[str, None] = {}
     for key in keys:
@@ -64,9 +59,8 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
             raise VerificationFailed(
                 f"{candidate.recipe.name}: the signature {key!r} is missing in the file"
             )
-        warnings |= dict.fromkeys(
-            verify_signature(candidate.recipe, summary, by_key[key], candidate.float_operators)
-        )
+        warnings |= dict.fromkeys(verify_signature(candidate.recipe, summary, by_key[key]))
+        refuse_rounded_indices(candidate.recipe, rounded_indices(content, key))
     if not converted_share(candidate.recipe, summary):
         warnings |= dict.fromkeys(_refuse_untouched(candidate, content))
     return CandidateGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
@@ -79,11 +73,12 @@ def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
     """
     recipe = candidate.recipe
     # The weights that a rule keeps, and those of products of matrices in float16, are to stay.
-    kept = {*candidate.float_operators, *(("BATCH_MATMUL",) if recipe.name == "float16" else ())}
     able = [
         layer
         for layer in float_layers(content)
-        if layer.compressible and layer.operator not in kept
+        if layer.compressible
+        and layer.name not in candidate.float_outputs
+        and not (layer.operator == "BATCH_MATMUL" and recipe.name == "float16")
     ]
     if not able:
         return ()
@@ -104,22 +99,15 @@ def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
 
 
 def verify_signature(
-    recipe: Recipe,
-    summary: GraphSummary,
-    signature: Signature,
-    float_operators: Sequence[str] = (),
+    recipe: Recipe, summary: GraphSummary, signature: Signature
 ) -> tuple[str, ...]:
     """Verify the graph by the recipe; returns warnings.
 
-    `float_operators` are those that a rule leaves in float.
-
-    Raises `VerificationFailed` for I/O types other than the recipe's, for float operators in a
-    full-integer model that the recipe does not allow, and for scales that make no sense.
+    Raises `VerificationFailed` for I/O types other than the recipe's, for scales that make no
+    sense, and where no weight of an integer model was quantized.
     """
     _check_io(recipe, signature)
     _check_scales((*signature.inputs, *signature.outputs))
-    if recipe.full_integer:
-        _check_integer(recipe, summary, float_operators)
     return (
         *_nothing_quantized(recipe, summary),
         *_keeps_state(summary),
@@ -148,7 +136,7 @@ def _check_scales(tensors: tuple[TensorSpec, ...]) -> None:
             if not (math.isfinite(scale) and 0 < scale <= _MAX_SCALE):
                 raise VerificationFailed(
                     f"tensor {tensor.name!r} has the scale {scale:g}, which makes no sense",
-                    hint="look at the calibration samples: are they scaled as in training?",
+                    hint=LOOK_AT_NUMBERS,
                 )
 
 
@@ -158,8 +146,18 @@ def refuse_senseless_scales(recipe: Recipe, scales: Mapping[str, float]) -> None
         if not scale <= _MAX_SCALE:
             raise VerificationFailed(
                 f"{recipe.name}: tensor {name!r} has the scale {scale:g}, which makes no sense",
-                hint="look at the calibration samples: are they scaled as in training?",
+                hint=LOOK_AT_NUMBERS,
             )
+
+
+def refuse_rounded_indices(recipe: Recipe, names: Sequence[str]) -> None:
+    """Raise `VerificationFailed` for integer inputs that round the indices they are given."""
+    if names:
+        raise VerificationFailed(
+            f"{recipe.name}: the model takes {quoted(names)} as indices, such as ids of words, and "
+            f"an {recipe.input_type} input rounds them",
+            hint="leave --io out, or give the model an int32 input, which stays one in each recipe",
+        )
 
 
 def refuse_clipped_biases(candidate: Candidate, names: Sequence[str]) -> None:
@@ -176,14 +174,23 @@ def refuse_clipped_biases(candidate: Candidate, names: Sequence[str]) -> None:
     )
 
 
-def _check_integer(recipe: Recipe, summary: GraphSummary, float_operators: Sequence[str]) -> None:
-    allowed = {*recipe.allow_float, *float_operators}
-    left = [name for name in summary.float_operators if name not in allowed]
-    if left and "*" not in recipe.allow_float:
+def refuse_floats(recipe: Recipe, groups: Sequence[Collection[str]]) -> None:
+    """Raise `VerificationFailed` for `forbidden_floats`, which has these arguments."""
+    left = forbidden_floats(recipe, groups)
+    if left:
         raise VerificationFailed(
             f"{recipe.name}: these operators compute in float: {', '.join(left)}",
-            hint=f"allow them with --allow-float {','.join(left)}, or convert to dynamic instead",
+            hint=f"allow them with --allow-float {','.join(left)}, or convert to dynamic instead"
+            + _others_for(left),
+            cause=Cause(operators=tuple(left)),
         )
+
+
+def _others_for(operators: Sequence[str]) -> str:
+    """What to write in the model for operators that have no integer kernel; "" for none known."""
+    kernels = ((name, KERNELS[name]) for name in operators if name in KERNELS)
+    others = [f"{k.instead} for {name}" for name, k in kernels if k.instead and not k.stays_float]
+    return f"; or write in the model {listed(others, _NAMED_LAYERS)}" if others else ""
 
 
 def converted_share(recipe: Recipe, summary: GraphSummary) -> float:

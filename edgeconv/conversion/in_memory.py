@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.conversion.convert import convert
-from edgeconv.errors import InputRefused
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.request import called
-from edgeconv.store import publish_all, scratch_directory, writable_directory
+from edgeconv.system.store import publish_all, scratch_directory, writable_directory
 from edgeconv.types import QAT, Conversion, Qat
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

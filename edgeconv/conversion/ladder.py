@@ -3,8 +3,9 @@
     as it is ─► by the other Keras ─► shapes fixed ─► LSTM layers fused ─► loops unrolled
 
 A rung is tried only where it changes something: a Keras file that both Keras versions read,
-dimensions that are open, an LSTM of Keras 3, a loop. Each result is verified against the trained
-model. A fused layer keeps a state that a loop has not: recipes that take loops keep them.
+dimensions that are open, an LSTM of Keras 3 that is to be fused, a loop. Each result is verified
+against the trained model. A fused layer keeps a state that a loop has not: it is used where the
+request asks for it, and recipes that take loops keep them.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.conversion.graph_checks import STATEFUL
-from edgeconv.errors import (
+from edgeconv.conversion.prepare import Part
+from edgeconv.model.tflite.operators import RUN_GRAPHS
+from edgeconv.model.tflite.recurrent import STATEFUL
+from edgeconv.tf.shapes import FixedShapes
+from edgeconv.tf.tensor_lists import LISTS
+from edgeconv.types.errors import (
     ConversionRefused,
     EdgeconvError,
     InternalError,
@@ -30,19 +35,16 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.tf.shapes import FixedShapes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edgeconv.conversion.plan import Plan
-    from edgeconv.conversion.prepare import Part, PreparedModel
+    from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.run import Run
-    from edgeconv.errors import Cause
     from edgeconv.types import Signature
+    from edgeconv.types.errors import Cause
 
-# Operators that run another subgraph, or share data with one: no quantizer looks through them.
-_LOOPS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
 # What a loop is in TensorFlow's graph.
 _TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
 _FILLS_TABLE = "HASHTABLE_IMPORT"
@@ -80,7 +82,8 @@ class ModelFacts(NamedTuple):
 
     `loader`: the Keras that loaded the file, where the other may read it as well. `is_open`:
     fixing dimensions may help. `can_fuse`: it has LSTM layers that became loops. `shapes`: those of
-    the samples, by input, where dimensions within a sample are open.
+    the samples, by input, where dimensions within a sample are open. `takes_one`: its batch is
+    open, and several samples at once were wrong.
     """
 
     converts: bool
@@ -89,6 +92,7 @@ class ModelFacts(NamedTuple):
     has_loops: bool = True
     can_fuse: bool = False
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    takes_one: bool = False
 
 
 def first_rung(plan: Plan) -> Rung:
@@ -103,15 +107,16 @@ def first_rung(plan: Plan) -> Rung:
 def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
     """What else can be tried after `rung`, None for nothing."""
     if plan.model.kind == "tflite":
-        return None
+        is_cured = known.takes_one and rung.is_first
+        return _fixed_rung(plan, known, other_keras=False) if is_cured else None
     if rung.step < 1 and not known.converts:
         first, second = _OTHER_KERAS.get(plan.model.kind, ("", ""))
         if first and known.loader == first:
             text = f"loaded with {second}"
             return msgspec.structs.replace(first_rung(plan), text=text, other_keras=True, step=1)
-    # A Keras that gave a graph is the one to go on with.
-    other_keras = rung.other_keras and known.converts
-    if rung.step < 2 and known.is_open:
+    # A Keras that gave a graph is the one to go on with, also where that took one sample at a time.
+    other_keras = rung.other_keras and (known.converts or known.takes_one)
+    if rung.step < 2 and (known.is_open or known.takes_one):
         fixed = _fixed_rung(plan, known, other_keras=other_keras)
         # The user's options may fix the same already.
         if msgspec.structs.replace(first_rung(plan).fixed, only_open=True) != fixed.fixed:
@@ -119,7 +124,8 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
     if rung.step < 4 and known.has_loops:
         is_fixed = rung.step == 2 and not known.converts
         fixed = rung if is_fixed else _fixed_rung(plan, known, other_keras=other_keras)
-        if rung.step < 3 and known.can_fuse and known.converts:
+        fuses = plan.request.fuse_lstm and known.can_fuse and known.converts
+        if rung.step < 3 and fuses:
             return msgspec.structs.replace(
                 fixed, text=f"LSTM layers fused, {fixed.text}", fuse=True, step=3
             )
@@ -157,31 +163,37 @@ def facts_of_failure(run: Run, cause: Cause) -> ModelFacts:
     """What is known of a model that gave none: what its SavedModel says, if there is one."""
     if not cause.graph:
         # It was not even exported, which fixed shapes may help; there is no loop to unroll.
-        return ModelFacts(converts=False, loader=cause.loader, has_loops=False)
-    from edgeconv.source.saved_model import read_saved_model
+        from edgeconv.conversion.signatures import declared_signatures
+
+        shapes = _shapes_where_open(run, declared_signatures(run.plan))
+        return ModelFacts(converts=False, loader=cause.loader, has_loops=False, shapes=shapes)
+    from edgeconv.model.source.saved_model import read_saved_model
 
     content = read_saved_model(Path(cause.graph))
     keys = run.plan.request.signature
     signatures = [
         signature for signature in content.signatures if not keys or signature.key in keys
     ]
-    with_open = [
-        signature
-        for signature in signatures
-        if any(-1 in spec.shape[1:] for spec in signature.inputs)
-    ]
-    parts = []
-    if with_open and run.plan.request.sources:
-        from edgeconv.conversion.prepare import Part
-
-        parts = [Part(signature=signature, split=run.split(signature)) for signature in with_open]
     return ModelFacts(
         converts=False,
         loader=cause.loader,
         is_open=any(-1 in spec.shape for signature in signatures for spec in signature.inputs),
         has_loops=any(operator.name in _TF_LOOPS for operator in content.operators),
-        shapes=_shapes_of_samples(parts),
+        shapes=_shapes_where_open(run, signatures),
     )
+
+
+def _shapes_where_open(run: Run, signatures: Sequence[Signature]) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the samples for signatures with dynamic dimensions within a sample."""
+    with_open = [
+        signature
+        for signature in signatures
+        if any(-1 in spec.shape[1:] for spec in signature.inputs)
+    ]
+    if not (with_open and run.plan.request.sources):
+        return {}
+    parts = [Part(signature=signature, split=run.split(signature)) for signature in with_open]
+    return _shapes_of_samples(parts)
 
 
 def is_final(error: EdgeconvError) -> bool:
@@ -204,8 +216,9 @@ def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvErr
     `failures` are attempts and their errors, in order.
     """
     errors = [error for _, error in failures]
-    if len(errors) == 1:
-        return errors[0]
+    # No attempt changes the samples.
+    if len(errors) == 1 or isinstance(errors[-1], SuspectCalibration):
+        return errors[-1]
     likeliest = _likeliest(errors)
     attempts = dict[str, list[str]]()
     for attempt, error in failures:
@@ -221,20 +234,31 @@ def combined_error(failures: Sequence[tuple[str, EdgeconvError]]) -> EdgeconvErr
 def _likeliest(errors: Sequence[EdgeconvError]) -> EdgeconvError:
     """What stopped the attempt that came farthest, which is one that gave a file.
 
-    Where none did, the operators that the converter refused each time that it named any, else the
-    first error.
+    Where none did, the operators that the converter refused each time that it named any, in the
+    last form of the model, else the first error. Lists of tensors, which a fixed batch removes, are
+    the cause only by themselves.
     """
-    for error in errors:
-        if isinstance(error, VerificationFailed):
-            return error
+    verified = [error for error in errors if isinstance(error, VerificationFailed)]
+    if verified:
+        return max(verified, key=_progress)
     named = [error for error in errors if error.cause.operators]
+    others = [error for error in named if not LISTS.keys() >= {*error.cause.operators}]
+    if others and len(others) < len(named):
+        return min(others, key=lambda error: len(error.cause.operators))
     always = frozenset.intersection(*(frozenset(e.cause.operators) for e in named)) if named else ()
-    return min(named, key=lambda error: len(error.cause.operators)) if always else errors[0]
+    latest = reversed(named)
+    return min(latest, key=lambda error: len(error.cause.operators)) if always else errors[0]
+
+
+def _progress(error: EdgeconvError) -> tuple[bool, bool, int]:
+    """How far a file came: its answers were compared; its operators were, and few were in float."""
+    cause = error.cause
+    return cause.snr_db is not None, bool(cause.operators), -len(cause.operators)
 
 
 def has_loops(prepared: PreparedModel) -> bool:
     """Whether the float32 graph has loops and branches, which no quantizer looks through."""
-    loops = prepared.operators & _LOOPS
+    loops = prepared.operators & RUN_GRAPHS
     # Tables are filled in a separate graph, which has nothing to quantize.
     return bool(loops - {"CALL_ONCE"} if _FILLS_TABLE in prepared.operators else loops)
 
@@ -242,7 +266,7 @@ def has_loops(prepared: PreparedModel) -> bool:
 def has_fused_layers(prepared: PreparedModel) -> bool:
     """Whether the float32 graph has recurrent layers as one operator each.
 
-    TFLiteConverter quantizes some of them, ai-edge-quantizer none.
+    TFLiteConverter quantizes some of them, litert-quantizer none.
     """
     return bool(prepared.operators & STATEFUL)
 
@@ -260,21 +284,12 @@ def _shapes_of_samples(parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
     from edgeconv.data import read_samples
 
     return {
-        spec.name: (part.split.batch, *arrays[spec.name].shape[1:])
+        spec.name: arrays[spec.name].shape[1:]
+        if spec.name in part.split.stacked
+        else (part.split.batch, *arrays[spec.name].shape[1:])
         for part in parts
         if not part.split.synthetic
         for arrays in [read_samples(part.split.held_back).arrays]
         for spec in part.signature.inputs
-        if -1 in spec.shape[1:]
+        if -1 in spec.shape[spec.name not in part.split.stacked :]
     }
-
-
-def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
-    """Notes on dimensions that stay dynamic within a sample."""
-    return tuple(
-        f"input {spec.name!r} keeps its dynamic shape {spec.shape_text}: the runtime allocates "
-        "again when the size changes"
-        for signature in signatures
-        for spec in signature.inputs
-        if -1 in spec.shape[1:]
-    )

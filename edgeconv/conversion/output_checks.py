@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import Cause, NotFinite, VerificationFailed
+from edgeconv.conversion.graph_checks import LOOK_AT_NUMBERS
+from edgeconv.model.tflite import constant_outputs, inner_ranges, output_steps, steps_by_output
 from edgeconv.reporting.units import counted
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.statistics.proportion import proportion_bounds
-from edgeconv.tflite import inner_ranges, output_steps, steps_by_output
 from edgeconv.types import ROUNDING
+from edgeconv.types.errors import Cause, NotFinite, VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,8 +56,10 @@ def compare(
         refuse_not_finite(candidate.recipe, outputs)
         if expected is None:
             continue
-        steps = output_steps(candidate.file.read_bytes(), key)
+        content = candidate.file.read_bytes()
+        steps = output_steps(content, key)
         of_key = output_errors(expected[key], outputs, steps)
+        constant = constant_outputs(content, key)
         try:
             warnings += verify_errors(candidate.recipe, of_key)
         except VerificationFailed as error:
@@ -64,12 +67,23 @@ def compare(
             if wide:
                 error.hint = f"choose int16x8: {wide}; or {error.hint}"
             raise
+        warnings += [
+            f"output {each.output!r} is the same for all {each.samples} samples, so they say "
+            "nothing about it: give samples for which it differs"
+            for each in of_key
+            if _says_nothing(each, outputs[each.output]) and each.output not in constant
+        ]
         errors += of_key if len(actual) == 1 else [_renamed(key, error) for error in of_key]
     agreements = [e.argmax_agreement for e in errors if e.argmax_agreement is not None]
     if min(agreements, default=1.0) < _LEAST_AGREEMENT:
         wide = wide_activation(candidate)
         warnings += [f"int16x8 may keep what int8 does not: {wide}"] if wide else []
     return tuple(errors), tuple(warnings)
+
+
+def _says_nothing(error: OutputError, values: NDArray[np.generic]) -> bool:
+    """Whether an output of floats is the same for several samples."""
+    return values.dtype.kind == "f" and error.is_constant and error.samples > 1
 
 
 def errors_by_sample(candidate: Candidate, actual: Outputs, expected: Outputs) -> SampleErrors:
@@ -118,8 +132,7 @@ def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise NotFinite(
                 f"{recipe.name}: output {name!r} has values that are not finite",
-                hint="look at the model's weights, and at the samples: are they scaled as in "
-                "training?",
+                hint=LOOK_AT_NUMBERS,
             )
 
 

@@ -8,23 +8,32 @@ here loads numpy or TensorFlow, so an unchanged conversion answers at once.
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv import data, source
-from edgeconv.conversion.options import refuse_inside, refuse_options
+from edgeconv import data
+from edgeconv.model import source
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.store import hash_of, tool_versions
+from edgeconv.system.store import hash_of, refuse_inputs, tool_versions
+from edgeconv.system.store.converted import recorded_path
 from edgeconv.types import (
     CalibrationRange,
+    Opening,
     Recipe,
     RecipeName,
     SourceModel,
 )
+from edgeconv.types.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 # Raised where the same sources come to give other files, or other names in them.
-REVISION = 7
+REVISION = 8
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +63,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             request.batch,
             request.shapes,
             request.select_ops,
+            request.fuse_lstm,
+            request.states,
             source.opening_key(self.model),
             tool_versions(),
         )
@@ -81,6 +92,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             self.float_key, recipe, self.data_key, self.request.target_runtime, trained_on
         )
 
+    @property
+    def source_path(self) -> str:
+        """How manifests name the model."""
+        return recorded_path(self.model.path, self.directory)
+
+    @property
+    def published_opening(self) -> Opening:
+        """The opening without the directory of the modules, which is of this machine."""
+        return msgspec.structs.replace(self.model.opening, directory="")
+
     def target(self, recipe: RecipeName) -> Path:
         """Where the .tflite of a recipe goes; its manifest has the same name with .json."""
         return self.directory / f"{self.model.name}.{recipe}.tflite"
@@ -97,16 +118,85 @@ def make_plan(request: ConvertRequest) -> Plan:
     recipes, execution = request.recipes, request.execution
     identified = source.identify(request.model, request.opening, allow_code=execution.allow_code)
     refuse_options(recipes, request)
-    target = Path(request.directory or f"{identified.name}.tflites").absolute()
-    refuse_inside(target, Path(identified.path))
     identity = functools.partial(
         data.identity, allow_code=execution.allow_code, allowance=execution.allowance
     )
-    return Plan(
+    plan = Plan(
         model=identified,
-        directory=target,
+        directory=Path(request.directory or f"{identified.name}.tflites").absolute(),
         recipes=recipes,
         request=request,
         calibration_identity={key: identity(each) for key, each in request.sources.items()},
         training_identity=identity(request.training) if request.training else "",
     )
+    targets = (plan.target(recipe.name) for recipe in recipes)
+    refuse_inputs(targets, further=(Path(identified.path),))
+    return plan
+
+
+def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
+    """Raise `UsageError` for options that do not go together."""
+    _refuse_recipes(recipes)
+    integer = [recipe.name for recipe in recipes if recipe.needs_samples]
+    if integer and not request.sources:
+        names = ",".join(recipe.name for recipe in recipes)
+        raise UsageError(
+            f"calibration samples are needed for {' and '.join(integer)}",
+            hint=f"edgeconv convert {shlex.quote(request.model)} --to {names} --calibration "
+            "train.npz, with a few hundred training samples, an array per input of the model; "
+            f"dynamic and float16 need none{_without_methods(recipes)}",
+        )
+    _refuse_training(recipes, request)
+    for option, value in (
+        ("--samples", request.samples),
+        ("--preprocess", request.preprocess.by_input),
+    ):
+        if value and not request.sources:
+            raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
+    if request.samples is not None and request.samples < 1:
+        raise UsageError(f"--samples {request.samples}: at least one sample is needed")
+    if request.batch is not None and request.batch < 1:
+        raise UsageError(f"--batch {request.batch}: at least 1")
+    for name, shape in request.shapes.items():
+        if request.batch is not None and shape[:1] not in ((request.batch,), (-1,)):
+            raise UsageError(
+                f"--batch {request.batch}: --shape gives {name!r} the batch {shape[0]}",
+                hint="remove --batch, or give ? as the first dimension of --shape",
+            )
+
+
+def _without_methods(recipes: Sequence[Recipe]) -> str:
+    only_for_methods = any(recipe.needs_samples and not recipe.has_ranges for recipe in recipes)
+    return "; or --methods none" if only_for_methods else ""
+
+
+def _refuse_training(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
+    trains = any(recipe.qat for recipe in recipes)
+    if trains and not request.training:
+        raise UsageError(
+            "qat needs samples to train on",
+            hint="--training train.npz, with labels if there are some",
+        )
+    if request.training and not trains:
+        raise UsageError("--training is for the recipe qat", hint="add qat to --to")
+    if trains and request.shapes:
+        raise UsageError(
+            "--shape does not work with qat, which can fix only the batch", hint="--batch 1"
+        )
+    if trains and len(request.signature) > 1:
+        raise UsageError("qat trains a Keras model, which has one signature")
+
+
+def _refuse_recipes(recipes: Sequence[Recipe]) -> None:
+    names = [recipe.name for recipe in recipes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"two recipes are called {' and '.join(twice)}, and would have the same file",
+            hint="convert them in two runs, into two directories",
+        )
+    if len({recipe.calibration_range for recipe in recipes if recipe.has_ranges}) > 1:
+        raise UsageError(
+            "the recipes ask for different calibration ranges, but share one calibration",
+            hint="convert them in two runs",
+        )

@@ -8,21 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from edgeconv import data
-from edgeconv.conversion.ladder import dynamic_notes
 from edgeconv.conversion.quantize import start_engine
 from edgeconv.conversion.samples import Split, source_of
 from edgeconv.conversion.signatures import declared_signatures, resolve
+from edgeconv.conversion.states import state_notes
+from edgeconv.conversion.target import verifying_runtime
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference
-from edgeconv.errors import InputRefused, UnsupportedOperators
-from edgeconv.tflite import (
+from edgeconv.data.handover import sample_files
+from edgeconv.model.tflite import (
     ensure_signature,
     summarize,
     update_format,
     vocabularies,
+    with_fixed_sizes,
+    with_needs_declared,
     with_unique_names,
 )
+from edgeconv.runtimes.local import start_run
+from edgeconv.types.errors import InputRefused, UnsupportedOperators
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.ladder import Rung
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import PendingReference
-    from edgeconv.processes.persistent import PersistentChild
+    from edgeconv.system.processes.persistent import PersistentChild
     from edgeconv.types import LadderStep, Signature
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
@@ -59,7 +65,7 @@ class PreparedModel:
 
     `saved_model` is what TensorFlow's converter read, None for a .tflite source; likewise
     `reference`, what the trained model answers to the held-back samples.
-    `engine` is the child that has loaded ai-edge-quantizer meanwhile, if that is needed.
+    `engine` is the child that has loaded litert-quantizer meanwhile, if that is needed.
     `narrow` says that the trained model computes in coarser floats than float32, and `can_fuse`
     that it has LSTM layers of Keras 3, which are loops unless they are fused.
     `select_ops` are the operators that only TensorFlow has. `ladder` are the attempts at
@@ -106,11 +112,12 @@ def prepare(
 ) -> PreparedModel:
     """Everything the recipes need; the trained model may still be running in `children`.
 
-    `quantizes` says that ai-edge-quantizer is needed, which is loaded meanwhile.
+    `quantizes` says that litert-quantizer is needed, which is loaded meanwhile.
 
     Raises an `EdgeconvError` where the model or the data are bad.
     """
-    chosen = resolve(run.plan, run.execution.trusted)
+    run.admit()
+    chosen = resolve(run.plan)
     if run.plan.model.kind == "tflite":
         return _from_tflite(run, chosen, rung)
     return _from_tensorflow(run, chosen, rung, children, quantizes=quantizes)
@@ -122,15 +129,20 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
     current = update_format(original)
     signed = ensure_signature(current)
     named = with_unique_names(signed)
+    if rung.fixed.fixes:
+        # No dimension but the batch was given another size.
+        named = signed = with_fixed_sizes(named)
     file = run.scratch / "float.tflite"
-    file.write_bytes(named)
+    file.write_bytes(with_needs_declared(named))
     signatures = _signatures(signed, [signature.key or SERVING_DEFAULT for signature in chosen])
     words = vocabularies(signed, where="the model")
     select_ops = _select_ops(run, signed)
+    parts = _parts(run, signatures, words)
+    fill_states(run, parts, file, select_ops)
     return PreparedModel(
         rung=rung,
         float_model=file,
-        parts=_parts(run, signatures, words),
+        parts=parts,
         saved_model=None,
         reference=None,
         select_ops=select_ops,
@@ -138,9 +150,18 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
             *((_OLD_FORM,) if current != original else ()),
             *((_NO_SIGNATURE,) if signed != current else ()),
             *((_EQUAL_NAMES,) if named != signed else ()),
+            *_fixed_notes(rung),
             *dynamic_notes(signatures),
             *_select_notes(select_ops),
+            *_state_notes(run, parts),
         ),
+    )
+
+
+def _state_notes(run: Run, parts: Sequence[Part]) -> tuple[str, ...]:
+    is_declared = bool(run.plan.request.states)
+    return tuple(
+        note for part in parts for note in state_notes(part.split.states, is_declared=is_declared)
     )
 
 
@@ -172,12 +193,14 @@ def _from_tensorflow(
         run.samples.mkdir(exist_ok=True)
         engine = start_engine(run, pending.directory, run.samples)
         children.callback(engine.close)
-    _read_early(run, known, rung)
+    # The outputs of a Keras file, which its states are among, are not known yet.
+    _read_early(run, [each for each in known if chosen or len(each.inputs) == 1], rung)
     graph = pending.result()
     content = graph.file.read_bytes()
     signatures = _signatures(content, graph.facts.signatures)
     select_ops = _select_ops(run, content)
     parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
+    fill_states(run, parts, graph.file, select_ops)
     # Not before: two processes with TensorFlow in them would take the most memory of all.
     answered = start_reference(run, rung, graph.trained, parts, children)
     return PreparedModel(
@@ -195,8 +218,22 @@ def _from_tensorflow(
             *graph.facts.notes,
             *_fixed_notes(rung),
             *dynamic_notes(signatures),
+            *_dilation_notes(content, signatures),
             *_select_notes(select_ops),
+            *_state_notes(run, parts),
         ),
+    )
+
+
+def _dilation_notes(content: bytes, signatures: Sequence[Signature]) -> tuple[str, ...]:
+    """A note where dilated convolutions became several operators for the sake of an open batch."""
+    names = {each.name for each in summarize(content, where="the float32 model").operators}
+    is_open = any(spec.shape[:1] == (-1,) for each in signatures for spec in each.inputs)
+    if not (is_open and names >= {"SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"}):
+        return ()
+    return (
+        "the open batch turned dilated convolutions into SPACE_TO_BATCH_ND, a convolution and "
+        "BATCH_TO_SPACE_ND: --batch 1 makes them one operator each, and the file smaller",
     )
 
 
@@ -214,7 +251,7 @@ def _fixed_notes(rung: Rung) -> tuple[str, ...]:
     return (f"changed before conversion: {rung.text}",) if rung.fixed.fixes else ()
 
 
-def _read_early(run: Run, known: tuple[Signature, ...], rung: Rung) -> None:
+def _read_early(run: Run, known: Sequence[Signature], rung: Rung) -> None:
     """Read the samples of signatures that are known before the model is converted.
 
     Samples that do not fit are refused at once. Made-up strings come from the graph's tables, and
@@ -255,3 +292,55 @@ def _signatures(model: bytes, keys: list[str] | tuple[str, ...]) -> tuple[Signat
             hint="export the model again, with a name for each signature",
         )
     return tuple(by_key[key] for key in keys)
+
+
+def dynamic_notes(signatures: tuple[Signature, ...]) -> tuple[str, ...]:
+    """Notes on dimensions that stay dynamic within a sample."""
+    return tuple(
+        f"input {spec.name!r} keeps its dynamic shape {spec.shape_text}: the runtime allocates "
+        "again when the size changes"
+        for signature in signatures
+        for spec in signature.inputs
+        if -1 in spec.shape[1:]
+    )
+
+
+def fill_states(
+    run: Run, parts: Sequence[Part], float_model: Path, select_ops: tuple[str, ...]
+) -> None:
+    """Replace the states in the stored samples by those that the float32 graph gives.
+
+    It is run on the samples in their order, from the first one's state on. Raises as `start_run`.
+    """
+    for part in parts:
+        split = part.split
+        for directory in (split.calibration, split.held_back) if split.states else ():
+            if directory is not None:
+                _fill(run, part, directory, float_model, select_ops)
+
+
+def _fill(
+    run: Run, part: Part, directory: Path, float_model: Path, select_ops: tuple[str, ...]
+) -> None:
+    states, batch = part.split.states, part.split.batch
+    running = start_run(
+        float_model,
+        directory,
+        scratch=run.scratch,
+        signature=part.signature.key,
+        batch=batch,
+        threads=run.execution.threads,
+        target=verifying_runtime(run, select_ops),
+        allowance=run.execution.allowance,
+        states=states,
+    )
+    outputs = running.result().outputs
+    for name, file in sample_files(directory).items():
+        if name in states:
+            first = np.load(file, mmap_mode="r")[:batch].copy()
+            filled = np.concatenate([first, outputs[states[name]][:-batch]])
+            # Not in place: the file is mapped.
+            unfinished = file.with_suffix(".part")
+            with unfinished.open("wb") as opened:
+                np.save(opened, filled, allow_pickle=False)
+            unfinished.replace(file)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import InputRefused
-from edgeconv.store import (
+from edgeconv.model.tflite import oldest_runtime
+from edgeconv.system.store import (
     json_with_checksum,
     publish_all,
     read_checked,
@@ -16,9 +16,10 @@ from edgeconv.store import (
     sha256_file,
     tool_versions,
 )
-from edgeconv.store.hashes import sha256_once
-from edgeconv.tflite import oldest_runtime
+from edgeconv.system.store.converted import in_project
+from edgeconv.system.store.hashes import sha256_once
 from edgeconv.types import Artifact, CalibrationRange, LadderStep, Recipe
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +61,7 @@ def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
     if artifact.sha256 != sha256_once(target):
         return None
     # The same bytes from a source that has moved: the manifest must say where it is now.
-    return artifact if artifact.source_path == plan.model.path else None
+    return artifact if artifact.source_path == plan.source_path else None
 
 
 def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
@@ -73,7 +74,7 @@ def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
 def cache_artifact(run: Run, finished: FinishedArtifact) -> None:
     """Keep an artifact in the cache.
 
-    Raises `InputRefused` where the model or the samples changed meanwhile.
+    Raises `InputRefused` if the model or the samples changed meanwhile.
     """
     manifest = run.scratch / f"{finished.artifact.recipe.name}.manifest.json"
     manifest.write_bytes(_text(finished.artifact))
@@ -83,8 +84,8 @@ def cache_artifact(run: Run, finished: FinishedArtifact) -> None:
 def find_cached(run: Run, recipe: Recipe) -> FinishedArtifact | None:
     """The artifact of a recipe from the cache; None if it is not there whole.
 
-    Of an entry that was made elsewhere only the file counts, and only where the manifest that is
-    published has its hash.
+    If another user's key sealed the entry, only its file is taken, and only if the published
+    manifest has its hash.
     """
     key = run.plan.key(recipe)
     entry = run.cache.find(_STAGE, key)
@@ -110,7 +111,7 @@ def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
 
 
 def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
-    """The same content may have stood elsewhere, under another name, when it was converted."""
+    """A cached artifact with the paths and names of this run, which may differ from the first."""
     request = run.plan.request
     sources = request.sources
     records = tuple(
@@ -119,23 +120,24 @@ def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
         )
         for record in artifact.calibration
     )
-    return msgspec.structs.replace(
+    here = msgspec.structs.replace(
         artifact,
         calibration=records,
         qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=str(request.training)),
         name=run.plan.model.name,
         file=run.plan.target(recipe.name).name,
-        source_path=run.plan.model.path,
-        opening=run.plan.model.opening,
+        source_path=run.plan.source_path,
+        opening=run.plan.published_opening,
     )
+    return in_project(here, run.plan.directory)
 
 
 def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
-    """Put all the files and manifests in place, or where the disk is full none of them.
+    """Put all the files and manifests in place, or none of them if the disk is full.
 
     A manifest has the hash of the file that belongs to it, so a reader can tell a pair that was
-    torn by a crash. It goes first: a file without a manifest is taken for one that was not made
-    here, and used without what the manifest says of it.
+    torn by a crash. It goes first: a file without a manifest looks like one that edgeconv did not
+    make, and would be used without the manifest's facts.
     """
     contents: dict[Path, bytes | Path] = {}
     for finished in artifacts:
@@ -162,16 +164,16 @@ def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Arti
         for split in splits
         if split.record
     ]
-    return Artifact(
+    artifact = Artifact(
         name=plan.model.name,
         file=plan.target(recipe.name).name,
         key=plan.key(recipe),
         sha256=sha256_file(candidate.file),
         size_bytes=candidate.file.stat().st_size,
-        source_path=plan.model.path,
+        source_path=plan.source_path,
         source_kind=plan.model.kind,
         source_sha256=plan.model.sha256,
-        opening=plan.model.opening,
+        opening=plan.published_opening,
         recipe=recipe,
         engine=candidate.engine,
         signatures=examined.signatures,
@@ -196,6 +198,7 @@ def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Arti
         ),
         tools=tool_versions(),
     )
+    return in_project(artifact, plan.directory)
 
 
 def _ladder(prepared: PreparedModel, candidate: Candidate) -> tuple[LadderStep, ...]:
@@ -208,7 +211,7 @@ def _ladder(prepared: PreparedModel, candidate: Candidate) -> tuple[LadderStep, 
         loaded = prepared.ladder[-1].attempt
         text = loaded if prepared.rung.is_first else f"{loaded}, {text}"
     if candidate.recipe.name != "float32":
-        engines = {"litert": "ai-edge-quantizer", "tflite": "TFLiteConverter"}
+        engines = {"litert": "litert-quantizer", "tflite": "TFLiteConverter"}
         text += f", quantized with {engines[candidate.engine]}"
     return (*steps, LadderStep(attempt=text))
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from edgeconv import data
+from edgeconv.conversion.batches import verify_batches
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.climb import SessionResult
 from edgeconv.conversion.graph_checks import verify_graph
@@ -22,21 +22,31 @@ from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import has_target, verify_on_target
 from edgeconv.conversion.verify import verify_float, verify_outputs
 from edgeconv.data.handover import mapped_arrays
-from edgeconv.data.plausibility import evenly
-from edgeconv.errors import EdgeconvError, InputRefused, VerificationFailed
-from edgeconv.processes.sandbox import Access
+from edgeconv.data.suspects import evenly
+from edgeconv.model.source import code_files
+from edgeconv.model.tflite.fronts import input_fronts
 from edgeconv.runtimes.local import start_run
-from edgeconv.source import code_directories
-from edgeconv.statistics.paired import paired_difference
-from edgeconv.store import cache_directory, owned, publish_sealed, read_sealed, remove_directory
+from edgeconv.statistics.paired import paired_difference, paired_mean_difference
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.store import (
+    cache_directory,
+    owned,
+    publish_sealed,
+    read_sealed,
+    remove_directory,
+)
+from edgeconv.tf.qat.annotate import NORMALIZED_IN_FLOAT
+from edgeconv.tf.qat.labels import LabelKind, labels_by_output, metric_name, right_shares
 from edgeconv.tf.qat.member import QatJob, QatResult, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.training.launch import clusters_of, launch, workers_of
 from edgeconv.training.members import ProcessSettings
 from edgeconv.types import QatRecord, Validated
+from edgeconv.types.errors import EdgeconvError, VerificationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -85,16 +95,18 @@ def _make(run: Run, recipe: Recipe) -> SessionResult:
     candidate, trained = _trained(run, prepared, recipe, samples)
     run.on_progress(f"verifying {recipe.name}")
     expected = {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, trained.outputs)}
+    graph = verify_graph(candidate, prepared.keys)
     examined = verify_outputs(
         session,
         candidate,
-        verify_graph(candidate, prepared.keys),
+        graph,
         session.answers(candidate.file, session.where),
         expected,
         reference="model trained with quantization, in TensorFlow",
     )
+    verify_batches(session, candidate, graph.signatures)
     record = msgspec.structs.replace(
-        _record(trained), validated=_validated(run, prepared, examined, samples)
+        _record(trained), validated=_validated(run, prepared, examined, samples, trained.labels)
     )
     candidate = msgspec.structs.replace(examined.candidate, qat=record)
     examined = msgspec.structs.replace(examined, candidate=candidate)
@@ -117,9 +129,9 @@ def _record(trained: QatResult) -> QatRecord:
 
 
 def _stored(run: Run, signature: Signature, settings: Qat) -> _QatSamples:
-    """The labeled samples, preprocessed, checked and stored, some kept apart to validate with.
+    """The samples, preprocessed, checked and stored, some kept apart to validate with.
 
-    Both have every label in the same share.
+    Both have every class in the same share.
     """
     request = run.plan.request
     assert request.training is not None, "refuse_options sees to it"
@@ -128,31 +140,25 @@ def _stored(run: Run, signature: Signature, settings: Qat) -> _QatSamples:
         signature.inputs,
         preprocessing=request.preprocess.by_input,
         allow_code=run.execution.allow_code,
+        labels=data.LabelUse(
+            needs="numbers" if settings.target == "labels" else "none",
+            outputs=tuple(spec.name for spec in signature.outputs),
+        ),
         allowance=run.execution.allowance,
     ) as source:
-        if source.labels is None and settings.target == "labels":
-            raise InputRefused(
-                f"{request.training} has no labels",
-                hint="bring samples with labels, or train to the float model's own answers with "
-                "--qat-target model",
-            )
+        stored, kept = run.scratch / "samples" / "training", None
+        indices = np.arange(source.count)
         apart = round(source.count * settings.validation_fraction)
         if apart:
-            train, validation = data.split_calibration(
-                source, source.count - apart, held_back=apart
-            )
-            kept = _write(run, validation, "validation")
-        else:
-            train, kept = source.take(np.arange(source.count)), None
+            kept = stored.with_name("validation")
+            indices, others = data.split_calibration(source, source.count - apart, held_back=apart)
+            source.write(others, kept)
+        train = source.write(indices, stored)
     looked_at = train.take(evenly(train.count, min(train.count, _LOOKED_AT)))
     notes = tuple(f"training samples: {each.reason}" for each in data.set_suspicions(looked_at))
-    return _QatSamples(train=_write(run, train, "training"), validation=kept, notes=notes)
-
-
-def _write(run: Run, samples: data.Samples, name: str) -> Path:
-    directory = run.scratch / "samples" / name
-    data.write_samples(samples, directory)
-    return directory
+    if source.labels is None and settings.target == "labels":
+        notes += (f"{request.training} has no labels: trained to the float model's outputs",)
+    return _QatSamples(train=stored, validation=kept, notes=notes)
 
 
 def _trained(
@@ -179,8 +185,14 @@ def _trained(
         assert trained is not None, "the chief is among the processes started here"
         remove_directory(checkpoints)
     file = run.scratch / _OUTPUTS / _FILE
-    notes = (*samples.notes, *_notes(trained))
-    return Candidate(recipe=recipe, file=file, engine="tflite", notes=notes), trained
+    notes = (*samples.notes, *trained.notes, *_notes(trained))
+    in_float = [x for x in _record(trained).layers if x.reason == NORMALIZED_IN_FLOAT]
+    fronts = input_fronts(file.read_bytes()) if in_float else ()
+    outputs = tuple(layer for front in fronts for layer in front.layers)
+    candidate = Candidate(
+        recipe=recipe, file=file, engine="tflite", float_outputs=outputs, notes=notes
+    )
+    return candidate, trained
 
 
 def _notes(trained: QatResult) -> tuple[str, ...]:
@@ -236,8 +248,8 @@ def _access(run: Run, prepared: PreparedModel, samples: _QatSamples, checkpoints
     return Access(
         profile="training",
         reads=(
-            Path(model.path),
-            *code_directories(model.opening),
+            run.loaded,
+            *code_files(model.opening),
             *(path for path in stored if path is not None),
         ),
         writes=(checkpoints, run.scratch / _OUTPUTS),
@@ -257,7 +269,7 @@ def _job(
     outputs = run.scratch / _OUTPUTS
     outputs.mkdir(exist_ok=True)
     return QatJob(
-        path=plan.model.path,
+        path=str(run.loaded),
         name=plan.model.name,
         kind=plan.model.kind,
         opening=plan.model.opening,
@@ -277,41 +289,47 @@ def _job(
 
 
 def _validated(
-    run: Run, prepared: PreparedModel, examined: VerifiedCandidate, samples: _QatSamples
+    run: Run,
+    prepared: PreparedModel,
+    examined: VerifiedCandidate,
+    samples: _QatSamples,
+    kinds: Mapping[str, LabelKind],
 ) -> Validated | None:
-    """How many of the samples that were kept apart the two models have right.
+    """How far the two models are right on the samples that were kept apart.
 
-    Raises `VerificationFailed` where so much is lost that the training went wrong.
+    `kinds` are those of the outputs that have labels. Raises `VerificationFailed` where so much is
+    lost that the training went wrong.
     """
-    settings = _settings(examined.candidate.recipe)
-    if samples.validation is None or settings.target != "labels":
+    if samples.validation is None or not kinds:
         return None
     (part,) = prepared.parts
-    labels = data.read_samples(samples.validation).labels
+    outputs = [spec.name for spec in part.signature.outputs]
+    labels = labels_by_output(data.read_samples(samples.validation).labels, outputs)
     files = (prepared.float_model, examined.candidate.file)
-    scores = [_scores(run, file, part, samples.validation) for file in files]
-    # One output is of two classes, in probabilities or logits.
-    threshold = 0.5 if scores[0].min() >= 0 and scores[0].max() <= 1 else 0.0
-    before, after = (_right(of_file, threshold, labels) for of_file in scores)
-    drop, low, high = paired_difference(before, after)
+    before, after = (
+        _right(_answers(run, file, part, samples.validation), kinds, labels) for file in files
+    )
+    drop, low, high = _difference(before, after)
+    metric = metric_name(kinds.values())
     if low > _MOST_LOST:
         raise VerificationFailed(
             f"quantization-aware training went wrong: on {len(after)} samples that were held back, "
-            f"{after.count('1') / len(after):.3f} of the answers are right, and "
-            f"{before.count('1') / len(before):.3f} of the float model's",
+            f"{metric.replace('_', ' ')} is {after.mean():.3f}, and the float model's "
+            f"{before.mean():.3f}",
             hint="lower --qat-learning-rate, or train for more --qat-epochs",
         )
     return Validated(
         samples=len(before),
-        float_accuracy=before.count("1") / len(before),
-        accuracy=after.count("1") / len(after),
+        float_accuracy=float(before.mean()),
+        accuracy=float(after.mean()),
         drop=drop,
         interval=(low, high),
+        metric=metric,
     )
 
 
-def _scores(run: Run, file: Path, part: Part, samples: Path) -> NDArray[Any]:
-    """The outputs (samples, classes) of a file."""
+def _answers(run: Run, file: Path, part: Part, samples: Path) -> dict[str, NDArray[Any]]:
+    """The outputs (samples, ...) of a file, by name."""
     with start_run(
         file,
         samples,
@@ -321,11 +339,28 @@ def _scores(run: Run, file: Path, part: Part, samples: Path) -> NDArray[Any]:
         threads=run.execution.threads,
         allowance=run.execution.allowance,
     ) as running:
-        (scores,) = running.result().outputs.values()
-    return scores
+        return dict(running.result().outputs)
 
 
-def _right(scores: NDArray[Any], threshold: float, labels: Any) -> str:
-    """One character a sample, "1" where its class is right."""
-    chosen = scores.argmax(axis=1) if scores.shape[1] > 1 else scores[:, 0] > threshold
-    return "".join("1" if right else "0" for right in chosen == labels)
+def _right(
+    answers: Mapping[str, NDArray[Any]],
+    kinds: Mapping[str, LabelKind],
+    labels: Mapping[str, NDArray[Any]],
+) -> NDArray[np.float64]:
+    """How far the outputs are right in each sample, (samples,), in the mean over them."""
+    shares = [right_shares(kind, answers[name], labels[name]) for name, kind in kinds.items()]
+    mean: NDArray[np.float64] = np.mean(shares, axis=0)
+    return mean
+
+
+def _difference(
+    before: NDArray[np.float64], after: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """The mean that is lost with its interval: (difference, low, high)."""
+    if np.isin([before, after], (0.0, 1.0)).all():
+        first, second = ("".join("01"[int(right)] for right in each) for each in (before, after))
+        return paired_difference(first, second)
+    if len(before) == 1:
+        drop = float(before[0] - after[0])
+        return drop, drop, drop
+    return paired_mean_difference(before.tolist(), after.tolist())

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.conversion.candidate import Candidate
-from edgeconv.errors import (
+from edgeconv.quantize.worker import (
+    ENVIRONMENT,
+    LoadJob,
+    QuantizeAnswer,
+    QuantizeJob,
+    load_engine,
+    quantize,
+)
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
+from edgeconv.types.conversion import NOT_TRIED
+from edgeconv.types.errors import (
     EdgeconvError,
     InputRefused,
     ToolFailed,
@@ -19,25 +31,13 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.processes.progress import CountedLine
-from edgeconv.processes.sandbox import Access
-from edgeconv.quantize.worker import (
-    ENVIRONMENT,
-    NOT_TRIED,
-    LoadJob,
-    QuantizeAnswer,
-    QuantizeJob,
-    load_engine,
-    quantize,
-)
-from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Session
-    from edgeconv.processes.persistent import PendingCall, PersistentChild
+    from edgeconv.system.processes.persistent import PendingCall, PersistentChild
     from edgeconv.types import Recipe
 
     Candidates = Iterator[tuple[Recipe, Candidate | EdgeconvError]]
@@ -56,12 +56,12 @@ class _PendingFile:
 
 
 def start_engine(run: Run, *reads: Path) -> PersistentChild:
-    """A child that loads ai-edge-quantizer, for calls that may read these files and directories.
+    """A child that loads litert-quantizer, for calls that may read these files and directories.
 
     It writes to its own place.
     """
     child = run.start_persistent(
-        "ai-edge-quantizer", access=Access(reads=reads), environment=ENVIRONMENT
+        "litert-quantizer", access=Access(reads=reads), environment=ENVIRONMENT
     )
     child.start(load_engine, LoadJob())
     return child
@@ -70,7 +70,7 @@ def start_engine(run: Run, *reads: Path) -> PersistentChild:
 def start_quantizing(
     session: Session, recipes: Sequence[Recipe], *, dense_per_tensor: bool = False
 ) -> Candidates:
-    """Start ai-edge-quantizer on all of `recipes`, one after the other in the session's child.
+    """Start litert-quantizer on all of `recipes`, one after the other in the session's child.
 
     `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. What comes
     back has a candidate or an error for each, in order, and waits for the next one only. Where the
@@ -155,7 +155,7 @@ def _candidate(session: Session, pending: _PendingFile) -> Candidate:
         engine="litert",
         notes=attempt.notes,
         post_training=attempt.post_training,
-        float_operators=attempt.float_operators,
+        float_outputs=attempt.float_outputs,
         shared_scales=attempt.shared_scales,
         choosing_s=attempt.choosing_s,
     )
@@ -180,6 +180,7 @@ def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
                 signature=part.signature.key,
                 samples=str(part.split.calibration) if part.split.calibration else None,
                 batch=part.split.batch,
+                stacked=part.split.stacked,
             )
             for part in prepared.parts
         ),

@@ -1,18 +1,21 @@
-"""One conversion at work: its plan, where files on the way go, and what is kept of them."""
+"""One conversion at work: its plan, its temporary files, and which of them are kept."""
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv import data, source
+from edgeconv import data
 from edgeconv.conversion.samples import inputs_key, split_samples
-from edgeconv.errors import EdgeconvError, InputRefused, InternalError
-from edgeconv.processes.persistent import PersistentChild
-from edgeconv.processes.tasks import start_task
-from edgeconv.store import keep_log
+from edgeconv.model import source
+from edgeconv.model.source.scanning import loadable
+from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.store import keep_log
+from edgeconv.types.errors import EdgeconvError, InputRefused, InternalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.samples import Split
-    from edgeconv.processes.sandbox import Access
-    from edgeconv.processes.tasks import Task
-    from edgeconv.store import Cache
+    from edgeconv.system.processes.sandbox import Access
+    from edgeconv.system.processes.tasks import Task
+    from edgeconv.system.store import Cache
     from edgeconv.types import Execution, Signature
 
     # The samples of a signature, with the vocabularies that made-up strings are taken from.
@@ -35,9 +38,9 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True)
 class Run:
-    """One conversion at work: its plan, where files on the way go, and whom to tell.
+    """One conversion at work: its plan, its temporary files, and who is told of progress.
 
-    `read_samples` gives the samples of a signature, which are usually those that the plan names.
+    `read_samples` gives the samples of a signature, usually the samples that the plan names.
     Leaving it as a context manager ends the children that stayed.
     """
 
@@ -55,6 +58,20 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self._children.close()
+
+    @cached_property
+    def loaded(self) -> Path:
+        """What TensorFlow and Keras load of the model, see `loadable`. Raises as that does."""
+        return loadable(
+            self.plan.model,
+            self.scratch / "loaded",
+            trusted=self.execution.trusted,
+            reads_layers=any(recipe.qat for recipe in self.plan.recipes),
+        )
+
+    def admit(self) -> None:
+        """Raise `InputRefused` if the scan refuses the model, before anything loads it."""
+        _ = self.loaded
 
     @property
     def samples(self) -> Path:
@@ -77,6 +94,7 @@ class Run:
             scratch=self.scratch,
             access=access,
             allowance=self.execution.allowance,
+            shown={str(self.loaded): self.plan.model.path},
         )
 
     def start_persistent(
@@ -111,7 +129,7 @@ class Run:
 
         `words` are the vocabularies that made-up strings are taken from.
         """
-        key = inputs_key(signature)
+        key = inputs_key(self, signature)
         if key not in self._splits:
             self._splits[key] = self.read_samples(self, signature, words)
         return self._splits[key]
@@ -119,7 +137,7 @@ class Run:
     def keep(self, stage: str, key: str, files: Mapping[str, Path]) -> None:
         """Keep what was made in the cache, by name, under a key of the plan.
 
-        Raises `InputRefused` where the model or the samples have changed since the plan was made.
+        Raises `InputRefused` if the model or the samples have changed since the plan was made.
         Everything that is kept or published passes through here.
         """
         self._refuse_changed()

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv import data
-from edgeconv.errors import UsageError
-from edgeconv.store import hash_of
+from edgeconv.conversion.states import find_states
+from edgeconv.system.store import hash_of
 from edgeconv.types import CalibrationRecord
+from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.run import Run
     from edgeconv.data import Samples
     from edgeconv.data.source import DataSet
-    from edgeconv.types import DataSource, Signature
+    from edgeconv.types import DataSource, Signature, TensorSpec
 
 _SYNTHETIC_SAMPLES = 4
 _SYNTHETIC_SEED = 20240
@@ -30,7 +34,9 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     """The stored samples: those to calibrate with (None: none were given), and the held-back.
 
     `sha256` is the hash of the held-back ones, `held_back_count` their number, `batch` the leading
-    dimension that the model takes.
+    dimension that the model takes. `stacked` names the inputs without a batch dimension: their
+    samples are stacked on a new first axis, and taken one at a time. `states` has the
+    output that is fed back to an input with the next sample, by input: samples are in their order.
     """
 
     calibration: Path | None
@@ -39,6 +45,8 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     record: CalibrationRecord | None
     batch: int
+    stacked: frozenset[str] = frozenset()
+    states: dict[str, str] = {}
     notes: tuple[str, ...] = ()
 
     @property
@@ -56,36 +64,103 @@ def split_samples(run: Run, signature: Signature, words: Sequence[Sequence[bytes
     source = source_of(run.plan, signature.key)
     if source is None:
         _refuse_without_samples(run.plan, signature)
-        batch = request.batch or data.batch_size(signature.inputs)
+        inputs = data.synthetic_inputs(signature.inputs)
+        batch = request.batch or data.batch_size(inputs)
         count = _SYNTHETIC_SAMPLES * batch
-        made_up = data.synthetic_samples(signature.inputs, count, _SYNTHETIC_SEED, words)
+        made_up = data.synthetic_samples(inputs, count, _SYNTHETIC_SEED, words)
+        states = find_states(signature, request.states)
+        for name in states:
+            made_up.arrays[name][...] = 0
+        directory = _directory(run, signature, "held-back")
+        data.write_samples(made_up, directory)
         return Split(
             calibration=None,
-            held_back=_store(run, made_up, signature, "held-back"),
+            held_back=directory,
             held_back_count=made_up.count,
             sha256=data.sha256_samples(made_up),
             record=None,
             batch=batch,
+            stacked=_stacked(signature, inputs),
+            states=states,
         )
-    with data.opened_samples(
+    opening = functools.partial(
+        data.opened_samples,
         source,
-        signature.inputs,
         preprocessing=request.preprocess.by_input,
         allow_code=run.execution.allow_code,
+        labels=data.LabelUse(
+            needs="if classes", outputs=tuple(spec.name for spec in signature.outputs)
+        ),
         allowance=run.execution.allowance,
-    ) as opened:
+    )
+    states = find_states(signature, request.states)
+    inputs = _given_inputs(opening, signature, states) if states else signature.inputs
+    with opening(inputs=inputs) as opened:
         return split_opened(run, signature, opened)
+
+
+def _given_inputs(
+    opening: Callable[..., AbstractContextManager[DataSet]],
+    signature: Signature,
+    states: Mapping[str, str],
+) -> tuple[TensorSpec, ...]:
+    """The inputs that the source has samples for: maybe those without the states.
+
+    Raises the `InputRefused` for all inputs where there are no samples for these either.
+    """
+    try:
+        with opening(inputs=signature.inputs):
+            return signature.inputs
+    except InputRefused:
+        others = tuple(spec for spec in signature.inputs if spec.name not in states)
+        with contextlib.suppress(InputRefused), opening(inputs=others):
+            return others
+        raise
+
+
+def _without(samples: Samples, states: Mapping[str, str]) -> Samples:
+    """The samples without states, which the model gives itself."""
+    arrays = {name: array for name, array in samples.arrays.items() if name not in states}
+    return data.Samples(arrays, samples.labels, samples.source)
+
+
+def _write_with_states(samples: Samples, signature: Signature, directory: Path) -> Samples:
+    """Write the samples with zeros for the states that the source has none for."""
+    import numpy as np
+
+    from edgeconv.data.checks import input_dtype
+
+    arrays = {
+        spec.name: samples.arrays[spec.name]
+        if spec.name in samples.arrays
+        else np.zeros((samples.count, *map(abs, spec.shape[1:])), input_dtype(spec))
+        for spec in signature.inputs
+    }
+    samples = data.Samples(arrays, samples.labels, samples.source)
+    data.write_samples(samples, directory)
+    return samples
 
 
 def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
     """Check, split and store the samples of a data set for a signature's inputs."""
-    batch = run.plan.request.batch or data.batch_size(signature.inputs)
-    calibration, held_back = data.split_calibration(opened, run.plan.request.samples, batch=batch)
+    batch = run.plan.request.batch or data.batch_size(opened.inputs)
+    states = find_states(signature, run.plan.request.states)
+    split = data.split_calibration(
+        opened, run.plan.request.samples, batch=batch, consecutive=bool(states)
+    )
+    directories = [_directory(run, signature, name) for name in ("calibration", "held-back")]
+    calibration, held_back = (
+        _write_with_states(opened.take(indices), signature, directory)
+        if states
+        else opened.write(indices, directory)
+        for indices, directory in zip(split, directories, strict=True)
+    )
     overlap = calibration.count + held_back.count > opened.count
     note = "verified on calibration samples: the source has no others to hold back"
     return Split(
-        calibration=_store(run, calibration, signature, "calibration"),
-        held_back=_store(run, held_back, signature, "held-back"),
+        states=states,
+        calibration=directories[0],
+        held_back=directories[1],
         held_back_count=held_back.count,
         sha256=data.sha256_samples(held_back),
         record=CalibrationRecord(
@@ -95,21 +170,29 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
             sha256=data.sha256_samples(calibration),
             range="minmax",
             inputs=data.input_ranges(calibration),
-            suspicions=data.set_suspicions(calibration),
+            suspicions=data.set_suspicions(_without(calibration, states)),
         ),
         batch=batch,
+        stacked=_stacked(signature, opened.inputs),
         notes=(note,) if overlap else (),
     )
 
 
-def inputs_key(signature: Signature) -> str:
+def _stacked(signature: Signature, inputs: tuple[TensorSpec, ...]) -> frozenset[str]:
+    """The inputs whose samples have one dimension more than the model takes."""
+    ranks = {spec.name: len(spec.shape) for spec in signature.inputs}
+    return frozenset(spec.name for spec in inputs if len(spec.shape) > ranks[spec.name])
+
+
+def inputs_key(run: Run, signature: Signature) -> str:
     """A key of the samples that a signature takes: those of an equal key serve both."""
     # One sample at a time goes into a dynamic batch as well as into one of 1.
     inputs = [
         (s.name, s.dtype, [abs(size) for size in s.shape[:1]], s.shape[1:])
         for s in signature.inputs
     ]
-    return hash_of(signature.key, sorted(inputs))[:16]
+    states = find_states(signature, run.plan.request.states)
+    return hash_of(signature.key, sorted(inputs), sorted(states.items()))[:16]
 
 
 def source_of(plan: Plan, key: str) -> DataSource | None:
@@ -129,7 +212,5 @@ def _refuse_without_samples(plan: Plan, signature: Signature) -> None:
         )
 
 
-def _store(run: Run, samples: Samples, signature: Signature, name: str) -> Path:
-    directory = run.samples / inputs_key(signature) / name
-    data.write_samples(samples, directory)
-    return directory
+def _directory(run: Run, signature: Signature, name: str) -> Path:
+    return run.samples / inputs_key(run, signature) / name

@@ -19,11 +19,11 @@ from edgeconv.conversion.quantize import start_engine, start_quantizing
 from edgeconv.conversion.target import overflow_warnings, target_python, verifying_runtime
 from edgeconv.conversion.verify import verify_candidates, verify_float
 from edgeconv.data import read_samples, write_samples
-from edgeconv.errors import EdgeconvError
-from edgeconv.processes.workers import start_ahead
+from edgeconv.model.tflite import multiplications
 from edgeconv.quantize.worker import GraphFile, QuantizePart
 from edgeconv.runtimes.local import IdleRunners, start_run
-from edgeconv.tflite import multiplications
+from edgeconv.system.processes.workers import start_ahead
+from edgeconv.types.errors import EdgeconvError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import Reference
-    from edgeconv.processes.persistent import PersistentChild
-    from edgeconv.processes.tasks import Answer
     from edgeconv.runtimes.local import RuntimePython, StoredRun
+    from edgeconv.system.processes.persistent import PersistentChild
+    from edgeconv.system.processes.tasks import Answer
     from edgeconv.types import CalibrationRecord, Recipe
 
     # By signature, then by output.
@@ -76,8 +76,9 @@ class StoredAnswers(NamedTuple):
 class Session:
     """A prepared model at work. Leaving it as a context manager ends its children.
 
-    It can be used on after that, as after a crash of the child: the next call starts another,
-    which calibrates anew, and ends with the run. A process that runs a file then runs only that.
+    It can still be used after that, or after a crash of the child: the next call starts another
+    child, which calibrates anew, and ends with the run. A process that runs a file then runs only
+    that.
     """
 
     def __init__(self, run: Run, prepared: PreparedModel) -> None:
@@ -86,15 +87,15 @@ class Session:
         self._standing = prepared.engine
         # By the recipe that they were verified for.
         self.float_models: dict[Recipe, VerifiedCandidate] = {}
-        self._idle = IdleRunners(keeps=False)
+        self.idle = IdleRunners(keeps=False)
 
     def __enter__(self) -> Self:
         # All files that are run are in these.
-        self._idle = IdleRunners(self.run.scratch, self.prepared.float_model)
+        self.idle = IdleRunners(self.run.scratch, self.prepared.float_model)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._idle.close()
+        self.idle.close()
         if self._standing is not None:
             self._standing.close()
 
@@ -118,7 +119,7 @@ class Session:
     def child(self) -> PersistentChild:
         """The child that has the graph: it reads that and the samples, and writes to its own place.
 
-        A new one where there is none, or none any more.
+        A new one if there is none, or none any more.
         """
         if self._standing is None or not self._standing.is_at_work:
             self._standing = start_engine(
@@ -141,6 +142,8 @@ class Session:
                     signature=part.signature.key,
                     samples=str(part.split.calibration) if part.split.calibration else None,
                     batch=part.split.batch,
+                    stacked=part.split.stacked,
+                    states=tuple(part.split.states.items()),
                 )
                 for part in self.prepared.parts
             ),
@@ -169,7 +172,7 @@ class Session:
 
     @cached_property
     def reference(self) -> Reference | None:
-        """What the trained model answers in TensorFlow; None where the source is the graph."""
+        """What the trained model answers in TensorFlow; None if the source is the graph."""
         return self.prepared.reference.result() if self.prepared.reference else None
 
     @property
@@ -220,7 +223,7 @@ class Session:
         ]
 
     def some_outputs(self, outputs: Outputs, recipe: Recipe) -> Outputs:
-        """Of outputs for all held-back samples, those for the samples that a recipe runs on."""
+        """The outputs for the held-back samples that a recipe runs on."""
         rows = {part.signature.key: self._rows(part, recipe) for part in self.prepared.parts}
         return {
             key: of_key
@@ -250,6 +253,8 @@ class Session:
         most = max(-(-_FEWEST // batch), most_products // max(1, self.products * batch))
         if batches <= most:
             return None
+        if part.split.states:
+            return np.arange(most * batch)
         chosen = np.linspace(0, batches - 1, most).astype(np.intp)
         rows: NDArray[np.intp] = (chosen[:, None] * batch + np.arange(batch)).reshape(-1)
         return rows
@@ -328,7 +333,9 @@ class Session:
             threads=self.run.execution.threads,
             target=target,
             allowance=self.run.execution.allowance,
-            idle=self._idle,
+            idle=self.idle,
+            # Samples that calibrate have the states that the float32 graph gave.
+            states=part.split.states if samples.name.startswith("held-back") else {},
         )
 
 

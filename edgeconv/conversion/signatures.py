@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv import source
-from edgeconv.errors import UsageError, unknown_name
-from edgeconv.source.scanning import refuse_findings
+from edgeconv.model import source
+from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from edgeconv.conversion.plan import Plan
     from edgeconv.requests.convert import ConvertRequest
@@ -19,15 +18,13 @@ if TYPE_CHECKING:
 ALL_SIGNATURES = "all"
 
 
-def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
+def resolve(plan: Plan) -> tuple[Signature, ...]:
     """The signatures to convert; none for a Keras file, which has its one once it is loaded.
 
-    Nothing has loaded the model before. Raises `InputRefused` for a model that cannot be
-    converted, or that the scan refuses and that is not among `trusted`, `UsageError` where the
-    signature must be chosen, or for options that this kind of model does not have.
+    The scan has admitted the model. Raises `InputRefused` for a model that cannot be converted,
+    `UsageError` where the signature must be chosen, or for options that this kind of model does not
+    have.
     """
-    trains = any(recipe.qat for recipe in plan.recipes)
-    refuse_findings(plan.model, trusted=trusted, reads_layers=trains)
     # What is to be run was allowed when the plan was made.
     model = source.load_to_run(plan.model.path, plan.model.opening, allow_code=True)
     request = plan.request
@@ -51,7 +48,7 @@ def resolve(plan: Plan, trusted: Collection[str] = ()) -> tuple[Signature, ...]:
 def declared_signatures(plan: Plan) -> tuple[Signature, ...]:
     """The signature that a Keras file's config declares; () where it does not tell, or elsewhere.
 
-    Raises `InputRefused` as `source.keras_file_signature` does.
+    Raises `InputRefused` as `model.source.keras_file_signature` does.
     """
     signature = source.keras_file_signature(plan.model.path)
     return (signature,) if signature else ()

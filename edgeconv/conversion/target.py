@@ -15,18 +15,18 @@ from edgeconv.conversion.graph_checks import converted_share
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.verify import convert_with_tflite, verify_candidates
-from edgeconv.errors import EdgeconvError, VerificationFailed
+from edgeconv.plugins import runtime_module
 from edgeconv.quantize.half_floats import HalfFloatJob, layer_magnitudes, overflow_warning
-from edgeconv.quantize.recipes import make_recipes
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels, percent
-from edgeconv.runtimes.gpu import gpu_target
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RuntimePython
 from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
+from edgeconv.types.errors import EdgeconvError, VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,7 +65,8 @@ def target_python(run: Run) -> RuntimePython:
     settings = RuntimeSettings(
         scratch=run.scratch, allowance=run.execution.allowance, on_progress=run.on_progress
     )
-    return gpu_target(settings)[0]
+    python: RuntimePython = runtime_module(_GPU).gpu_target(settings)[0]
+    return python
 
 
 def verify_on_target(

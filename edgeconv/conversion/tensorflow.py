@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import EdgeconvError
-from edgeconv.processes.sandbox import Access
-from edgeconv.source import code_directories, serving_path
-from edgeconv.store import hash_of
+from edgeconv.model.source import code_files
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.store import hash_of
 from edgeconv.tf.convert import FloatJob, to_float
 from edgeconv.tf.reference import (
     CHECKED,
@@ -25,6 +24,7 @@ from edgeconv.tf.reference import (
     run_reference,
 )
 from edgeconv.types import LadderStep
+from edgeconv.types.errors import EdgeconvError
 
 if TYPE_CHECKING:
     import contextlib
@@ -75,7 +75,7 @@ class PendingGraph(NamedTuple):
 class PendingReference(NamedTuple):
     """What the trained model answers; `result` waits for it, `is_there` says whether it need not.
 
-    `result` raises `InputRefused` where the model does not run in TensorFlow.
+    `result` raises `InputRefused` if the model does not run in TensorFlow.
     """
 
     is_there: Callable[[], bool]
@@ -122,7 +122,7 @@ def start_float_graph(
     directory = Path(tempfile.mkdtemp(prefix="float-", dir=run.scratch))
     run.on_progress("converting to float32 with TensorFlow")
     job = FloatJob(
-        path=serving_path(plan.model, directory / _EXPORTED),
+        path=str(run.loaded),
         kind=plan.model.kind,
         opening=plan.model.opening,
         other_keras=rung.other_keras,
@@ -130,14 +130,13 @@ def start_float_graph(
         fixed=rung.fixed,
         fuse=rung.fuse,
         unroll=rung.unroll,
+        keeps_fused=plan.request.fuse_lstm,
         select_ops=plan.request.select_ops,
         target=str(directory / _MODEL),
         exported=str(directory / _EXPORTED),
         rewritten=str(directory / _REWRITTEN),
     )
-    access = Access(
-        reads=(Path(plan.model.path), *code_directories(plan.model.opening)), writes=(directory,)
-    )
+    access = Access(reads=(run.loaded, *code_files(plan.model.opening)), writes=(directory,))
     task = children.enter_context(run.start(to_float, job, "TensorFlow's converter", access=access))
 
     def finish() -> FloatGraph:
@@ -178,7 +177,7 @@ def _graph(run: Run, directory: Path) -> FloatGraph:
 def _trained(run: Run, directory: Path) -> str:
     """The SavedModel of the model as it was trained."""
     exported = directory / _EXPORTED
-    return str(exported) if exported.is_dir() else run.plan.model.path
+    return str(exported if exported.is_dir() else run.loaded)
 
 
 def start_reference(
@@ -210,7 +209,9 @@ def start_reference(
                 batch=part.split.batch,
                 directory=str(directory / _OUTPUTS / str(index)),
                 calibration=str(part.split.calibration) if part.split.calibration else None,
-                is_open=all(spec.shape[:1] == (-1,) for spec in part.signature.inputs),
+                is_open=not part.split.stacked
+                and all(spec.shape[:1] == (-1,) for spec in part.signature.inputs),
+                states=part.split.states,
             )
             for index, part in enumerate(parts)
         ),

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.calibration_checks import calibration_warnings, refuse_suspect
+from edgeconv.conversion.batches import refuse_dependent_samples, verify_batches
+from edgeconv.conversion.calibration_checks import (
+    calibration_warnings,
+    refuse_suspect,
+    refuse_untaken,
+)
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare, errors_by_sample
 from edgeconv.conversion.quantize import quantize_with_converter
-from edgeconv.errors import EdgeconvError, ToolFailed, UnsupportedOperators
-from edgeconv.processes.workers import start_ahead
-from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes
+from edgeconv.conversion.states import state_warnings
+from edgeconv.requests.recipes import MIN_SNR_DB, make_recipes
+from edgeconv.system.processes.workers import start_ahead
 from edgeconv.types import Verification
+from edgeconv.types.errors import EdgeconvError, ToolFailed, UnsupportedOperators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,17 +55,23 @@ def _verify_float(session: Session, recipe: Recipe) -> VerifiedCandidate:
     try:
         answers = session.expected
     except ToolFailed as error:
+        # Samples that the trained model does not take either are refused as such.
+        refuse_untaken(session)
         raise _without_its_operators(error) or error from error
+    refuse_untaken(session)
     reference = session.reference
+    refuse_dependent_samples(session)
     limited = _with_possible_limit(candidate, prepared)
+    graph = verify_graph(limited, prepared.keys)
     verified = verify_outputs(
         session,
         limited,
-        verify_graph(limited, prepared.keys),
+        graph,
         answers,
         {key: reference.arrays(key) for key in answers.outputs} if reference else None,
         reference="trained model in TensorFlow" if reference else "none: it is the source",
     )
+    verify_batches(session, candidate, graph.signatures)
     return msgspec.structs.replace(verified, candidate=candidate)
 
 
@@ -139,6 +151,8 @@ def compare_candidates(session: Session, candidates: Candidates) -> Outcomes:
             verified = verify_outputs(
                 session, candidate, graph, answers, expected, reference="float32 .tflite"
             )
+            verify_batches(session, candidate, graph.signatures)
+            verified = verified.with_warnings(state_warnings(candidate, session.prepared.parts))
             if candidate.may_compete:
                 errors = errors_by_sample(candidate, answers.outputs, expected)
                 verified = msgspec.structs.replace(verified, errors=errors)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from edgeconv.data.memory import refuse_larger
-from edgeconv.errors import InputRefused
-from edgeconv.store.pointers import refuse_pointer
+from edgeconv.system.store.pointers import refuse_pointer
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class Items(Protocol):
         """How many there are."""
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
-        """One sample as stored. Raises `InputRefused` where it cannot be read."""
+        """One sample as stored. Raises `InputRefused` if it cannot be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class Arrays:
 def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
     """An open regular file and its size in bytes, which is not 0.
 
-    Raises `InputRefused` where there is none, or where reading it fails in the block.
+    Raises `InputRefused` if there is none, or if reading it fails in the block.
     """
     try:
         status = path.stat()
@@ -97,7 +97,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
 
 def sha256_of(path: Path) -> str:
     """The hash of a data file's bytes. Raises `InputRefused` as `opened` does."""
-    from edgeconv.store.hashes import sha256_once
+    from edgeconv.system.store.hashes import sha256_once
 
     with opened(path):
         return sha256_once(path)
@@ -115,6 +115,8 @@ def read_array(
     from numpy.lib import format as npy
 
     shape, dtype, _ = read_header(stream, what, size_bytes)
+    if not are_ended:
+        _refuse_fields(dtype, what)
     refuse_larger(
         what,
         math.prod(shape) * (dtype.itemsize + PYTHON_BYTES * (dtype.kind in _STRINGS)),
@@ -147,6 +149,7 @@ class StoredRows:
         with opened(path) as (file, size_bytes):
             shape, self._dtype, in_order = read_header(file, str(path), size_bytes)
             self._begin = file.tell()
+        _refuse_fields(self._dtype, str(path))
         if not shape or not in_order:
             raise InputRefused(
                 f"{path} is large, and not stored row after row",
@@ -158,7 +161,7 @@ class StoredRows:
         return self._count
 
     def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
-        """One row. Raises `InputRefused` where it cannot be read."""
+        """One row. Raises `InputRefused` if it cannot be read."""
         import numpy as np
 
         size = math.prod(self._row) * self._dtype.itemsize
@@ -172,7 +175,18 @@ class StoredRows:
         return _stored(row, str(self._path))
 
 
+def _refuse_fields(dtype: np.dtype[Any], what: str) -> None:
+    """Only labels that edgeconv has stored itself have fields."""
+    if dtype.fields:
+        raise InputRefused(f"{what} holds {dtype}, not numbers or strings")
+
+
 def _check_dtype(dtype: np.dtype[Any], what: str) -> None:
+    for column, *_ in (dtype.fields or {}).values():
+        # Labels of several outputs, a field each.
+        _check_dtype(column.base, what)
+    if dtype.fields:
+        return
     if dtype.hasobject:
         raise InputRefused(
             f"{what} holds pickled Python objects, which edgeconv never loads",
@@ -197,7 +211,7 @@ def read_header(
 ) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """The shape and dtype in a .npy stream, and whether its rows are in C order.
 
-    The stream is then at the first value. Raises `InputRefused` where they do not fit `size_bytes`.
+    The stream is then at the first value. Raises `InputRefused` if they do not fit `size_bytes`.
     """
     from numpy.lib import format as npy
 

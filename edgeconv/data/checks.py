@@ -1,20 +1,25 @@
-"""Samples held against what the model takes. Nothing is cast, scaled, padded or dropped."""
+"""Samples and labels held against what is wanted. Nothing is cast, scaled, padded or dropped."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 
+from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import STRING, holds_strings
-from edgeconv.errors import InputRefused
-from edgeconv.types.words import shortened
+from edgeconv.types.errors import InputRefused
+from edgeconv.types.words import quoted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from types import ModuleType
 
+    from edgeconv.data.arrays import Arrays, Items
     from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
@@ -25,6 +30,9 @@ _BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
 DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
 # Blocks, so that the maximum is found while the block is still in the caches.
 _BLOCK_BYTES = 1 << 20
+# "classes": class numbers (n,), any other are refused. "if classes": any other are left out.
+# "numbers": any numbers (n, ...). "none": they are left out, whatever they are.
+LabelNeed = Literal["classes", "if classes", "numbers", "none"]
 
 
 def input_dtype(spec: TensorSpec) -> np.dtype[Any]:
@@ -146,13 +154,13 @@ def _equalising(shapes: set[tuple[int, ...]], spec: TensorSpec) -> str:
 
 
 def check_labels(
-    source: str, labels: Array, count: int, *, only_classes: bool = True
+    source: str, labels: Array, count: int, *, only_classes: bool = True, what: str = "the labels"
 ) -> np.ndarray[Any, Any]:
     """The labels: int64 (count,), or without `only_classes` numbers (count, ...).
 
-    Raises `InputRefused` for any others.
+    Raises `InputRefused` for any others, which are called `what`.
     """
-    where = f"{source}: the labels"
+    where = f"{source}: {what}"
     if holds_strings(labels):
         raise InputRefused(
             f"{where} are strings, not numbers",
@@ -178,7 +186,8 @@ def check_labels(
 
 def _check_classes(where: str, labels: Array) -> None:
     if labels.dtype.kind not in "iu":
-        hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot"
+        hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot; or "
+        hint += "leave the labels out with ?labels=none"
         raise InputRefused(f"{where} are {labels.dtype}, not integers", hint=hint)
     if labels.ndim != 1:
         column = labels.ndim == 2 and labels.shape[1] == 1
@@ -292,3 +301,117 @@ def _blocks(array: Array) -> Iterator[tuple[int, Array]]:
     step = max(1, _BLOCK_BYTES // max(1, array[0].nbytes))
     for first in range(0, array.shape[0], step):
         yield first, array[first : first + step]
+
+
+class LabelUse(msgspec.Struct, frozen=True, kw_only=True):
+    """Which labels are wanted. An array under the name of one of `outputs` has the labels of it."""
+
+    needs: LabelNeed = "classes"
+    outputs: tuple[str, ...] = ()
+
+
+CLASSES = LabelUse()
+
+
+def chosen_use(
+    options: dict[str, str], use: LabelUse, module: ModuleType, inputs: Sequence[str]
+) -> tuple[dict[str, str], LabelUse]:
+    """The options of a source without `labels=none`, and the use that this says.
+
+    Of images and recordings, whose option it is, it stays.
+    """
+    if options.get("labels") != "none" or "classes" in module.OPTIONS or "labels" in inputs:
+        return options, use
+    others = {name: value for name, value in options.items() if name != "labels"}
+    return others, LabelUse(needs="none", outputs=use.outputs)
+
+
+def split_labels(
+    arrays: Arrays, renames: dict[str, str], inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[Arrays, dict[str, str], dict[str, Array | Items]]:
+    """The arrays and the renamings without those of outputs, and the arrays (n, ...) of these.
+
+    `renames` has the array of each input or output, {} where all arrays have their own names.
+    """
+    array_of = {
+        name: renames.get(name, "" if renames else name) for name in outputs if name not in inputs
+    }
+    chosen = {name: array for name, array in array_of.items() if array in arrays.by_name and array}
+    if not chosen:
+        return arrays, renames, {}
+    kept = {name: array for name, array in renames.items() if name not in chosen}
+    used = set(kept.values())
+    by_name = {n: a for n, a in arrays.by_name.items() if n in used or n not in chosen.values()}
+    labels = {name: arrays.by_name[array] for name, array in chosen.items()}
+    return replace(arrays, by_name=by_name), kept, labels
+
+
+def used_labels(
+    source: str, arrays: Arrays, by_output: Mapping[str, Array | Items], count: int, use: LabelUse
+) -> Array | None:
+    """The labels (count, ...) that are wanted; see `Samples.labels`.
+
+    `by_output` has those of outputs, as they are stored. Raises `InputRefused` for labels that are
+    not what is needed.
+    """
+    labels = arrays.labels
+    if use.needs == "none":
+        return None
+    if use.needs == "if classes":
+        are_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
+        if by_output or not are_classes or arrays.no_classes:
+            return None
+    only_classes = use.needs != "numbers"
+    if by_output:
+        if labels is not None:
+            raise InputRefused(
+                f"{source} has labels, and arrays for the outputs {quoted(by_output)} as well",
+                hint="leave out one of them: ?labels=none, or other names for those arrays",
+            )
+        return _by_output(source, by_output, count, use.outputs)
+    if labels is None:
+        return None
+    if only_classes and arrays.no_classes:
+        raise InputRefused(
+            arrays.no_classes,
+            hint="labels are whole numbers from 0, or names; is this the column of the labels?",
+        )
+    return check_labels(source, labels, count, only_classes=only_classes)
+
+
+def _by_output(
+    source: str, by_output: Mapping[str, Array | Items], count: int, outputs: Sequence[str]
+) -> Array:
+    """The labels (n, ...) of the only output, or (n,) with a field for each that has some."""
+    checked = {
+        name: check_labels(
+            source,
+            _whole(f"{source}: the labels of {name!r}", column),
+            count,
+            only_classes=False,
+            what=f"the labels of the output {name!r}",
+        )
+        for name, column in by_output.items()
+    }
+    if len(outputs) == 1:
+        return checked[outputs[0]]
+    fields = [(name, array.dtype, array.shape[1:]) for name, array in checked.items()]
+    rows = np.empty(count, fields)
+    for name, array in checked.items():
+        rows[name] = array
+    return rows
+
+
+def _whole(where: str, column: Array | Items) -> Array:
+    if isinstance(column, np.ndarray):
+        return column
+    rows: list[Array] = []
+    for index in range(len(column)):
+        rows.append(column[index])
+        refuse_larger(where, rows[-1].nbytes * len(rows), "make them smaller")
+        if rows[-1].shape != rows[0].shape:
+            raise InputRefused(
+                f"{where} differ in shape: {rows[0].shape} and, number {index}, {rows[-1].shape}",
+                hint="all labels of an output need the same shape",
+            )
+    return np.stack(rows)

@@ -1,9 +1,16 @@
-"""A function of the user, `package.module:function`, in a child process."""
+"""Code of the user: a function, `package.module:function`, run in a child process, and classes.
+
+The user's own Keras classes are `MODULE` or `MODULE:NAME`, and are found without importing them.
+MODULE is a dotted name that Python finds from a directory or among what is installed, or the path
+of a file, `./my_layers.py`.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
+import re
 import sys
 import sysconfig
 import threading
@@ -16,24 +23,26 @@ from importlib.machinery import (
     EXTENSION_SUFFIXES,
     SOURCE_SUFFIXES,
     ExtensionFileLoader,
-    FileFinder,
+    ModuleSpec,
     PathFinder,
     SourceFileLoader,
     SourcelessFileLoader,
 )
+from importlib.util import spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.errors import EdgeconvError, InputRefused, UsageError, unknown_name
+from edgeconv.system.processes.failures import log_traceback, what_failed
+from edgeconv.system.store.hashes import hash_of, sha256_file, sha256_tree
+from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
 _LARGEST_LOG_BYTES = 16 << 20
 _LOG_CHECK_S = 0.2
-_LONGEST_CHARACTERS = 500
+_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 @contextlib.contextmanager
@@ -119,22 +128,56 @@ class _FromSource(SourceFileLoader):
         raise OSError(f"{path} is compiled anew")
 
 
+class _Finder:
+    """Finds the modules of a directory that cannot be listed: in a sandbox, some can be read."""
+
+    _KINDS = (
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (_FromSource, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def find_spec(self, name: str, _: object = None) -> ModuleSpec | None:
+        base = Path(self._path, name.rpartition(".")[2])
+        for stem in (base / "__init__", base):
+            within = [str(base)] if stem != base else None
+            for loader, suffixes in self._KINDS:
+                for file in (f"{stem}{suffix}" for suffix in suffixes):
+                    if Path(file).is_file():
+                        own = loader(name, file)
+                        return spec_from_file_location(
+                            name, file, loader=own, submodule_search_locations=within
+                        )
+        if not base.is_dir():
+            return None
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(base)]
+        return spec
+
+
 def _ignore_caches(directory: str) -> None:
     """Import modules in `directory` from their source alone; what is installed, as ever."""
     installed = tuple(set(sysconfig.get_paths().values()))
 
-    def hook(path: str) -> FileFinder:
-        if not path.startswith(directory) or path.startswith(installed):
+    def hook(path: str) -> _Finder:
+        is_own = path.startswith(directory) or _is_closed(path)
+        if not is_own or path.startswith(installed):
             raise ImportError
-        return FileFinder(
-            path,
-            (ExtensionFileLoader, EXTENSION_SUFFIXES),
-            (_FromSource, SOURCE_SUFFIXES),
-            (SourcelessFileLoader, BYTECODE_SUFFIXES),
-        )
+        return _Finder(path)
 
     sys.path_hooks.insert(0, hook)
     sys.path_importer_cache.clear()
+
+
+def _is_closed(directory: str) -> bool:
+    try:
+        os.scandir(directory).close()
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def _keep_log_small() -> None:
@@ -170,18 +213,17 @@ class Blamed:
         if error is None or isinstance(error, EdgeconvError):
             return
         # The whole of it goes to the log.
-        traceback.print_exception(kind, error, trace)
+        log_traceback(error)
         if isinstance(error, SystemExit):
             raise InputRefused(
                 f"{self._what} called exit({error.code!r}){self._where(error, trace)}",
                 hint=f"let {self._code} return instead",
             ) from error
-        last = " ".join(traceback.format_exception_only(kind, error)[-1].split())[
-            :_LONGEST_CHARACTERS
-        ]
+        hint = f"correct {self._code}, or run it alone to see more"
+        if isinstance(error, PermissionError):
+            hint = "it runs in a sandbox; docs/security.md says what it may read and write there"
         raise InputRefused(
-            f"{self._what} failed: {last}{self._where(error, trace)}",
-            hint=f"correct {self._code}, or run it alone to see more",
+            f"{self._what} failed: {what_failed(error)}{self._where(error, trace)}", hint=hint
         ) from error
 
     def _where(self, error: BaseException, trace: TracebackType | None) -> str:
@@ -193,3 +235,165 @@ class Blamed:
         own = [frame for frame in frames[1:] if frame.filename.startswith(self._directory)]
         shown = (own or frames[1:])[-1:]
         return "".join(f" ({frame.filename}:{frame.lineno})" for frame in shown)
+
+
+class CustomModule(NamedTuple):
+    """A module of the user's: `file` is its source, `root` the directory it is imported from.
+
+    `name` is the class in it, "" for all that it defines.
+    """
+
+    root: Path
+    module: str
+    file: Path
+    name: str
+
+
+def is_path(text: str) -> bool:
+    """Whether a text names the file of a module, and not its dotted name."""
+    module = text.partition(":")[0]
+    return module.endswith(".py") or "/" in module
+
+
+def find_custom(text: str, directory: str) -> CustomModule:
+    """The module that a text names, first in `directory`.
+
+    Raises `UsageError` for a text of another form, `InputRefused` where there is no such module.
+    """
+    module, colon, name = text.rpartition(":") if ":" in text else (text, "", "")
+    if not module or (colon and not _NAME.fullmatch(name)):
+        raise UsageError(
+            f"--custom-objects {text!r} does not name a module or a class in one",
+            hint="MODULE or MODULE:NAME, as in my_layers or ./my_layers.py:AttentionPool",
+        )
+    if is_path(text):
+        return _of_file(Path(directory, module).absolute(), name)
+    if not _NAME.fullmatch(module):
+        raise UsageError(f"--custom-objects {text!r}: {module!r} is not the name of a module")
+    return _of_name(module, directory, name)
+
+
+def custom_files(text: str, directory: str) -> tuple[Path, ...]:
+    """The source files that decide what a text names: its module, and its imports in that root.
+
+    Raises as `find_custom`.
+    """
+    return tuple(file for _, file in _files(find_custom(text, directory)))
+
+
+def readable_code(text: str, directory: str) -> Iterator[Path]:
+    """What must be readable to import what a text names: files, and directories of packages.
+
+    Raises as `find_custom`.
+    """
+    custom = find_custom(text, directory)
+    for _, file in _files(custom):
+        yield custom.root / file.relative_to(custom.root).parts[0]
+
+
+def custom_hash(modules: Iterable[CustomModule]) -> str:
+    """The hash of the modules, and of what they import that lies in the same place."""
+    return hash_of(
+        [
+            (m.module, m.name, sorted((name, sha256_file(file)) for name, file in _files(m)))
+            for m in modules
+        ]
+    )
+
+
+def shadows(root: Path) -> list[tuple[str, str]]:
+    """The modules in `root` that come before installed ones of their names, with their hashes.
+
+    Code that is imported from there gets them, whether it names them or not.
+    """
+    shadowing = []
+    for name in sorted({entry.name.partition(".")[0] for entry in root.iterdir()}):
+        spec = PathFinder.find_spec(name, [str(root)]) if name.isidentifier() else None
+        if spec is None or spec.origin is None or PathFinder.find_spec(name, sys.path) is None:
+            continue
+        file = Path(spec.origin)
+        is_package = spec.submodule_search_locations is not None
+        shadowing.append((name, sha256_tree(file.parent) if is_package else sha256_file(file)))
+    return shadowing
+
+
+def _of_file(path: Path, name: str) -> CustomModule:
+    if not path.is_file():
+        raise InputRefused(f"--custom-objects: there is no file {path}", hint="check the path")
+    if not path.stem.isidentifier():
+        name = re.sub(r"\W", "_", path.stem)
+        raise InputRefused(
+            f"{path} cannot be imported: {path.stem!r} is not the name of a module",
+            hint=f"rename it, for instance to {name}.py",
+        )
+    # A file in a package is imported as part of it.
+    root, parts = path.parent, [] if path.stem == "__init__" else [path.stem]
+    while (root / "__init__.py").is_file():
+        root, parts = root.parent, [root.name, *parts]
+    return CustomModule(root, ".".join(parts), path, name)
+
+
+def _of_name(module: str, directory: str, name: str) -> CustomModule:
+    search = [directory, *sys.path]
+    file = _source_of(module, search)
+    if file is None:
+        raise no_module(directory, module)
+    depth = len(module.split(".")) + (file.stem == "__init__") - 1
+    return CustomModule(file.parents[depth], module, file, name)
+
+
+def _source_of(module: str, search: list[str]) -> Path | None:
+    """The source file of a dotted name; no package is imported."""
+    directories = search
+    parts = module.split(".")
+    for index in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[: index + 1]), directories)
+        if spec is None:
+            return None
+        directories = list(spec.submodule_search_locations or ())
+    return Path(spec.origin) if spec and spec.origin and spec.has_location else None
+
+
+def _files(custom: CustomModule) -> Iterator[tuple[str, Path]]:
+    """The module's file, and those that it imports from the same root, directly or not.
+
+    Of what is installed, only the same package is the user's.
+    """
+    top = custom.module.split(".")[0]
+    is_installed = str(custom.root) in sysconfig.get_paths().values()
+    waiting, visited = [*_with_packages(custom.module)], set[str]()
+    while waiting:
+        module = waiting.pop()
+        if module in visited or (is_installed and module.split(".")[0] != top):
+            continue
+        visited.add(module)
+        file = _source_of(module, [str(custom.root)])
+        if file is None:
+            continue
+        # Also a compiled one, which decides what is run.
+        yield module, file
+        package = module if file.stem == "__init__" else module.rpartition(".")[0]
+        for imported in _imported(file, package):
+            waiting += _with_packages(imported)
+
+
+def _with_packages(module: str) -> Iterator[str]:
+    """A dotted name, and each package that is imported before it."""
+    parts = module.split(".")
+    return (".".join(parts[: index + 1]) for index in range(len(parts)))
+
+
+def _imported(file: Path, package: str) -> Iterator[str]:
+    """Every module that a file may import, by dotted name; nothing where it has no syntax."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        # The import gives the reason.
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else ()), *filter(None, [node.module])])
+            yield from (part for part in (base, *(f"{base}.{a.name}" for a in node.names)) if part)

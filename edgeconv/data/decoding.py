@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.data.memory import refuse_larger
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import shortened
 
 if TYPE_CHECKING:

@@ -7,26 +7,31 @@ disk.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import shutil
 import stat
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
 from edgeconv.data.arrays import read_header
 from edgeconv.data.samples import Array, Samples
-from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.store.files import read_noun
+from edgeconv.data.strings import holds_strings
+from edgeconv.system.store.files import read_noun
+from edgeconv.types.errors import InputRefused, OutputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from edgeconv.data.samples import Array
 
 _POLL_S = 0.005
+_LABELS = "labels.npy"
 
 
 class SamplesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,20 +47,45 @@ def write_samples(samples: Samples, directory: Path) -> None:
 
     Raises `OutputRefused`.
     """
-    index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
+    with _writing(directory):
         write_arrays(samples.arrays.values(), directory)
         if samples.labels is None:
-            (directory / "labels.npy").unlink(missing_ok=True)
+            (directory / _LABELS).unlink(missing_ok=True)
         else:
-            np.save(directory / "labels.npy", samples.labels, allow_pickle=False)
-        (directory / "samples.json").write_bytes(msgspec.json.encode(index))
+            np.save(directory / _LABELS, samples.labels, allow_pickle=False)
+        _write_index(samples, directory)
+
+
+def move_samples(written: Path, directory: Path, names: Sequence[str], source: str) -> Samples:
+    """The samples that a child wrote with `write_samples`, their files moved to a new directory.
+
+    The child's own list of them is not believed. Raises `InputRefused`, `OutputRefused`.
+    """
+    with _writing(directory):
+        (directory / _LABELS).unlink(missing_ok=True)
+        for name in (*(f"{position}.npy" for position in range(len(names))), _LABELS):
+            if os.path.lexists(written / name):
+                shutil.move(written / name, directory / name)
+        samples = Samples(*mapped_samples(directory, names), source)
+        _write_index(samples, directory)
+    return samples
+
+
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise OutputRefused(
             f"cannot write samples to {directory}: {error.strerror or error}",
             hint="free some space, or choose another temporary directory with TMPDIR",
         ) from error
+
+
+def _write_index(samples: Samples, directory: Path) -> None:
+    index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
+    (directory / "samples.json").write_bytes(msgspec.json.encode(index))
 
 
 def write_arrays(arrays: Iterable[Array], directory: Path) -> None:
@@ -100,7 +130,7 @@ def mapped_samples(
     for position, name in enumerate(names):
         arrays[name] = mapped(directory / f"{position}.npy", count)
         count = len(arrays[name])
-    labels = directory / "labels.npy"
+    labels = directory / _LABELS
     return arrays, mapped(labels, count) if labels.exists() else None
 
 
@@ -154,3 +184,80 @@ def take_parts(directory: Path, count: int) -> Iterator[Samples]:
         taken += samples.count
         number += 1
         shutil.rmtree(part)
+
+
+class RowsFile:
+    """A .npy file of `count` rows that are written in any order, and never all in memory.
+
+    Strings are the exception: how much room they need is known once all of them are there.
+    Rows of different positions may be written at the same time by different threads.
+    """
+
+    def __init__(self, path: Path, count: int, like: Array) -> None:
+        """`like` has the dtype of the file and, after its first dimension, the shape of a row.
+
+        Raises `OutputRefused` where there is no room.
+        """
+        self.path = path
+        self.row = (like.dtype, like.shape[1:])
+        self._strings: dict[int, Array] = {}
+        header: dict[str, Any] = {
+            "descr": np.lib.format.dtype_to_descr(like.dtype),
+            "fortran_order": False,
+            "shape": (count, *like.shape[1:]),
+        }
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                self._begin = file.tell()
+                if not holds_strings(like):
+                    file.truncate(self._begin + count * self._row_bytes)
+            self._file = os.open(path, os.O_WRONLY)
+        except OSError as error:
+            raise _no_room(path, error) from error
+
+    def write(self, start: int, rows: Array) -> None:
+        """Write rows (n, *shape) from row `start` on.
+
+        Raises `InputRefused` for rows of another shape or dtype, `OutputRefused`.
+        """
+        is_alike = rows.dtype == self.row[0] or (holds_strings(rows) and self.row[0].kind == "S")
+        if not is_alike or rows.shape[1:] != self.row[1]:
+            raise InputRefused(
+                f"rows of {rows.dtype} {rows.shape[1:]} after some of {self.row[0]} {self.row[1]}"
+            )
+        if holds_strings(rows):
+            self._strings[start] = rows
+            return
+        data = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+        position = self._begin + start * self._row_bytes
+        try:
+            while data:
+                written = os.pwrite(self._file, data, position)
+                data, position = data[written:], position + written
+        except OSError as error:
+            raise _no_room(self.path, error) from error
+
+    def close(self) -> None:
+        """Nothing more is to be written."""
+        os.close(self._file)
+        if self._strings:
+            rows = np.concatenate([self._strings[start] for start in sorted(self._strings)])
+            try:
+                np.save(self.path, rows, allow_pickle=False)
+            except OSError as error:
+                raise _no_room(self.path, error) from error
+
+    @property
+    def _row_bytes(self) -> int:
+        dtype, shape = self.row
+        size: int = dtype.itemsize * math.prod(shape)
+        return size
+
+
+def _no_room(path: Path, error: OSError) -> OutputRefused:
+    return OutputRefused(
+        f"cannot write outputs to {path}: {error.strerror or error}",
+        hint="free some space, or choose another temporary directory with TMPDIR",
+    )

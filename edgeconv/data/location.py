@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from edgeconv.data.kinds.folders import kind_of
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Allowance, DataSource
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def parse_source(text: str) -> DataSource:
 def located(source: DataSource) -> DataSource:
     """The SOURCE with its kind; where it names none, what the directory holds decides it.
 
-    Raises `UsageError` where there is no directory, `InputRefused` for one of no known kind.
+    Raises `UsageError` if there is no directory, `InputRefused` for one of no known kind.
     """
     if source.kind:
         return source
@@ -108,7 +108,10 @@ def roots_of(source: DataSource) -> tuple[Path, ...]:
     """The files, globs and directories that a SOURCE reads, whether they are there or not."""
     if source.kind in NO_FILES:
         return ()
-    option = source.options.get(PATH_OPTIONS.get(source.kind, ""), "")
+    key = PATH_OPTIONS.get(source.kind, "")
+    option = source.options.get(key, "")
+    if (key, option) == ("labels", "none"):
+        option = ""
     if source.kind == "tfds":
         from edgeconv.data.tfds_layout import find
 
@@ -168,7 +171,7 @@ def _is_function(text: str) -> bool:
 
 
 def _kind_of_path(path: str) -> str:
-    """The kind of a file by its name, "" where that does not tell it."""
+    """The kind of a file by its name, "" if that does not tell it."""
     ending = Path(path).suffix.removeprefix(".").lower()
     if ending in _ENDINGS:
         return _ENDINGS[ending]

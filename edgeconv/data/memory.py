@@ -1,10 +1,10 @@
-"""How much memory what is read may take: known before it is taken."""
+"""How much memory the data may take, known before it is taken."""
 
 from __future__ import annotations
 
 import os
 
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 # The most that is ever decoded at once, on any machine.
 LARGEST_BYTES = 16 << 30
@@ -22,7 +22,7 @@ def limit_to(memory_bytes: int) -> None:
 
 
 def room_bytes() -> int:
-    """What decoded samples may take: what the process may use, or what the machine has."""
+    """How much decoded samples may take: as much as the process may use, or the machine has."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(_limit_bytes or machine, LARGEST_BYTES)
 
@@ -42,9 +42,9 @@ def refuse_larger(what: str, needed_bytes: int, hint: str) -> None:
 
 
 def refuse_bomb(what: str, packed_bytes: int, unpacked_bytes: int) -> None:
-    """Raise `InputRefused` for what is packed more densely than samples are.
+    """Raise `InputRefused` for data that is packed more densely than samples are.
 
-    From a GiB on: what is less does no harm.
+    From a GiB on: less does no harm.
     """
     if unpacked_bytes > max(_RATIO_MATTERS_BYTES, _MOST_RATIO * packed_bytes):
         raise InputRefused(

@@ -1,15 +1,20 @@
-"""Stored samples to what the model gets: the steps of a `Preprocessing`, one after another."""
+"""Stored samples to what the model gets: the steps of a `Preprocessing`, one after another.
+
+A resize without antialiasing takes the pixels that `tf.image.resize` takes, half-pixel centers
+and float32 coordinates included, so that a model trained on its output sees the same; with
+antialiasing it is Pillow's own.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.data.pixels import converted_channels, cropped, resized
-from edgeconv.data.steps import check
+from edgeconv.data.preprocessing import check
 from edgeconv.data.strings import holds_strings
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from edgeconv.types import Preprocessing
@@ -182,6 +187,174 @@ def _mel_weights(steps: Preprocessing, fft_bins: int) -> Array:
 
 def _mel(hz: Array) -> Array:
     return np.asarray(1127 * np.log1p(hz / 700))
+
+
+# ITU-R BT.601 luma: of Pillow's "L", in 65536ths, and of tf.image.rgb_to_grayscale.
+_LUMA_65536 = (19595, 38470, 7471)
+_LUMA = (0.2989, 0.587, 0.114)
+# The cubic kernel of Keys (1981) with a = -0.5, which TensorFlow looks up in 1024 steps.
+_CUBIC_A = -0.5
+_CUBIC_STEPS = 1024
+
+
+def converted_channels(batch: Array, steps: Preprocessing, where: str) -> Array:
+    """The samples (n, ...) with `steps.channels`; see `Preprocessing`. Raises `InputRefused`."""
+    if steps.channels is None:
+        return batch
+    if steps.channels == "mono":
+        return _mono(batch, where)
+    pixels = batch[..., None] if batch.ndim == 3 else batch
+    if pixels.ndim != 4 or not 1 <= pixels.shape[-1] <= 4:
+        raise InputRefused(
+            f"{where} has samples of shape {batch.shape[1:]}, and channels={steps.channels} is for "
+            "images (height, width) or (height, width, 1 to 4 channels)",
+            hint="remove channels, or for audio write channels=mono",
+        )
+    # Of two and four channels the last is alpha.
+    colors = pixels[..., : 1 if pixels.shape[-1] < 3 else 3]
+    if steps.channels == "gray":
+        return colors if colors.shape[-1] == 1 else _gray(colors)
+    if colors.shape[-1] == 1:
+        return np.repeat(colors, 3, axis=-1)
+    return colors if steps.channels == "rgb" else colors[..., ::-1]
+
+
+def resized(batch: Array, steps: Preprocessing, where: str) -> Array:
+    """The samples at `steps.resize`, float32 unless by nearest. Raises `InputRefused`."""
+    if steps.resize is None:
+        return batch
+    _refuse_no_image(batch, "resize", where)
+    if steps.antialias:
+        pixels = batch[..., None] if batch.ndim == 3 else batch
+        small = np.stack([_by_pillow(image, steps) for image in pixels])
+        return small[..., 0] if batch.ndim == 3 else small
+    for axis, size in zip((1, 2), steps.resize, strict=True):
+        batch = _resized_along(batch, axis, size, steps.resize_method)
+    return batch
+
+
+def cropped(batch: Array, steps: Preprocessing, where: str) -> Array:
+    """The middle `steps.crop` of the samples (n, ...); an odd pixel is left over at the end."""
+    if steps.crop is None:
+        return batch
+    _refuse_no_image(batch, "crop", where)
+    height, width = steps.crop
+    top, left = (
+        (have - want) // 2 for have, want in zip(batch.shape[1:3], steps.crop, strict=True)
+    )
+    if top < 0 or left < 0:
+        raise InputRefused(
+            f"{where}: crop={height}x{width} is larger than an image of "
+            f"{batch.shape[1]}x{batch.shape[2]}",
+            hint=f"resize first, which comes before the crop: resize={height}x{width}",
+        )
+    return batch[:, top : top + height, left : left + width]
+
+
+def _mono(batch: Array, where: str) -> Array:
+    if batch.ndim == 2:
+        # Also where there is nothing to mix, so that both kinds may be in one data set.
+        return batch.astype(np.float32)
+    if batch.ndim != 3:
+        raise InputRefused(
+            f"{where} has samples of shape {batch.shape[1:]}, and channels=mono is for audio "
+            "(length,) or (length, channels)",
+            hint="for images, channels=gray",
+        )
+    return np.asarray(batch.mean(axis=-1, dtype=np.float32))
+
+
+def _gray(colors: Array) -> Array:
+    """(n, h, w, 1) of (n, h, w, 3): uint8 as Pillow rounds it of uint8, and else float32."""
+    if colors.dtype != np.uint8:
+        return np.asarray(colors.astype(np.float32) @ np.asarray(_LUMA, np.float32))[..., None]
+    weighted = colors.astype(np.uint32) @ np.asarray(_LUMA_65536, np.uint32)
+    return ((weighted + (1 << 15)) >> 16).astype(np.uint8)[..., None]
+
+
+def _refuse_no_image(batch: Array, step: str, where: str) -> None:
+    if batch.ndim not in (3, 4) or 0 in batch.shape[1:]:
+        raise InputRefused(
+            f"{where} has samples of shape {batch.shape[1:]}, and {step} is for images "
+            "(height, width) or (height, width, channels)",
+            hint=f"remove {step}; for audio and rows, length=SAMPLES",
+        )
+
+
+def _by_pillow(image: Array, steps: Preprocessing) -> Array:
+    """(height, width, channels) float32, channel by channel: Pillow has no floats in color."""
+    from PIL import Image
+
+    assert steps.resize is not None
+    height, width = steps.resize
+    filters = {
+        "bilinear": Image.Resampling.BILINEAR,
+        "bicubic": Image.Resampling.BICUBIC,
+    }
+    dtype = np.uint8 if image.dtype == np.uint8 else np.float32
+    channels = [
+        Image.fromarray(np.ascontiguousarray(image[..., index], dtype)).resize(
+            (width, height), filters[steps.resize_method]
+        )
+        for index in range(image.shape[-1])
+    ]
+    return np.stack([np.asarray(channel, np.float32) for channel in channels], axis=-1)
+
+
+def _resized_along(batch: Array, axis: int, size: int, method: str) -> Array:
+    centers = _centers(batch.shape[axis], size)
+    if method == "nearest":
+        nearest = np.minimum(np.floor(centers).astype(np.intp), batch.shape[axis] - 1)
+        return np.asarray(np.take(batch, nearest, axis))
+    taps = (_linear if method == "bilinear" else _cubic)(
+        centers - np.float32(0.5), batch.shape[axis]
+    )
+    shape = list(batch.shape)
+    shape[axis] = size
+    result = np.zeros(shape, np.float32)
+    # In blocks of samples, so that what is gathered stays smaller than the result.
+    step = max(1, _BLOCK_BYTES // max(1, 4 * math.prod(shape[1:])))
+    for first in range(0, len(batch), step):
+        block = slice(first, first + step)
+        for index, weight in taps:
+            gathered = np.take(batch[block], index, axis)
+            result[block] += gathered * _along(weight, axis, batch.ndim)
+    return result
+
+
+def _centers(have: int, want: int) -> Array:
+    """Where the middles of `want` pixels lie among `have`, in float32 as TensorFlow has them."""
+    scale = np.float32(have) / np.float32(want)
+    return (np.arange(want, dtype=np.float32) + np.float32(0.5)) * scale
+
+
+def _linear(positions: Array, have: int) -> list[tuple[Array, Array]]:
+    """The two neighbors of each position, and their weights; beyond the edge it is repeated."""
+    below = np.floor(positions)
+    index, share = below.astype(np.intp), positions - below
+    return [(np.clip(index + i, 0, have - 1), w) for i, w in ((0, 1 - share), (1, share))]
+
+
+def _cubic(positions: Array, have: int) -> list[tuple[Array, Array]]:
+    """The four neighbors of each position, and their weights; beyond the edge there is nothing."""
+    below = np.floor(positions)
+    index = below.astype(np.intp)
+    share = np.rint((positions - below) * _CUBIC_STEPS) / _CUBIC_STEPS
+    neighbors = [(index + i, _keys(np.abs(share - i))) for i in (-1, 0, 1, 2)]
+    inside = [(i, np.where((i >= 0) & (i < have), w, 0)) for i, w in neighbors]
+    total = sum(w for _, w in inside)
+    return [(np.clip(i, 0, have - 1), (w / total).astype(np.float32)) for i, w in inside]
+
+
+def _keys(distance: Array) -> Array:
+    a = _CUBIC_A
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, far)
+
+
+def _along(weight: Array, axis: int, ndim: int) -> Array:
+    return weight.reshape([-1 if index == axis else 1 for index in range(ndim)])
 
 
 _STEPS = (

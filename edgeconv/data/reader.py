@@ -1,45 +1,80 @@
-"""Data sets read in a child process: decoders and parsers of foreign bytes never run here.
+"""Data sets read in a child process: decoders and parsers of foreign bytes run there alone.
 
-`edgeconv.data.reading` is what the child runs. The arrays that it writes are mapped into memory,
-and their files removed at once; they take disk space until the arrays are gone.
+The child stays (`system.processes.persistent`), and so does the data set that it has opened. The
+arrays that it writes into the directory of a call are mapped into memory, and their files removed
+at once or moved to where they are to stay.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
+import os
 import shutil
-from dataclasses import dataclass, replace
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+import msgspec
 import numpy as np
 
-from edgeconv.data import reading
-from edgeconv.data.handover import mapped, mapped_samples
+from edgeconv.data.checks import CLASSES, LabelUse
+from edgeconv.data.handover import mapped, mapped_samples, move_samples, write_samples
+from edgeconv.data.kinds.function import Returned
 from edgeconv.data.location import kind_module, located, readable_of
-from edgeconv.data.samples import Samples
+from edgeconv.data.memory import limit_to
+from edgeconv.data.samples import Samples, SamplesHash
+from edgeconv.data.source import DataSet, LocalDataSet, ReadingPass, open_samples
 from edgeconv.data.tfds_layout import data_directory
-from edgeconv.errors import InputRefused, WorkerCrashed, WorkerKilled
-from edgeconv.processes.persistent import PersistentChild
-from edgeconv.processes.sandbox import Access
-from edgeconv.store import scratch_directory
-from edgeconv.types import Allowance
+from edgeconv.system.processes.failures import blames_input
+from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import task_directory
+from edgeconv.system.store import scratch_directory
+from edgeconv.types import Allowance, DataSource, Preprocessing, TensorSpec
+from edgeconv.types.errors import InputRefused, WorkerCrashed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import msgspec
-
-    from edgeconv.data.samples import Array, SamplesHash
-    from edgeconv.data.source import DataSet, Indices
-    from edgeconv.processes.persistent import PendingCall
-    from edgeconv.types import DataSource, Preprocessing, TensorSpec
+    from edgeconv.data.samples import Array, Indices
+    from edgeconv.system.processes.persistent import PendingCall
 
 Answer = TypeVar("Answer")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 # Their indices alone are 16 GiB.
 _MOST_SAMPLES = 1 << 31
+
+
+class OpenJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What `source.open_samples` is called with, in the parent's `directory`.
+
+    `memory_bytes` is what the process may use, 0 for no limit.
+    """
+
+    directory: str
+    source: DataSource
+    inputs: tuple[TensorSpec, ...]
+    preprocessing: dict[str, Preprocessing]
+    labels: LabelUse
+    memory_bytes: int
+    returned: Returned | None
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the opened data set; the labels are in labels.npy.
+
+    `inputs` are those of the model as they take samples, see `LocalDataSet`.
+    """
+
+    count: int
+    inputs: tuple[TensorSpec, ...]
+    is_text: bool
+    class_names: tuple[str, ...]
 
 
 @contextlib.contextmanager
@@ -49,12 +84,12 @@ def opened_samples(
     *,
     preprocessing: Mapping[str, Preprocessing] | None = None,
     allow_code: bool = False,
-    only_classes: bool = True,
+    labels: LabelUse = CLASSES,
     allowance: Allowance = Allowance(),
 ) -> Iterator[DataSet]:
     """The samples (n, *sample_shape) of a SOURCE, read in a child that ends with the block.
 
-    The arguments, and the errors, are those of `load.open_samples`; the methods of the data set
+    The arguments, and the errors, are those of `source.open_samples`; the methods of the data set
     raise them too. Each answer of the child may take the time, and the child the memory, of
     `allowance`. Also raises `WorkerTimedOut`, `WorkerOutOfMemory`, and `InputRefused` where
     reading crashes the child.
@@ -70,20 +105,20 @@ def opened_samples(
         access = Access(reads=tuple(path.absolute() for path in paths))
         reader = Reader(str(source), scratch, access, allowance)
         stack.callback(reader.child.close)
-        job = reading.OpenJob(
+        job = OpenJob(
             directory=str(Path.cwd()),
             source=source,
             inputs=inputs,
             preprocessing=dict(preprocessing or {}),
-            only_classes=only_classes,
+            labels=labels,
             memory_bytes=allowance.memory_bytes,
             returned=returned,
         )
         yield _opened(reader, job)
 
 
-def _opened(reader: Reader, job: reading.OpenJob) -> ChildDataSet:
-    with reader.answered(reader.child.start(reading.open_data_set, job)) as (opened, directory):
+def _opened(reader: Reader, job: OpenJob) -> ChildDataSet:
+    with reader.answered(reader.child.start(open_data_set, job)) as (opened, directory):
         if not 0 < opened.count <= _MOST_SAMPLES:
             raise InputRefused(
                 f"{job.source} has more than {_MOST_SAMPLES:,} samples",
@@ -94,7 +129,7 @@ def _opened(reader: Reader, job: reading.OpenJob) -> ChildDataSet:
     return ChildDataSet(
         reader=reader,
         text=str(job.source),
-        inputs=job.inputs,
+        inputs=opened.inputs,
         labels=labels,
         is_text=opened.is_text,
         preprocessing=job.preprocessing,
@@ -125,9 +160,9 @@ class Reader:
         """
         try:
             yield call.result(), call.directory
-        except WorkerKilled:
-            raise
         except WorkerCrashed as error:
+            if not blames_input(error):
+                raise
             raise InputRefused(
                 f"{self._source} cannot be read: {error.message}",
                 hint="copy or write it again; it may be damaged",
@@ -136,92 +171,157 @@ class Reader:
             shutil.rmtree(call.directory, ignore_errors=True)
 
 
-@dataclass(frozen=True, eq=False)
-class ChildDataSet:
-    """A `LocalDataSet` that is in a child: the same methods, and the same errors.
-
-    `at` are the indices of its samples among those of the child.
-    """
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ChildDataSet(DataSet):
+    """A data set that the child has opened; `at` are indices of its samples."""
 
     reader: Reader
-    text: str
-    inputs: tuple[TensorSpec, ...]
-    labels: Array | None
-    is_text: bool
-    preprocessing: Mapping[str, Preprocessing]
-    class_names: tuple[str, ...]
-    at: Indices
 
-    @property
-    def count(self) -> int:
-        """How many samples there are."""
-        return len(self.at)
-
-    def take(self, indices: Indices) -> Samples:
-        """The samples at `indices`; see `LocalDataSet.take`."""
-        with self._answered(reading.take, reading.Indices(self._in_child(indices))) as answer:
-            return self._samples(answer[1])
-
-    def chunks(
-        self, indices: Indices, size: int, digest: SamplesHash | None = None
-    ) -> Iterator[Samples]:
-        """The samples at `indices`, `size` at a time; see `LocalDataSet.chunks`.
-
-        The next are read while these are used.
-        """
-        start, number = self.reader.child.start, next(self.reader.pass_numbers)
-        job = reading.PassJob(
-            number=number,
-            indices=self._in_child(indices),
-            size=size,
-            hashes=digest is not None,
-        )
-        with self._answered(reading.begin_pass, job):
-            pass
-        call = start(reading.next_chunk, reading.ChunkJob(number))
-        while True:
-            with self.reader.answered(call) as (answer, directory):
-                if not answer.has_arrays:
-                    break
-                call = start(reading.next_chunk, reading.ChunkJob(number))
-                samples = self._samples(directory)
-            yield samples
-        if digest is not None:
-            digest.take_over(answer.sha256)
-
-    def only(self, indices: Indices) -> ChildDataSet:
-        """The samples at `indices` as another data set."""
-        labels = None if self.labels is None else self.labels[indices]
-        return replace(self, at=self.at[indices], labels=labels)
+    def write(self, indices: Indices, directory: Path) -> Samples:
+        """The samples at `indices`, whose files the child writes and `directory` keeps."""
+        call = self._start(next(self.reader.pass_numbers), indices)
+        with self.reader.answered(call) as (_, written):
+            return move_samples(written, directory, self._names, self.text)
 
     def stored(self, indices: Indices) -> dict[str, Array | list[Array]]:
-        """The samples as they are stored; see `LocalDataSet.stored`."""
+        """The samples at `indices` as they are stored."""
         columns: dict[str, Array | list[Array]] = {}
-        job = reading.Indices(self._in_child(indices))
-        with self._answered(reading.write_stored, job) as (_, directory):
-            for position, spec in enumerate(self.inputs):
+        job = StoredJob(self.at[indices].tolist())
+        call = self.reader.child.start(write_stored, job)
+        with self.reader.answered(call) as (_, directory):
+            for position, name in enumerate(self._names):
                 whole = directory / f"{position}.npy"
                 files = (directory / f"{position}-{number}.npy" for number in range(len(indices)))
-                columns[spec.name] = (
+                columns[name] = (
                     mapped(whole, len(indices)) if whole.exists() else [mapped(f) for f in files]
                 )
         return columns
 
-    def row_hashes(self) -> Array | None:
-        """The hash of each stored sample; see `LocalDataSet.row_hashes`."""
-        job = reading.Indices(self.at.tolist())
-        with self._answered(reading.write_row_hashes, job) as (answer, directory):
-            return mapped(directory / "0.npy", self.count) if answer.has_arrays else None
+    def _parts(self, parts: Sequence[Indices], digest: SamplesHash | None) -> Iterator[Samples]:
+        """The next part is read while one is used."""
+        number, last = next(self.reader.pass_numbers), len(parts) - 1
+        start = functools.partial(self._start, number, hashes=digest is not None)
+        call = start(parts[0], is_last=not last)
+        for index in range(len(parts)):
+            with self.reader.answered(call) as (answer, directory):
+                if index < last:
+                    call = start(parts[index + 1], is_last=index + 1 == last)
+                arrays, labels = mapped_samples(directory, self._names)
+            if digest is not None and index == last:
+                digest.take_over(answer.sha256)
+            yield Samples(arrays, labels, self.text)
 
-    def _in_child(self, indices: Indices) -> list[int]:
-        chosen: list[int] = self.at[indices].tolist()
-        return chosen
+    @property
+    def _names(self) -> list[str]:
+        return [spec.name for spec in self.inputs]
 
-    def _answered(
-        self, function: Callable[[Any], Answer], job: msgspec.Struct
-    ) -> contextlib.AbstractContextManager[tuple[Answer, Path]]:
-        return self.reader.answered(self.reader.child.start(function, job))
+    def _start(
+        self, number: int, indices: Indices, *, is_last: bool = True, hashes: bool = False
+    ) -> PendingCall[PartWritten]:
+        job = PartJob(
+            number=number, indices=self.at[indices].tolist(), is_last=is_last, hashes=hashes
+        )
+        return self.reader.child.start(write_part, job)
 
-    def _samples(self, directory: Path) -> Samples:
-        arrays, labels = mapped_samples(directory, [spec.name for spec in self.inputs])
-        return Samples(arrays, labels, self.text)
+
+class PartJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The next part of pass `number`: the samples at these indices."""
+
+    number: int
+    indices: list[int]
+    is_last: bool
+    hashes: bool
+
+
+class PartWritten(msgspec.Struct, frozen=True):
+    """A part's files are there; `sha256` is the hash of the whole pass, after its last part."""
+
+    sha256: str = ""
+
+
+class StoredJob(msgspec.Struct, frozen=True):
+    """The samples at these indices, as they are stored."""
+
+    indices: list[int]
+
+
+class StoredWritten(msgspec.Struct, frozen=True):
+    """The files are there."""
+
+
+# What the child keeps from one call to the next.
+_data_sets: list[LocalDataSet] = []
+_passes: dict[int, ReadingPass] = {}
+
+
+def _refusing(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Make a lack of memory or of disk space an `InputRefused`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except MemoryError as error:
+            raise InputRefused(
+                f"the samples do not fit into memory: {error}", hint="give fewer or smaller samples"
+            ) from error
+        except OSError as error:
+            raise InputRefused(
+                f"the samples cannot be handed over: {error.strerror or error}",
+                hint="free some space, or choose another temporary directory with TMPDIR",
+            ) from error
+
+    return wrapped
+
+
+@_refusing
+def open_data_set(job: OpenJob) -> Opened:
+    """Open the SOURCE, for all calls that follow. Raises as `source.open_samples`."""
+    limit_to(job.memory_bytes)
+    # The only directory that this process may write to.
+    tempfile.tempdir = str(Path.cwd())
+    os.chdir(job.directory)
+    data_set = open_samples(
+        job.source,
+        job.inputs,
+        preprocessing=job.preprocessing,
+        # The parent has refused what is not allowed, and run what is.
+        allow_code=True,
+        labels=job.labels,
+        returned=job.returned,
+    )
+    _data_sets.append(data_set)
+    if data_set.labels is not None:
+        np.save(task_directory() / "labels.npy", data_set.labels, allow_pickle=False)
+    return Opened(
+        count=data_set.count,
+        inputs=data_set.inputs,
+        is_text=data_set.is_text,
+        class_names=data_set.class_names,
+    )
+
+
+@_refusing
+def write_part(job: PartJob) -> PartWritten:
+    """Write the next samples of a pass, preprocessed."""
+    reading = _passes.pop(job.number, None)
+    if reading is None:
+        reading = ReadingPass(_data_sets[0], SamplesHash() if job.hashes else None)
+    write_samples(reading.read(np.array(job.indices, np.intp)), task_directory())
+    if not job.is_last:
+        _passes[job.number] = reading
+        return PartWritten()
+    return PartWritten(reading.digest.hexdigest() if reading.digest else "")
+
+
+@_refusing
+def write_stored(job: StoredJob) -> StoredWritten:
+    """Write the samples as they are stored: I.npy for input I, or I-N.npy for its sample N."""
+    columns = _data_sets[0].stored(np.array(job.indices, np.intp))
+    for position, column in enumerate(columns.values()):
+        if isinstance(column, np.ndarray):
+            np.save(task_directory() / f"{position}.npy", column, allow_pickle=False)
+            continue
+        for number, sample in enumerate(column):
+            np.save(task_directory() / f"{position}-{number}.npy", sample, allow_pickle=False)
+    return StoredWritten()

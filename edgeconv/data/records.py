@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING
 
 from edgeconv.data.arrays import opened
 from edgeconv.data.memory import LARGEST_BYTES, refuse_bomb, refuse_larger
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")
 _GZIP = b"\x1f\x8b"
 _BLOCK_BYTES = 1 << 20
-# More, and what a message of protocol buffers is in memory cannot be foreseen.
+# Beyond this, the size of a message of protocol buffers in memory cannot be foreseen.
 _LARGEST_RECORD_BYTES = 1 << 30
 
 
@@ -154,7 +154,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def _length(header: bytes) -> int | None:
-    """The length that a header tells; None where its checksum is wrong."""
+    """The length that a header tells; None if its checksum is wrong."""
     if len(header) < _LENGTH.size:
         return None
     length, crc = _LENGTH.unpack(header)

@@ -1,21 +1,36 @@
-"""Checked samples, and what can be asked of them."""
+"""Checked samples: their hash, which of them calibrate and which verify, and made-up ones."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from edgeconv.data.strings import STRING, holds_strings, plain
-from edgeconv.errors import InputRefused
+from edgeconv.data.checks import input_dtype
+from edgeconv.data.strings import STRING, ended_list, holds_strings, plain
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from edgeconv.data.source import DataSet
     from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
+Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
+_SEED = 20240607
+# Verification needs samples as well as calibration: 14 of 100, and 64 of 448 or more.
+_HELD_BACK_SHARE = 7
+# Small enough to be quick, large enough for five halvings of an image.
+_DYNAMIC_SIZE = 32
+# Numbers of all samples of an input, each of which takes 8 bytes while it is made.
+_MOST_NUMBERS = 2**28
+# In no vocabulary: what a table does not know is part of what a model does.
+_UNKNOWN = b"edgeconv-unknown"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +39,8 @@ class Samples:
 
     `arrays` maps an input's name to (n, *sample_shape), without the model's batch
     dimension, those of strings as `edgeconv.data.strings` has them; `labels` is int64 (n,), or
-    (n, ...) of any numbers where metrics need them, or None; `source` is where they came from.
+    (n, ...) of any numbers where these are needed, or (n,) with a field for each output of
+    several, or None; `source` is where they came from.
     """
 
     arrays: dict[str, Array]
@@ -36,7 +52,7 @@ class Samples:
         """How many samples there are."""
         return int(next(iter(self.arrays.values())).shape[0])
 
-    def take(self, indices: np.ndarray[tuple[int], np.dtype[np.intp]]) -> Samples:
+    def take(self, indices: Indices) -> Samples:
         """The samples at `indices`, in that order; not copied where they are next to each other."""
         chosen = as_slice(indices)
         return Samples(
@@ -47,8 +63,8 @@ class Samples:
 
 
 def as_slice(
-    indices: np.ndarray[tuple[int], np.dtype[np.intp]],
-) -> slice | np.ndarray[tuple[int], np.dtype[np.intp]]:
+    indices: Indices,
+) -> slice | Indices:
     """The indices (n,) as a slice, which copies nothing, where they are consecutive."""
     if len(indices) and bool((np.diff(indices) == 1).all()):
         return slice(int(indices[0]), int(indices[-1]) + 1)
@@ -58,13 +74,40 @@ def as_slice(
 def batch_size(inputs: tuple[TensorSpec, ...]) -> int:
     """How many samples the model takes at once: its fixed batch, 1 where that is dynamic.
 
-    Raises `InputRefused` for a model whose inputs differ in it.
+    Also 1 where the inputs differ in their first dimension, which cannot be a batch then.
     """
-    sizes = {spec.name: spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] != -1}
-    if len(set(sizes.values())) > 1:
-        each = ", ".join(f"{name!r} {size}" for name, size in sizes.items())
-        raise InputRefused(f"the model's inputs take different numbers of samples: {each}")
-    return next(iter(sizes.values()), 1)
+    sizes = {spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] != -1}
+    return next(iter(sizes)) if len(sizes) == 1 else 1
+
+
+def has_batch(inputs: tuple[TensorSpec, ...]) -> bool:
+    """Whether the first dimensions of the inputs can be a batch: the fixed ones are equal."""
+    return len({spec.shape[0] for spec in inputs if spec.shape and spec.shape[0] != -1}) < 2
+
+
+def stacked_spec(spec: TensorSpec) -> TensorSpec:
+    """An input without a batch dimension as it takes samples: one on a new first axis."""
+    return msgspec.structs.replace(spec, shape=(1, *spec.shape))
+
+
+def join_samples(parts: Sequence[Array], sizes: Sequence[int]) -> Array:
+    """One output of several batches as an array (n, *shape) with a row for each sample.
+
+    An output whose first dimension does not count the samples of its batch, `sizes`, belongs to
+    each of them. runner.py, which cannot import edgeconv, does the same.
+    """
+    arrays = [np.asarray(part) for part in parts]
+    if not all(a.shape[:1] == (size,) for a, size in zip(arrays, sizes, strict=True)):
+        arrays = [
+            np.broadcast_to(a, (size, *a.shape)) for a, size in zip(arrays, sizes, strict=True)
+        ]
+    if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+        most = np.max([array.shape[1:] for array in arrays], axis=0).tolist()
+        arrays = [
+            np.pad(a, [(0, 0), *((0, to - n) for n, to in zip(a.shape[1:], most, strict=True))])
+            for a in arrays
+        ]
+    return np.concatenate(arrays)
 
 
 def check_whole_batches(what: str, count: int, batch: int) -> None:
@@ -149,3 +192,164 @@ class _ColumnHash:
 
     def parts(self) -> tuple[list[tuple[int, str, tuple[int, ...]]], str]:
         return self._runs, self._bytes.hexdigest()
+
+
+def split_calibration(
+    samples: Samples | DataSet,
+    count: int | None,
+    *,
+    held_back: int = 64,
+    batch: int = 1,
+    consecutive: bool = False,
+) -> tuple[Indices, Indices]:
+    """The indices of `count` calibration samples, and of up to `held_back` to verify with.
+
+    With a count of None a seventh, from one to `held_back`, is held back, and all others
+    calibrate.
+    The choice is by a fixed seed, in equal shares of every label, in the order of the source. Both
+    parts are whole batches. Where `count` leaves none, the last calibration samples are used for
+    both. `consecutive`: the first `count` samples, and those that come next.
+
+    Raises `UsageError` for a count below 1, `InputRefused` for one that is too large.
+    """
+    total = samples.count
+    if count is None:
+        check_whole_batches("the source has", total, batch)
+        count = total - _held_back_of(total, held_back, batch) or total
+    _check_count(count, total, batch)
+    if consecutive:
+        spare = min(_whole(held_back, batch), (total - count) // batch * batch)
+        first = count if spare else count - min(_whole(held_back, batch), count)
+        kept = np.arange(first, first + (spare or count - first))
+        return np.arange(count), kept
+    rng = np.random.default_rng(_SEED)
+    chosen = _choose(rng, np.arange(total), samples.labels, count)
+    others = np.setdiff1d(np.arange(total), chosen)
+    spare = min(_whole(held_back, batch), others.size // batch * batch)
+    if spare:
+        kept = _choose(rng, others, samples.labels, spare)
+    else:
+        kept = chosen[-min(_whole(held_back, batch), count) :]
+    return chosen, kept
+
+
+def seeded_choice(samples: Samples | DataSet, count: int) -> Samples:
+    """`count` samples by a fixed seed, in equal shares of every label where there are labels.
+
+    They are in the order of the source. Raises as `split_calibration` does.
+    """
+    return samples.take(chosen_indices(samples, count))
+
+
+def chosen_indices(samples: Samples | DataSet, count: int) -> Indices:
+    """Which ones `seeded_choice` takes, ascending. Raises as it does."""
+    _check_count(count, samples.count, 1)
+    rng = np.random.default_rng(_SEED)
+    return _choose(rng, np.arange(samples.count), samples.labels, count)
+
+
+def _held_back_of(total: int, most: int, batch: int) -> int:
+    return min(_whole(min(most, max(1, total // _HELD_BACK_SHARE)), batch), total)
+
+
+def _whole(count: int, batch: int) -> int:
+    """`count` rounded up to whole batches."""
+    return -(-count // batch) * batch
+
+
+def _check_count(count: int, total: int, batch: int) -> None:
+    if count < 1:
+        raise UsageError(f"the request is for {count} samples", hint="at least 1 is needed")
+    if count > total:
+        raise InputRefused(
+            f"the request is for {count} samples, the source has {total}", hint=f"at most {total}"
+        )
+    check_whole_batches("the request is for", count, batch)
+
+
+def _choose(
+    rng: np.random.Generator, pool: Indices, labels: np.ndarray[Any, Any] | None, count: int
+) -> Indices:
+    """`count` of the indices in `pool`, ascending."""
+    if labels is None or labels.ndim != 1 or labels.dtype.kind in "fV":
+        return np.sort(rng.permutation(pool)[:count])
+    classes, class_of, sizes = np.unique(labels[pool], return_inverse=True, return_counts=True)
+    shares = _shares(rng, sizes, count)
+    parts = [
+        rng.permutation(pool[class_of == index])[: shares[index]] for index in range(len(classes))
+    ]
+    return np.sort(np.concatenate(parts))
+
+
+def _shares(rng: np.random.Generator, sizes: np.ndarray[Any, Any], count: int) -> list[int]:
+    """How many of each class: the largest-remainder method, ties in random order.
+
+    Each share is less than 1 away from count * size / sum(sizes); they add up to count.
+    """
+    total = int(sizes.sum())
+    whole, remainders = np.divmod(sizes * count, total)
+    order = np.lexsort((rng.random(len(sizes)), -remainders))
+    whole[order[: count - int(whole.sum())]] += 1
+    return [int(share) for share in whole]
+
+
+def synthetic_inputs(inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+    """The inputs as they take made-up samples: stacked where they cannot have a batch."""
+    return inputs if has_batch(inputs) else tuple(map(stacked_spec, inputs))
+
+
+def synthetic_samples(
+    inputs: tuple[TensorSpec, ...],
+    count: int,
+    seed: int,
+    vocabularies: Sequence[Sequence[bytes]] = (),
+) -> Samples:
+    """`count` samples for a model's inputs, rounded up to whole batches of a fixed batch.
+
+    Floats are standard normal, integers 0 or 1 (valid as any index or mask), bools
+    either; a dynamic dimension within a sample gets size 32. Strings are words of the
+    `vocabularies` in turn, and in every last sample a word that none has. Equal arguments give
+    equal samples. Raises `InputRefused` for an input of resources, and for one that is larger than
+    any sample.
+    """
+    inputs = synthetic_inputs(inputs)
+    batch = batch_size(inputs)
+    count = -(-count // batch) * batch
+    arrays = {
+        spec.name: _made_up(spec, count, np.random.default_rng([seed, index]), vocabularies)
+        for index, spec in enumerate(inputs)
+    }
+    return Samples(arrays, None, f"synthetic:seed={seed}")
+
+
+def _made_up(
+    spec: TensorSpec,
+    count: int,
+    rng: np.random.Generator,
+    vocabularies: Sequence[Sequence[bytes]],
+) -> Array:
+    dtype = input_dtype(spec)
+    shape = (count, *(_DYNAMIC_SIZE if size == -1 else size for size in spec.shape[1:]))
+    if math.prod(shape) > _MOST_NUMBERS:
+        raise InputRefused(
+            f"{count} samples of input {spec.name!r} would be {math.prod(shape)} numbers",
+            hint="check the shape of the input; a model this large needs real samples",
+        )
+    if dtype.kind == "S":
+        return _words(shape, rng, [words for words in vocabularies if words])
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 2, shape).astype(dtype)
+
+
+def _words(
+    shape: tuple[int, ...], rng: np.random.Generator, vocabularies: Sequence[Sequence[bytes]]
+) -> Array:
+    each = math.prod(shape[1:])
+    words = []
+    for sample in range(shape[0]):
+        vocabulary = vocabularies[sample % len(vocabularies)] if vocabularies else (b"",)
+        if sample == shape[0] - 1:
+            vocabulary = (_UNKNOWN,)
+        words += [vocabulary[index] for index in rng.integers(0, len(vocabulary), each)]
+    return ended_list(words, "made-up samples").reshape(shape)

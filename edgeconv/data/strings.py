@@ -2,7 +2,7 @@
 
 A string is bytes, in TensorFlow as in TFLite. Inside edgeconv an array of them has numpy's dtype
 S, and each ends with one byte more, END: numpy drops zeros at the end of an S, and these may be
-part of the string. So arrays of strings are saved, mapped, sent and joined as those of numbers
+part of the string. So arrays of strings are saved, mapped, sent and joined like arrays of numbers
 are, and nothing is ever pickled. `runtimes/runner.py` knows the same form.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.data.memory import room_bytes
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from edgeconv.data.arrays import opened
-from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed
 
 Content = TypeVar("Content")
@@ -23,7 +23,7 @@ _BOUND = r"-?\d+(?:\.\d+)?%?|"
 _PART = re.compile(rf"(?P<split>[\w.-]+)(?:\[(?P<first>{_BOUND}):(?P<last>{_BOUND})\])?")
 _VARIABLE = re.compile(r"\{(\w+)\}")
 _LARGEST_BYTES = 16 << 20
-# Of one split, and in one file of it.
+# In one split, and in one file of it.
 _MOST_FILES = 1 << 16
 _MOST_RECORDS = 1 << 40
 
@@ -81,7 +81,7 @@ def find(location: str, root: str | None) -> PreparedDataSet:
     """The data set that `location` names or is the directory of.
 
     Without a version it is the newest, without a configuration the only one. Raises
-    `UsageError`, or `InputRefused` where it is not on disk or not as TFRecord files.
+    `UsageError`, or `InputRefused` if it is not on disk or not as TFRecord files.
     """
     path = Path(location)
     directory = path if (path / INFO).is_file() else _named(location, root)
@@ -157,7 +157,7 @@ def _bound(text: str, total: int, default: int) -> int:
         raise UsageError(f"a slice from or to {text}: samples are whole", hint=f"or {text}%")
     else:
         position = int(number)
-    # Of a negative number, -0 included, that is taken from the end.
+    # A negative number, -0 included, is taken from the end.
     return position + total if position < 0 else position
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.embedding.interface import Port
-from edgeconv.errors import InputRefused
-from edgeconv.tflite.flatbuffer import type_names
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -120,7 +119,7 @@ def tensor_values(
 
 
 def normalization(port: Port) -> dict[str, Any] | None:
-    """The step of a preprocessing that computes with each value, None where there is none."""
+    """The step of a preprocessing that computes with each value, None if there is none."""
     steps = port.preprocessing
     if steps is None or (steps.scale is None and not steps.mean and not steps.std):
         return None
@@ -129,12 +128,6 @@ def normalization(port: Port) -> dict[str, Any] | None:
         "mean": steps.mean or (0.0,),
         "std": steps.std or (1.0,),
     }
-
-
-def tensor_types() -> tuple[str, ...]:
-    """The names of the types that tensors have, in the order of their codes in a .tflite."""
-    names = type_names()
-    return tuple(names[code] for code in range(len(names)))
 
 
 def identifiers(

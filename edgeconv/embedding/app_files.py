@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.embedding.accessors import check_fixed, identifiers, tensor_types, tensor_values
+from edgeconv.embedding.accessors import check_fixed, identifiers, tensor_values
 from edgeconv.embedding.c_files import golden_layout
 from edgeconv.embedding.interface import TargetOption
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ def app_values(
         "sha256": hashlib.sha256(model).hexdigest(),
         "size": len(model),
         "signature": embedding.signature.key,
-        "tensor_types": tensor_types(),
         "inputs": inputs,
         "outputs": outputs,
         "labels": _label_parts(embedding.labels),

@@ -8,21 +8,22 @@ a gigabyte of memory, and the file in a hundredth of a second.
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.embedding.accessors import check_fixed, identifiers, tensor_types, tensor_values
+from edgeconv.embedding.accessors import check_fixed, identifiers, tensor_values
 from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.plan import RESERVED_IN_C
 from edgeconv.embedding.rendering import render
-from edgeconv.tflite.flatbuffer import parse, text
+from edgeconv.model.tflite.flatbuffer import parse
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from edgeconv.embedding.interface import Embedding
+
 
 # From this size on, text slows the compiler down.
 LARGE_BYTES = 1 << 20
@@ -40,7 +41,6 @@ C_OPTIONS = {
     ),
 }
 _ALIGNMENT = 16
-_WORD = 0xFFFFFFFF
 _TYPES = {
     "float16": "uint16_t",
     "float32": "float",
@@ -79,7 +79,7 @@ def c_files(embedding: Embedding) -> dict[str, bytes | Path]:
     """SYMBOL.h and what it declares, by file name.
 
     SYMBOL_model.c has the model, SYMBOL.c the tables, SYMBOL_golden.c the golden vectors.
-    SYMBOL_interface.c and .h compare another model with this one, SYMBOL_self_test.c and .h a
+    SYMBOL_interface.c and .h say whether another model is accepted, SYMBOL_self_test.c and .h a
     runtime with the golden vectors. Raises `InputRefused` for an open dimension after the batch.
     """
     symbol = embedding.symbol
@@ -136,10 +136,7 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
         "name": embedding.name,
         "embedding": embedding,
         "sha256": embedding.sha256,
-        **_sha256_values(embedding.sha256),
         "signature_key": embedding.signature.key,
-        "tensor_types": tensor_types(),
-        "operators": _resolved(embedding),
         "is_stateful": embedding.is_stateful,
         "has_half": any(port.dtype == "float16" for port in embedding.outputs),
         "size": embedding.size_bytes,
@@ -152,40 +149,6 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
         "golden_runtime": embedding.golden.runtime,
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
-
-
-def _resolved(embedding: Embedding) -> list[tuple[int, str]]:
-    """The operators of the resolver in SYMBOL_micro.h: codes, and names of custom ones."""
-    if embedding.options.get("micro", "no") == "no":
-        return []
-    codes = parse(embedding.model.read_bytes(), where=str(embedding.model)).operatorCodes
-    used = {(max(c.builtinCode, c.deprecatedBuiltinCode), text(c.customCode)) for c in codes}
-    return sorted(used)
-
-
-def _sha256_values(sha256: str) -> dict[str, Any]:
-    """The expected hash and the constants of SHA-256, as words of C.
-
-    The constants are the first 32 bits after the point of roots of the first primes (FIPS 180-4,
-    sections 4.2.2 and 5.3.3).
-    """
-    primes = [n for n in range(2, 312) if all(n % d for d in range(2, math.isqrt(n) + 1))]
-    cubes = [f"0x{_cube_root(prime << 96) & _WORD:08x}u" for prime in primes]
-    rows = (", ".join(cubes[at : at + 6]) for at in range(0, len(cubes), 6))
-    return {
-        "sha256_bytes": [f"0x{byte:02x}" for byte in bytes.fromhex(sha256)],
-        "sha256_start": [f"0x{math.isqrt(prime << 64) & _WORD:08x}u" for prime in primes[:8]],
-        "sha256_constants": ",\n".join("        " + row for row in rows),
-    }
-
-
-def _cube_root(number: int) -> int:
-    """The largest integer whose cube is at most `number`, by bisection."""
-    low, high = 0, 1 << (number.bit_length() // 3 + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if middle**3 <= number else (low, middle)
-    return low
 
 
 def _identifiers(model_names: Sequence[str], prefix: str, otherwise: str) -> list[str]:
@@ -215,3 +178,41 @@ def golden_layout(
         offset += -(-tensor["port"].bytes // _ALIGNMENT) * _ALIGNMENT
     first = outputs[0]["offset"] if outputs else offset
     return {"stride": offset, "outputs_at": first, "golden_size": offset * vectors}
+
+
+# Files of the targets that run a model in LiteRT's CompiledModel.
+
+
+def litert_files(embedding: Embedding) -> dict[str, bytes]:
+    """By file name: SYMBOL_litert.hpp and .cpp, which run the model from C++, and a self-test.
+
+    Raises as `refuse_variables` does, and `InputRefused` for an empty name.
+    """
+    refuse_variables(embedding, "LiteRT's C interface")
+    if not all(port.name for port in (*embedding.inputs, *embedding.outputs)):
+        raise InputRefused(
+            f"{embedding.name} has an input or output without a name, which LiteRT's C interface "
+            "needs",
+            hint="embed with --target c, for a runtime that uses indices; or export it with names",
+        )
+    symbol = embedding.symbol
+    values = c_values(embedding)
+    return {
+        f"{symbol}_litert.hpp": render("litert_header.j2", **values),
+        f"{symbol}_litert.cpp": render("litert_source.j2", **values),
+        f"{symbol}_self_test_main.cpp": render("litert_main.j2", **values),
+    }
+
+
+def refuse_variables(embedding: Embedding, runtime: str) -> None:
+    """Raise `InputRefused` for variable tensors.
+
+    LiteRT 2.3 does not load them from C or JavaScript; its interpreter in Python does.
+    """
+    model = parse(embedding.model.read_bytes(), where=str(embedding.model))
+    if any(tensor.isVariable for graph in model.subgraphs for tensor in graph.tensors):
+        raise InputRefused(
+            f"{embedding.name} has variable tensors, as fused recurrent operators do, and "
+            f"{runtime} does not load it",
+            hint="embed with --target c or python, for another runtime; or convert it unrolled",
+        )

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import contextlib
+import hashlib
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.embedding.plan import EmbedPlan, embedded_already, plan_embed
-from edgeconv.errors import InputRefused
+from edgeconv.data.location import located
+from edgeconv.embedding.plan import JOURNAL, RECORD, EmbedPlan, embedded_already, plan_embed
 from edgeconv.plugins import embed_target
-from edgeconv.store import scratch_directory
-from edgeconv.types import Allowance, Embedded
+from edgeconv.reporting.last_check import verdict_file
+from edgeconv.system.store import (
+    json_with_checksum,
+    owned,
+    publish_all,
+    publish_bytes,
+    read_noun,
+    refuse_inputs,
+    scratch_directory,
+    sha256_file,
+    sweep_unfinished,
+)
+from edgeconv.system.store.converted import was_converted
+from edgeconv.types import Allowance, Embedded, EmbeddedFile
+from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from edgeconv.embedding.interface import Embedding, Port
     from edgeconv.requests.embed import EmbedRequest
+    from edgeconv.types import DataSource
+
+    Files = Mapping[str, bytes | Path]
 
 
 class EmbedResult(NamedTuple):
@@ -50,8 +68,6 @@ def embed(
 
 def embed_or_keep(request: EmbedRequest, on_progress: Callable[[str], None]) -> EmbedResult:
     """What `embed` does, with its plan, and whether anything was written."""
-    from edgeconv.embedding.depfile import write_depfile
-
     plan, saving = plan_embed(request), ""
     if request.remake:
         from edgeconv.embedding.remake import remake
@@ -79,7 +95,6 @@ def perform(
 ) -> Embedded:
     """Write what is planned, even if it is up to date. Raises as `embed` does."""
     from edgeconv.embedding.npu import compiled_for_npu
-    from edgeconv.embedding.writing import listed, write_embedding
 
     module = embed_target(plan.target)
     on_progress(f"golden vectors for {plan.published.model.name}")
@@ -94,8 +109,6 @@ def perform(
             compiled_from = embedding.sha256
             embedding, npu_notes = compiled_for_npu(embedding, plan.npu, scratch, allowance)
         files = {**module.files(embedding)}
-        if plan.bom:
-            files[f"{plan.symbol}.cdx.json"] = plan.bom
         notes = module.notes(embedding) if hasattr(module, "notes") else ()
         embedded = Embedded(
             target=plan.target,
@@ -103,6 +116,7 @@ def perform(
             symbol=plan.symbol,
             key=plan.key,
             model_sha256=embedding.sha256,
+            interface_id=embedding.interface_id,
             compiled_from=compiled_from,
             files=listed(files),
             options=plan.options,
@@ -151,7 +165,7 @@ def make_embedding(
         inputs=ports(
             signature.inputs,
             [spec.name for spec in graph.inputs],
-            run.shapes(),
+            run.shapes(signature),
             published.artifact.preprocessing,
         ),
         outputs=outputs,
@@ -178,7 +192,7 @@ def _labeled_output(labels: tuple[str, ...], outputs: tuple[Port, ...]) -> int |
 
 
 def _is_stateful(data: bytes) -> bool:
-    from edgeconv.tflite.flatbuffer import operator_name, parse
+    from edgeconv.model.tflite.flatbuffer import operator_name, parse
 
     model = parse(data, where="the model")
     return any(
@@ -186,3 +200,237 @@ def _is_stateful(data: bytes) -> bool:
         or any(operator_name(model, operator) == "VAR_HANDLE" for operator in graph.operators)
         for graph in model.subgraphs
     )
+
+
+# Writes the files of an embedding: all of them or none, and no foreign file is touched.
+# A journal with their names is written first; the record is written last, and then the journal is
+# removed. So a run that is killed at any moment leaves only files that the next one knows.
+
+
+class WriteJournal(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The files that a run was about to write or remove."""
+
+    files: tuple[str, ...]
+
+
+def listed(files: Files) -> tuple[EmbeddedFile, ...]:
+    """The files with their hashes, sorted by path."""
+    return tuple(
+        EmbeddedFile(path=path, sha256=_sha256(content)) for path, content in sorted(files.items())
+    )
+
+
+def write_embedding(
+    directory: Path, files: Files, embedded: Embedded, *, on_wait: Callable[[], None] = lambda: None
+) -> None:
+    """Make the directory contain these files, and no others of an earlier run.
+
+    An unchanged file is not touched, so that builds see no change. Raises `OutputRefused` where it
+    cannot be written, and, before any change, where a foreign file is in the way.
+    """
+    with owned(directory, on_wait=on_wait):
+        record, journal = _record(directory), _journal(directory)
+        earlier = {*record, *journal}
+        for path in files:
+            _refuse_foreign(directory, path, earlier)
+        for folder in {(directory / path).parent for path in journal}:
+            sweep_unfinished(folder)
+        changed = [path for path in sorted(files) if not _is_same(directory / path, files[path])]
+        stale = _stale(directory, record, journal, files)
+        refuse_inputs(directory / path for path in (*changed, *stale))
+        text = json_with_checksum(embedded, indent=2)
+        if changed or stale or journal or not _is_same(directory / RECORD, text):
+            _put(directory, files, changed, stale, sorted(earlier | set(files)), text)
+
+
+def _put(
+    directory: Path,
+    files: Files,
+    changed: list[str],
+    stale: list[str],
+    all_paths: list[str],
+    record: bytes,
+) -> None:
+    journal = directory / JOURNAL
+    publish_bytes(msgspec.json.encode(WriteJournal(files=tuple(all_paths))), journal)
+    with _refusals(directory):
+        for path in changed:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        publish_all({directory / path: files[path] for path in changed})
+    except OutputRefused:
+        _forget(directory, files, changed)
+        raise
+    with _refusals(directory):
+        for path in stale:
+            (directory / path).unlink(missing_ok=True)
+            _remove_empty(directory, (directory / path).parent)
+    publish_bytes(record, directory / RECORD)
+    with _refusals(directory):
+        journal.unlink(missing_ok=True)
+
+
+def _forget(directory: Path, files: Files, changed: list[str]) -> None:
+    """Remove the journal and empty folders, where no file was written."""
+    if not any(_is_same(directory / path, files[path]) for path in changed):
+        for path in changed:
+            _remove_empty(directory, (directory / path).parent)
+        with contextlib.suppress(OSError):
+            (directory / JOURNAL).unlink()
+
+
+def _stale(
+    directory: Path, record: Mapping[str, str], journal: tuple[str, ...], files: Files
+) -> list[str]:
+    """The unchanged files that earlier runs wrote and this one does not."""
+    return sorted(
+        path
+        for path in {*record, *journal} - set(files)
+        if path in journal or _is_what(directory / path, record[path])
+    )
+
+
+def _record(directory: Path) -> dict[str, str]:
+    """The files of an earlier run and their hashes. Raises `InputRefused` for a bad record."""
+    if not (directory / RECORD).is_file():
+        return {}
+    embedded = read_noun(directory / RECORD, Embedded, what="record of an embedding")
+    files = {file.path: file.sha256 for file in embedded.files}
+    _safe(directory / RECORD, tuple(files))
+    return files
+
+
+def _journal(directory: Path) -> tuple[str, ...]:
+    """The files of a run that did not finish."""
+    if not (directory / JOURNAL).is_file():
+        return ()
+    journal = read_noun(directory / JOURNAL, WriteJournal, what="journal of an embedding")
+    return _safe(directory / JOURNAL, journal.files)
+
+
+def _safe(source: Path, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """`paths`; `InputRefused` for one outside of the directory, which must not be deleted."""
+    directory = source.parent
+    for path in paths:
+        parts = PurePosixPath(path)
+        is_below = not parts.is_absolute() and ".." not in parts.parts
+        links = any((directory / each).is_symlink() for each in parts.parents)
+        if not is_below or links or path != str(parts) or path == ".":
+            raise InputRefused(
+                f"{source} names the file {path!r}, which is not below its directory",
+                hint="it was edited; remove it and the files that edgeconv wrote",
+            )
+    return paths
+
+
+def _refuse_foreign(directory: Path, path: str, earlier: set[str]) -> None:
+    target = directory / path
+    if path not in earlier and (target.exists() or target.is_symlink()):
+        raise OutputRefused(
+            f"{target} exists, and edgeconv did not write it",
+            hint="move it, or choose another directory with -o",
+        )
+    for parent in target.relative_to(directory).parents[:-1]:
+        folder = directory / parent
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            raise OutputRefused(
+                f"{folder} is not a directory", hint="move it, or choose another -o"
+            )
+
+
+def _remove_empty(directory: Path, folder: Path) -> None:
+    while folder != directory:
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # It is not empty.
+        folder = folder.parent
+
+
+def _is_same(target: Path, content: bytes | Path) -> bool:
+    return _is_what(target, _sha256(content))
+
+
+def _is_what(target: Path, sha256: str) -> bool:
+    return target.is_file() and not target.is_symlink() and sha256_file(target) == sha256
+
+
+def _sha256(content: bytes | Path) -> str:
+    if isinstance(content, Path):
+        return sha256_file(content)
+    return hashlib.sha256(content).hexdigest()
+
+
+@contextlib.contextmanager
+def _refusals(directory: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OutputRefused(
+            f"cannot write in {directory}: {error.strerror}",
+            hint="choose another directory with -o",
+        ) from error
+
+
+# Depfiles, the files that a result depends on, in the format of Make, Ninja and CMake.
+
+# Kinds of data that have no path.
+_NO_FILES = frozenset({"function", "sklearn", "tfds"})
+
+
+def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
+    """All existing files that an embedding depends on, absolute and sorted.
+
+    They are the .tflite, its manifest, the verdict of its last check, the labels and the data. For
+    a .tflite converted here, also the trained model and the calibration samples; another's manifest
+    could name the whole disk.
+    """
+    artifact, source = request.published.artifact, request.published.source
+    is_ours = was_converted(source, artifact.source_sha256)
+    sources = [request.data] if request.data else []
+    sources += [source for _, source in request.published.calibration] if is_ours else []
+    model = request.published.model
+    roots = [model, request.published.manifest, verdict_file(model)]
+    roots += [source] if is_ours else []
+    roots += [request.labels_file] if request.labels_file else []
+    roots += [path for source in sources if (path := _data_path(source))]
+    return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
+
+
+def write_depfile(request: EmbedPlan, depfile: Path, result: str = "") -> None:
+    """Write the rule for what is embedded, called `result`. Raises `OutputRefused`."""
+    target = result or str((request.directory / RECORD).absolute())
+    publish_bytes(make_rule(target, dependencies(request)), depfile)
+
+
+def make_rule(target: str, files: Iterable[Path]) -> bytes:
+    """The rule `target: files`, and an empty rule for each file, so that it may be deleted."""
+    names = [_escaped(str(file)) for file in files]
+    rule = f"{_escaped(target)}:" + "".join(f" \\\n  {name}" for name in names) + "\n"
+    return (rule + "".join(f"\n{name}:\n" for name in names)).encode()
+
+
+def _data_path(source: DataSource) -> Path | None:
+    """The path of the data of a SOURCE, None without one."""
+    try:
+        kind = located(source).kind
+    except (InputRefused, UsageError):
+        return None  # It was deleted since the conversion.
+    return None if kind in _NO_FILES else Path(source.location)
+
+
+def _files(root: Path) -> list[Path]:
+    """The file, or a directory with all files and directories in it."""
+    if not root.is_dir():
+        return [root] if root.exists() else []
+    return [root, *(path for path in root.rglob("*") if path.exists())]
+
+
+def _escaped(path: str) -> str:
+    """A path as Make and Ninja read it."""
+    if "\n" in path:
+        raise UsageError(f"{path!r} has a newline, which a depfile cannot contain")
+    escaped = path.replace("\\", "\\\\")
+    for sign in (" ", "#"):
+        escaped = escaped.replace(sign, "\\" + sign)
+    return escaped.replace("$", "$$")

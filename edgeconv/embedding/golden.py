@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.data import batch_size, opened_samples, synthetic_samples
+from edgeconv.data import LabelUse, batch_size, opened_samples, synthetic_samples
 from edgeconv.data.location import located
-from edgeconv.data.split import seeded_choice
+from edgeconv.data.samples import seeded_choice
 from edgeconv.embedding.accessors import LIMITS
 from edgeconv.embedding.interface import LITERT, MICRO, Golden, Tolerance, Vector
-from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed
+from edgeconv.model.tflite.summary import output_steps
 from edgeconv.runtimes.choice import open_runtime
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import quantized, raw
-from edgeconv.store import scratch_directory
-from edgeconv.tflite.summary import output_steps
+from edgeconv.system.store import scratch_directory
 from edgeconv.types import RuntimeChoice
+from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
-    from edgeconv.embedding.plan import EmbedPlan
-    from edgeconv.embedding.published import Published
+    from edgeconv.embedding.plan import EmbedPlan, Published
     from edgeconv.runtimes.interface import Runtime
     from edgeconv.types import Allowance, Signature, TensorSpec
 
@@ -59,27 +58,31 @@ class GoldenRun:
         """How many invokes."""
         return len(next(iter(self.inputs.values()))) // self.batch
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def shapes(self, signature: Signature) -> dict[str, tuple[int, ...]]:
         """The shape of each input in one invoke."""
-        return {name: (self.batch, *a.shape[1:]) for name, a in self.inputs.items()}
+        return {
+            spec.name: self._of_invoke(spec, self.inputs[spec.name], 0).shape
+            for spec in signature.inputs
+        }
 
     def output_shapes(self, signature: Signature) -> dict[str, tuple[int, ...]]:
         """The shape of each output in one invoke."""
         return {
-            spec.name: _output_shape(spec, self.outputs[spec.name], self.count)
+            spec.name: self._of_invoke(spec, self.outputs[spec.name], 0).shape
             for spec in signature.outputs
         }
 
-    def bytes_of(self, array: Array, index: int) -> bytes:
+    def bytes_of(self, spec: TensorSpec, array: Array, index: int) -> bytes:
         """The little-endian bytes of one invoke."""
-        each = len(array) // self.count
-        part = np.ascontiguousarray(array[index * each : (index + 1) * each])
+        part = np.ascontiguousarray(self._of_invoke(spec, array, index))
         return part.astype(part.dtype.newbyteorder("<"), copy=False).tobytes()
 
-
-def _output_shape(spec: TensorSpec, array: Array, count: int) -> tuple[int, ...]:
-    # A scalar comes as an array of one.
-    return (len(array) // count, *array.shape[1:]) if spec.shape else ()
+    def _of_invoke(self, spec: TensorSpec, array: Array, index: int) -> Array:
+        """One invoke of an input or output (n, *shape), as the model has it."""
+        start = index * self.batch
+        # A tensor without a batch dimension is there once for each sample.
+        is_whole = array.ndim > len(spec.shape)
+        return array[start] if is_whole else array[start : start + self.batch]
 
 
 def run_samples(
@@ -115,7 +118,10 @@ def _run_in(
     on_progress: Callable[[str], None],
 ) -> GoldenRun:
     signature = plan.signature
-    batch = batch_size(signature.inputs)
+    is_stacked = any(
+        samples.arrays[spec.name].ndim > len(spec.shape) for spec in signature.inputs if spec.shape
+    )
+    batch = 1 if is_stacked else batch_size(signature.inputs)
     inputs = dict(raw(samples.arrays, signature.inputs))
     with scratch_directory() as scratch, _litert_named(kernels):
         settings = RuntimeSettings(
@@ -124,7 +130,8 @@ def _run_in(
         model = Model(file=plan.published.model, signature=signature.key or None, batch=batch)
         with open_runtime(RuntimeChoice(name=kernels), settings) as runtime:
             parts = batches(inputs, batch) if afresh else [inputs]
-            raw_outputs = join_batches([_run(runtime, model, part) for part in parts])
+            runs = [(_run(runtime, model, part), len(next(iter(part.values())))) for part in parts]
+            raw_outputs = join_batches([run for run, _ in runs], [count for _, count in runs])
     outputs = {spec.name: quantized(raw_outputs[spec.name], spec) for spec in signature.outputs}
     return GoldenRun(inputs, outputs, batch)
 
@@ -163,9 +170,13 @@ def golden_samples(
         inputs,
         preprocessing=plan.published.artifact.preprocessing,
         allow_code=allow_code,
+        labels=LabelUse(
+            needs="if classes", outputs=tuple(spec.name for spec in plan.signature.outputs)
+        ),
         allowance=allowance,
     ) as opened:
-        count = min(count, opened.count // batch_size(inputs) * batch_size(inputs))
+        batch = batch_size(opened.inputs)
+        count = min(plan.vectors * batch, opened.count // batch * batch)
         if not count:
             raise InputRefused(f"{data} has fewer samples than one batch of the model")
         return seeded_choice(opened, count), opened.class_names
@@ -232,8 +243,10 @@ def _no_level(values: Array, step: float) -> Tolerance | None:
 
 def _vector(run: GoldenRun, signature: Signature, index: int) -> Vector:
     return Vector(
-        inputs=tuple(run.bytes_of(run.inputs[spec.name], index) for spec in signature.inputs),
-        outputs=tuple(run.bytes_of(run.outputs[spec.name], index) for spec in signature.outputs),
+        inputs=tuple(run.bytes_of(spec, run.inputs[spec.name], index) for spec in signature.inputs),
+        outputs=tuple(
+            run.bytes_of(spec, run.outputs[spec.name], index) for spec in signature.outputs
+        ),
     )
 
 

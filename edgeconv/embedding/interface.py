@@ -17,7 +17,7 @@ and may have
         Notes for the user, a sentence each.
 
 Names of models, tensors and labels may have any text. They go into generated code through the
-filters of `edgeconv.embedding.escaping`, or as identifiers of `edgeconv.embedding.accessors`.
+filters of `edgeconv.embedding.rendering`, or as identifiers of `edgeconv.embedding.accessors`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import UsageError, unknown_name
+from edgeconv.system.store import hash_of
+from edgeconv.types.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,6 +179,22 @@ class Embedding:
     def sha256(self) -> str:
         """The hash of the .tflite, as hexadecimal."""
         return self.artifact.sha256
+
+    @property
+    def interface_id(self) -> str:
+        """The hash of all facts that generated code has of a model beside its bytes.
+
+        Code that was made for one model runs each with the same interface: names, types, shapes,
+        scales, zero points and places of inputs and outputs, preprocessing, and labels.
+        """
+        sides = [
+            [
+                (p.name, p.graph_index, p.dtype, p.shape, p.scale, p.zero_point, p.preprocessing)
+                for p in sorted(ports, key=lambda port: port.name)
+            ]
+            for ports in (self.inputs, self.outputs)
+        ]
+        return hash_of("interface", self.signature.key, sides, self.labels, self.labeled)[:32]
 
     @property
     def size_bytes(self) -> int:

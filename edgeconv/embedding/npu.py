@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.embedding.interface import TargetOption
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.runtimes.npu.choice import ACCELERATORS, parse_npu
-from edgeconv.store import sha256_file
+from edgeconv.plugins import npu_compiler
+from edgeconv.system.store import sha256_file
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.types.npus import ACCELERATORS, parse_npu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,9 +52,9 @@ def compiled_for_npu(
     The golden vectors stay those of the published file. Raises `ToolFailed` where Vela is not
     installed or does not compile it, `InputRefused` where the NPU would compute nothing.
     """
-    from edgeconv.runtimes.npu.vela import compile_for
-
-    compiled = compile_for(npu, embedding.model, scratch=scratch, allowance=allowance)
+    compiled = npu_compiler().compile_for(
+        npu, embedding.model, scratch=scratch, allowance=allowance
+    )
     if not compiled.estimate.on_npu:
         raise InputRefused(
             f"no operator of {embedding.name} runs on {npu}, which computes in int8 and int16 only",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,23 +9,34 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data as samples
+from edgeconv.data import parse_source
+from edgeconv.data.location import roots_of
 from edgeconv.embedding.accessors import identifiers
 from edgeconv.embedding.interface import LITERT, MICRO
 from edgeconv.embedding.npu import npu_of
-from edgeconv.embedding.published import Published, find_published, published_file
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.plugins import embed_target
+from edgeconv.model.source import artifact_of_file, refuse_unusable
+from edgeconv.plugins import embed_target, npu_compiler
 from edgeconv.reporting.last_check import require_passed
+from edgeconv.requests.texts import source_within
 from edgeconv.runtimes.choice import default_target
-from edgeconv.runtimes.npu.vela import compiler
-from edgeconv.source import refuse_unusable
-from edgeconv.store import hash_of, read_noun, refuse_pointer, sha256_file, tool_versions
-from edgeconv.types import DataSource, Embedded, Signature
+from edgeconv.system.store import (
+    also_reading,
+    hash_of,
+    read_noun,
+    refuse_inputs,
+    refuse_pointer,
+    sha256_file,
+    tool_versions,
+)
+from edgeconv.system.store.converted import find_source
+from edgeconv.types import Artifact, DataSource, Embedded, Signature
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from edgeconv.requests.embed import EmbedRequest
     from edgeconv.types import NpuChoice
+
 
 RECORD = "edgeconv-embedded.json"
 # It exists while files are written, and after a run that was killed meanwhile.
@@ -67,8 +77,7 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A checked `embed`: what is embedded, how, and where.
 
     `data_identity` is the hash of the samples of the SOURCE `data`, "" for synthetic vectors.
-    `check_note` is a note on the file's last check, "" where it passed. `bom` is the bill of
-    materials, b"" for none.
+    `check_note` is a note on the file's last check, "" where it passed.
     """
 
     published: Published
@@ -83,7 +92,6 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     labels_file: Path | None = None
     vectors: int = 2
     check_note: str = ""
-    bom: bytes = b""
 
     @property
     def kernels(self) -> str:
@@ -101,11 +109,11 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> str:
         """The hash of all that decides what is written."""
         artifact = self.published.artifact
-        materials: tuple[str, ...] = (hashlib.sha256(self.bom).hexdigest(),) if self.bom else ()
+        materials: tuple[str, ...] = ()
         if self.kernels != LITERT:
             materials += (default_target(self.kernels).version,)
         if self.npu:
-            materials += (compiler(),)
+            materials += (npu_compiler().compiler(),)
         return hash_of(
             *materials,
             "embed",
@@ -134,11 +142,12 @@ def plan_embed(request: EmbedRequest) -> EmbedPlan:
             raise unknown_name(f"option of {request.target}", name, options)
         options[name].check(name, value)
     npu_of(request.options)
-    if request.report and not request.bom:
-        raise UsageError("--report is for the bill of materials", hint="add --bom")
     if request.vectors < 1:
         raise UsageError(f"--vectors {request.vectors}: at least one golden vector is needed")
     published = find_published(published_file(Path(request.artifact), request.recipe))
+    also_reading((published.model, published.manifest))
+    if request.depfile:
+        refuse_inputs([Path(request.depfile)])
     signature = _signature_of(published, request.signature)
     refuse_unusable(str(published.model), signature)
     symbol, data = request.symbol, request.data
@@ -161,7 +170,6 @@ def plan_embed(request: EmbedRequest) -> EmbedPlan:
         check_note=require_passed(
             published.model, published.artifact.sha256, is_required=request.require_check
         ),
-        bom=_bom(published, request.report) if request.bom else b"",
     )
 
 
@@ -214,12 +222,6 @@ def read_labels(path: Path) -> tuple[str, ...]:
     return labels
 
 
-def _bom(published: Published, report: str | Path) -> bytes:
-    from edgeconv.embedding.bom import bom
-
-    return bom(published, report)
-
-
 def _signature_of(published: Published, key: str) -> Signature:
     signatures = {signature.key: signature for signature in published.artifact.signatures}
     if key in signatures:
@@ -259,3 +261,104 @@ def _symbol_of(published: Published) -> str:
     name = identifiers([published.artifact.name], "snake", (), "model")[0]
     symbol = name[:_LONGEST_SYMBOL].rstrip("_")
     return f"{symbol}_model" if symbol in RESERVED_IN_C | _HEADERS else symbol
+
+
+# The .tflite that is embedded, checked against its manifest, or described from its content.
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """A .tflite and its manifest; without one, `manifest` is the model's path."""
+
+    artifact: Artifact
+    model: Path
+    manifest: Path
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note on a model without a manifest."""
+        if self.manifest != self.model:
+            return ()
+        return (
+            f"{self.model.name} has no manifest: edgeconv has not verified it against a float "
+            "model, and does not know its preprocessing",
+        )
+
+    @property
+    def source(self) -> Path:
+        """The model that the manifest names."""
+        return find_source(
+            self.artifact.source_path, self.artifact.source_sha256, self.manifest.parent
+        )
+
+    @property
+    def calibration(self) -> tuple[tuple[str, DataSource], ...]:
+        """The SOURCE of each record, where the project has it, by its signature."""
+        records = self.artifact.calibration
+        return tuple((record.signature, self._found(record.source)) for record in records)
+
+    def _found(self, text: str) -> DataSource:
+        source, tops = parse_source(text), self.manifest.absolute().parents
+        likely = (source, *(source_within(source, top) for top in tops))
+        there = (each for each in likely if any(path.exists() for path in roots_of(each)))
+        return next(there, source)
+
+    @property
+    def portable(self) -> Artifact:
+        """The manifest without facts of where and how the conversion ran."""
+        return msgspec.structs.replace(
+            self.artifact, source_path="", calibration=(), notes=(), ladder=(), tools={}
+        )
+
+
+def published_file(path: Path, recipe: str = "") -> Path:
+    """The .tflite or manifest at `path`; of a directory, the one of the recipe, or the only one.
+
+    Raises `InputRefused` for a directory with none, or with several.
+    """
+    if not path.is_dir():
+        return path
+    files = sorted(path.glob("*.json"))
+    manifests = (each for each in files if each.with_suffix(".tflite").exists())
+    matching = [each for each in manifests if not recipe or each.stem.endswith(f".{recipe}")]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(each.stem for each in matching) or "none"
+    expected = f"one published {recipe} model" if recipe else "one published model"
+    raise InputRefused(
+        f"the directory {path} does not contain exactly {expected}; it has: {names}",
+        hint="choose one with --recipe, or give the .tflite",
+    )
+
+
+def find_published(path: str | Path) -> Published:
+    """The artifact at `path`: a published .tflite, its manifest, or a directory with only one.
+
+    A .tflite without a manifest is described from its content. Raises `InputRefused` where there is
+    no .tflite, or the manifest is of another.
+    """
+    file = published_file(Path(path))
+    manifest = file if file.suffix == ".json" else file.with_suffix(".json")
+    if file.suffix != ".json" and not file.is_file():
+        raise InputRefused(
+            f"{file} does not exist", hint="give a file that `edgeconv convert` published"
+        )
+    if not manifest.is_file():
+        if file.suffix == ".json":
+            raise InputRefused(f"{file} does not exist", hint="give the .tflite")
+        return Published(artifact=artifact_of_file(file), model=file, manifest=file)
+    artifact = read_noun(manifest, Artifact, what="manifest")
+    model = manifest.parent / artifact.file
+    if file.suffix != ".json" and model.name != file.name:
+        raise InputRefused(
+            f"{manifest} is the manifest of {artifact.file}, not of {file.name}",
+            hint="keep the names that `edgeconv convert` published them under",
+        )
+    if not model.is_file():
+        raise InputRefused(f"{model}, which {manifest.name} describes, does not exist")
+    refuse_pointer(model)
+    if sha256_file(model) != artifact.sha256:
+        raise InputRefused(
+            f"{model} is not the file that {manifest.name} describes: its content changed",
+            hint="run `edgeconv convert` again to restore it",
+        )
+    return Published(artifact=artifact, model=model, manifest=manifest)

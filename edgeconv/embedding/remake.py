@@ -6,25 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.conversion.convert import convert
-from edgeconv.data import parse_source, runs_code
-from edgeconv.embedding.micro import arena
-from edgeconv.embedding.published import find_published
-from edgeconv.embedding.savings import has_open_batch, integer_io, options_that_save
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.data import runs_code
+from edgeconv.embedding.micro import arena, has_open_batch, integer_io, options_that_save
+from edgeconv.embedding.plan import find_published
+from edgeconv.model.tflite.flatbuffer import operator_name, parse
+from edgeconv.model.tflite.recurrent import STATEFUL
 from edgeconv.plugins import embed_target
-from edgeconv.processes.escaping import shell_line
-from edgeconv.quantize.recipes import MIN_SNR_DB, default_range
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.recipes import MIN_SNR_DB, default_range
 from edgeconv.runtimes.choice import recorded_target
-from edgeconv.store.converted import was_converted
-from edgeconv.tflite.flatbuffer import operator_name, parse
+from edgeconv.system.processes.escaping import shell_line
+from edgeconv.system.store.converted import was_converted
 from edgeconv.types import CALIBRATED, Execution, Steps, TargetRuntime
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.embedding.plan import EmbedPlan
-    from edgeconv.embedding.published import Published
+    from edgeconv.embedding.plan import EmbedPlan, Published
     from edgeconv.types import Artifact
 
 _FOLDER = "remade"
@@ -68,9 +67,9 @@ def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path
             hint=f"convert it with {' '.join(options_that_save(artifact))} yourself",
         )
     _refuse_foreign(published)
-    if not Path(artifact.source_path).exists():
+    if not published.source.exists():
         raise InputRefused(
-            f"--remake: {artifact.source_path}, the source of {artifact.file}, does not exist",
+            f"--remake: {published.source}, the source of {artifact.file}, does not exist",
             hint="run it where the model was converted, or run this with your paths: "
             + remake_command(published),
         )
@@ -85,9 +84,8 @@ def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path
 def _refuse_foreign(published: Published) -> None:
     """Raise `InputRefused` for another's manifest, which names files to load and code to run."""
     artifact = published.artifact
-    sources = [parse_source(record.source) for record in artifact.calibration]
-    codes = [source for source in sources if runs_code(source)]
-    if codes or not was_converted(artifact.source_path, artifact.source_sha256):
+    codes = [source for _, source in published.calibration if runs_code(source)]
+    if codes or not was_converted(published.source, artifact.source_sha256):
         why = f"it names code, {codes[0]}" if codes else "it was not written on this machine"
         raise InputRefused(
             f"--remake: the manifest of {artifact.file} is not trusted: {why}",
@@ -134,7 +132,7 @@ def _conversion(published: Published) -> ConvertRequest:
     least, ranges = recipe.min_snr_db, recipe.calibration_range
     is_usual = not recipe.has_ranges or ranges == default_range(recipe.methods)
     return ConvertRequest(
-        model=artifact.source_path,
+        model=str(published.source),
         directory=str(published.model.parent / _FOLDER),
         to=(recipe.name,),
         engine=recipe.engine,
@@ -145,14 +143,13 @@ def _conversion(published: Published) -> ConvertRequest:
         min_snr_db=None if least == MIN_SNR_DB[recipe.name] else least,
         methods=recipe.methods or ("none",),
         layers=recipe.layers,
-        calibration={
-            record.signature if several else "": parse_source(record.source)
-            for record in artifact.calibration
-        },
+        calibration={key if several else "": source for key, source in published.calibration},
         signature=tuple(signature.key for signature in artifact.signatures) if several else (),
         allow_suspect_calibration=any(record.suspicions for record in artifact.calibration),
         preprocess=Steps(by_input=artifact.preprocessing),
         batch=1 if fixes else None,
+        fuse_lstm=artifact.source_kind != "tflite"
+        and any(operator.name in STATEFUL for operator in artifact.operators),
         target_runtime=recorded_target(artifact.target.runtime)
         if artifact.target
         else TargetRuntime(),

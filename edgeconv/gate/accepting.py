@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.config.lock import accept
-from edgeconv.errors import UsageError, unknown_name
+from edgeconv.requests.config.lock import accept
 from edgeconv.types import RECIPE_NAMES, AcceptedDrop
+from edgeconv.types.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

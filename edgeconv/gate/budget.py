@@ -2,41 +2,55 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.drops import (
+    Grouping,
+    PairedAccuracies,
     accuracy_drop,
     flip_rate,
+    grouping_of,
+    pairs_of,
     unlabeled_flip_rate,
     unpaired_drop,
+    worst_drop,
 )
-from edgeconv.gate.groups import Grouping, grouping_of, worst_drop
-from edgeconv.gate.limit_check import LimitCheck, OpenLimit, levels_of
 from edgeconv.gate.numbers import own_number
-from edgeconv.gate.pairs import PairedAccuracies, pairs_of
-from edgeconv.types import NEED_TIMES, Finding, GateStatistics, Limit, Limits, Verdict
+from edgeconv.statistics.estimate import Levels
+from edgeconv.types import LIMIT_KINDS, Finding, GateStatistics, Limit, Limits, Verdict
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from edgeconv.statistics.estimate import Estimate
     from edgeconv.types import (
         Accuracy,
         AnyLimit,
         Budget,
+        Drop,
+        LimitKind,
         LockedModel,
         LockedStage,
         Measurement,
+        Outcome,
         Reference,
         Report,
+        Severity,
+        Value,
     )
 
-    Result = Finding | OpenLimit
-
 _USUAL = GateStatistics()
+_OF_ALL_SAMPLES = ("metric", "relative")
+Interval = tuple[float, float]
+# How often a limit stays undecided with enough samples.
+_MISSED = 0.05
+_LEAST_CONFIDENCE = 0.5
+_NO_NUMBER = "no number of samples can show that it is at most 0: allow a little more than 0"
 
 
 def check(
@@ -95,7 +109,7 @@ def losses(
 
 
 def _is_loss(finding: Finding) -> bool:
-    if finding.outcome in ("passed", "failed") or finding.limit not in _OF_ALL_SAMPLES:
+    if finding.outcome in ("passed", "failed") or finding.kind.drop not in _OF_ALL_SAMPLES:
         return finding.outcome == "failed"
     actual, allowed = finding.actual, finding.allowed
     return (
@@ -129,20 +143,19 @@ class _Gate:
     locked: LockedModel | None
     grouping: Grouping
 
-    def of_trained(self) -> Iterator[Result]:
+    def of_trained(self) -> Iterator[Finding | OpenLimit]:
         """The drops of the trained model, from the lock."""
         if self.report.baseline is not None:
-            for name, limit in self.budget.limits(None).items():
-                if name in _DROPS:
-                    yield from self._drops(self.report.baseline, name, limit)
+            for name, limit in _drop_limits(self.budget.limits(None)).items():
+                yield from self._drops(self.report.baseline, name, limit)
 
-    def of_artifacts(self, artifacts: list[Measurement]) -> Iterator[Result]:
+    def of_artifacts(self, artifacts: list[Measurement]) -> Iterator[Finding | OpenLimit]:
         """All limits of all artifacts."""
         for row in artifacts:
             for name, limit in self._limits(row).items():
                 if row.error:
                     yield self._limit_check(_Subject.of(row), name, limit).missing("it did not run")
-                elif name in _DROPS:
+                elif LIMIT_KINDS[name].drop:
                     yield from self._drops(row, name, limit)
                 else:
                     check = self._limit_check(_Subject.of(row), name, limit)
@@ -159,22 +172,23 @@ class _Gate:
         if row.error or row.latency is not None or row.sha256 not in timed:
             return limits
         own = self.budget.runtime.get(row.measured_in, Limits()).by_name()
-        return {n: limit for n, limit in limits.items() if n in own or n not in NEED_TIMES}
+        return {
+            n: limit for n, limit in limits.items() if n in own or not LIMIT_KINDS[n].needs_times
+        }
 
-    def against_lock(self) -> Iterator[Result]:
+    def against_lock(self) -> Iterator[Finding | OpenLimit]:
         """The limits on drops of all models that ran, only from the lock."""
         artifacts = [row for row in self.report.measurements if row.role == "artifact"]
         trained = [self.report.baseline] if self.report.baseline else []
         for row in (*trained, *artifacts):
-            of_row = self.budget.limits(row.recipe, row.measured_in)
-            limits = {n: v for n, v in of_row.items() if n in _DROPS}
-            if not _OF_ALL_SAMPLES & limits.keys():
+            limits = _drop_limits(self.budget.limits(row.recipe, row.measured_in))
+            if not any(LIMIT_KINDS[name].drop in _OF_ALL_SAMPLES for name in limits):
                 limits |= _default_limit(row)
             if not row.error:
                 for name, limit in limits.items():
                     yield from self._drops(row, name, limit, ("lock",))
 
-    def of_missing(self, artifacts: list[Measurement]) -> Iterator[Result]:
+    def of_missing(self, artifacts: list[Measurement]) -> Iterator[Finding | OpenLimit]:
         """Recipes and runtimes with limits, and locked models, that are not in the report."""
         recipes = {artifact.recipe for artifact in artifacts}
         runtimes = {artifact.measured_in for artifact in artifacts}
@@ -193,10 +207,10 @@ class _Gate:
         for stage in self.locked.stages:
             if not self._is_measured(stage, artifacts):
                 subject = _Subject(stage.name, stage.recipe or "", stage.measured_in or "")
-                for name, limit in self.budget.limits(stage.recipe, subject.runtime).items():
-                    if name in _DROPS:
-                        check = self._limit_check(subject, name, limit, "lock")
-                        yield check.missing("it is in the lock, and not in the report")
+                allowed = self.budget.limits(stage.recipe, subject.runtime)
+                for name, limit in _drop_limits(allowed).items():
+                    check = self._limit_check(subject, name, limit, "lock")
+                    yield check.missing("it is in the lock, and not in the report")
 
     def _is_measured(self, stage: LockedStage, artifacts: list[Measurement]) -> bool:
         """Whether the report has the model of a locked stage, in any runtime."""
@@ -211,20 +225,29 @@ class _Gate:
         name: str,
         limit: AnyLimit,
         references: Sequence[Reference] = ("baseline", "lock"),
-    ) -> Iterator[Result]:
+    ) -> Iterator[Finding | OpenLimit]:
+        drop = LIMIT_KINDS[name].drop
+        assert drop is not None, "only limits on drops are compared with a reference"
         for pair in pairs_of(row, self.report, self.locked):
             if pair.reference not in references:
                 continue
             reference, after = pair.reference, pair.after
             check = self._limit_check(_Subject.of(row), name, limit, reference, after)
             if isinstance(pair, PairedAccuracies):
-                yield _DROPS[name](check, pair, self.grouping)
-            elif name == "max-flip-rate":
+                yield self._drop(drop, check, pair)
+            elif drop == "flips":
                 yield unlabeled_flip_rate(check, row, pair)
-            elif name in _OF_ALL_SAMPLES:
+            elif drop in _OF_ALL_SAMPLES:
                 yield unpaired_drop(check, pair)
             else:
                 yield check.missing(pair.reason)
+
+    def _drop(self, drop: Drop, check: LimitCheck, pair: PairedAccuracies) -> Finding | OpenLimit:
+        if drop == "flips":
+            return flip_rate(check, pair)
+        if drop == "class" or drop == "slice":
+            return worst_drop(check, pair, drop, self.grouping)
+        return accuracy_drop(check, pair)
 
     def _limit_check(
         self,
@@ -236,7 +259,7 @@ class _Gate:
     ) -> LimitCheck:
         measured = (row.accuracy for row in self.report.measurements if row.accuracy)
         accuracy = accuracy or next(measured, None)
-        has_unit = name in _OF_THE_METRIC and accuracy is not None and not accuracy.correct
+        has_unit = LIMIT_KINDS[name].in_metric and accuracy is not None and not accuracy.correct
         return LimitCheck(
             model=subject.model,
             name=name,
@@ -249,12 +272,19 @@ class _Gate:
         )
 
 
+def _drop_limits(limits: dict[str, AnyLimit]) -> dict[str, AnyLimit]:
+    return {name: limit for name, limit in limits.items() if LIMIT_KINDS[name].drop}
+
+
 def _default_limit(row: Measurement) -> dict[str, AnyLimit]:
     is_share = row.accuracy is None or bool(row.accuracy.correct)
-    return {"max-accuracy-drop" if is_share else "max-relative-accuracy-drop": Limit(limit=0.01)}
+    name = "max-accuracy-drop" if is_share else "max-relative-accuracy-drop"
+    return {name: LIMIT_KINDS[name].limit(0.01)}
 
 
-def _decide(results: Sequence[Result], statistics: GateStatistics) -> Iterator[Finding]:
+def _decide(
+    results: Sequence[Finding | OpenLimit], statistics: GateStatistics
+) -> Iterator[Finding]:
     """All findings; open limits that can fail the gate share its chance of failing wrongly."""
     alone = levels_of(statistics)
     fatal = sum(isinstance(result, OpenLimit) and result.is_fatal for result in results)
@@ -266,12 +296,130 @@ def _decide(results: Sequence[Result], statistics: GateStatistics) -> Iterator[F
             yield result.decide(shared if result.is_fatal else alone)
 
 
-_OF_ALL_SAMPLES = {"max-accuracy-drop", "max-relative-accuracy-drop"}
-_OF_THE_METRIC = {"max-accuracy-drop", "min-accuracy", "max-class-drop", "max-slice-drop"}
-_DROPS: dict[str, Callable[[LimitCheck, PairedAccuracies, Grouping], Result]] = {
-    "max-accuracy-drop": lambda check, pair, _: accuracy_drop(check, pair),
-    "max-relative-accuracy-drop": lambda check, pair, _: accuracy_drop(check, pair),
-    "max-class-drop": lambda check, pair, known: worst_drop(check, pair, "class", known),
-    "max-slice-drop": lambda check, pair, known: worst_drop(check, pair, "slice", known),
-    "max-flip-rate": lambda check, pair, _: flip_rate(check, pair),
-}
+@dataclass(frozen=True)
+class OpenLimit:
+    """A limit on an estimate. `decide` it once all limits that can fail the gate are counted.
+
+    `is_fatal`: it can fail the gate.
+    """
+
+    is_fatal: bool
+    decide: Callable[[Levels], Finding]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitCheck:
+    """One limit of a budget, for one model, against `reference` where it limits a difference.
+
+    `metric` is the unit of its numbers, "" for shares of right answers.
+    """
+
+    model: str
+    name: str
+    limit: AnyLimit
+    statistics: GateStatistics
+    reference: Reference = ""
+    recipe: str = ""
+    runtime: str = ""
+    metric: str = ""
+
+    @property
+    def kind(self) -> LimitKind:
+        """The kind of limit."""
+        return LIMIT_KINDS[self.name]
+
+    @property
+    def allowed(self) -> float:
+        """The limit as a number; else NaN, within which nothing is."""
+        return float(self.limit.limit) if isinstance(self.limit, Limit) else math.nan
+
+    def defer(self, decide: Callable[[Levels], Finding]) -> OpenLimit:
+        """The limit, to be decided later."""
+        return OpenLimit(self.limit.severity == "error", decide)
+
+    def missing(self, reason: str = "", actual: Value | None = None) -> Finding:
+        """There is no number to compare with the limit."""
+        return self.finding("missing", actual, reason=reason)
+
+    def compare(self, actual: float | None, reason: str = "", subject: str = "") -> Finding:
+        """An exact number, without statistics; None and what is not finite is missing."""
+        if actual is None or not math.isfinite(actual) or math.isnan(self.allowed):
+            return self.missing(reason, actual)
+        # Limits are inclusive, and 0.91 - 0.90 is slightly more than 0.01.
+        is_equal = math.isclose(actual, self.allowed, rel_tol=1e-12, abs_tol=1e-12)
+        holds = actual > self.allowed if self.kind.is_minimum else actual < self.allowed
+        return self.finding("passed" if holds or is_equal else "failed", actual, subject=subject)
+
+    def same(self, samples: int | None = None) -> Finding:
+        """The file and its answers are those of the reference: the drop is exactly 0."""
+        return self.finding("passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples)
+
+    def test(
+        self,
+        estimate: Estimate,
+        levels: Levels,
+        *,
+        interval: Interval | None = None,
+        subject: str = "",
+        reason: str = "",
+    ) -> Finding:
+        """Test an estimate against the limit: beyond it, within it, or inconclusive.
+
+        `interval` is the one that every report shows of the number; the tests do not use it.
+        """
+        outcome = self.outcome(estimate, levels)
+        needed = estimate.enough(self.allowed, levels) if outcome == "inconclusive" else None
+        if outcome == "inconclusive" and needed is None and self.allowed == 0:
+            reason = reason or _NO_NUMBER
+        return self.finding(
+            outcome,
+            estimate.value,
+            subject=subject,
+            interval=interval,
+            confidence=self.statistics.confidence,
+            method=estimate.method,
+            samples=estimate.samples,
+            samples_needed=needed,
+            reason=reason,
+        )
+
+    def outcome(self, estimate: Estimate, levels: Levels) -> Outcome:
+        """The results of both tests, for failing and for holding, each at its level."""
+        if self.kind.is_minimum:
+            # Not below the limit is above all numbers below it.
+            below = math.nextafter(self.allowed, -math.inf)
+            is_broken = estimate.is_below(below, levels.fail)
+            is_held = estimate.is_above(below, levels.hold)
+        else:
+            is_broken = estimate.is_above(self.allowed, levels.fail)
+            is_held = estimate.is_below(self.allowed, levels.hold)
+        return "failed" if is_broken else "passed" if is_held else "inconclusive"
+
+    def finding(self, outcome: Outcome, actual: Value | None, **fields: Any) -> Finding:
+        """A finding; an inconclusive one is a warning where the statistics say so."""
+        is_warning = outcome == "inconclusive" and self.statistics.inconclusive == "warn"
+        severity: Severity = "warn" if is_warning else self.limit.severity
+        return Finding(
+            model=self.model,
+            limit=self.name,
+            allowed=self.limit.limit,
+            actual=actual,
+            outcome=outcome,
+            severity=severity,
+            reference=self.reference,
+            recipe=self.recipe,
+            runtime=self.runtime,
+            metric=self.metric,
+            **fields,
+        )
+
+
+def levels_of(statistics: GateStatistics) -> Levels:
+    """How often the gate may be wrong. Raises `UsageError` for an impossible confidence."""
+    if not _LEAST_CONFIDENCE <= statistics.confidence < 1:
+        raise UsageError(
+            f"a confidence of {statistics.confidence:g} is not between {_LEAST_CONFIDENCE:g} and 1",
+            hint="confidence = 0.95",
+        )
+    level = 1 - statistics.confidence
+    return Levels(level, level, _MISSED)

@@ -8,27 +8,46 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.config import limited
-from edgeconv.config.chosen import Chosen, NoConfig, settled
-from edgeconv.errors import EdgeconvError, OutputRefused, UsageError
 from edgeconv.gate.accepting import accept_state
 from edgeconv.gate.flow import check_report, unchecked
-from edgeconv.gate.portfolio import check_swept, read_swept
 from edgeconv.gate.project import Project
 from edgeconv.plugins import tracker
 from edgeconv.reporting.last_check import checked_report, write_last_check
 from edgeconv.reporting.verdicts import render
-from edgeconv.store import is_device, publish_bytes, sha256_file, writable_directory
-from edgeconv.types import IN_VERSIONS, NOT_CHECKED, Check, Checked, Report, Verdict
+from edgeconv.requests.config import limited
+from edgeconv.requests.config.chosen import Chosen, NoConfig, settled
+from edgeconv.system.store import (
+    also_reading,
+    is_device,
+    publish_bytes,
+    read_noun,
+    refuse_inputs,
+    sha256_file,
+    writable_directory,
+)
+from edgeconv.system.store.converted import in_project
+from edgeconv.types import (
+    IN_VERSIONS,
+    NOT_CHECKED,
+    Budget,
+    Check,
+    Checked,
+    Report,
+    SweepGate,
+    Swept,
+    Verdict,
+)
+from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from edgeconv.config import Config
     from edgeconv.gate.jobs import ModelJob
     from edgeconv.requests.check import CheckRequest
-    from edgeconv.types import Finding, Swept
+    from edgeconv.requests.config import Config
+    from edgeconv.types import Finding
+
 
 _FOR_MODELS = {
     "names": "--model",
@@ -82,6 +101,10 @@ def run_check(request: CheckRequest, on_progress: Callable[[str], None]) -> Chec
         return _check_report(request, request.report)
     project = Project(request, on_progress)
     jobs = project.jobs(request.names)
+    written = [Path(file) for _, file in (*request.outputs, *request.trackers)]
+    made = [path for job in jobs for path in _with_manifests(job.published_before())]
+    refuse_inputs(written, further=[project.lock, *made])
+    refuse_inputs([project.lock] if request.update else [])
     errors: list[EdgeconvError] = []
     notices: list[str] = []
     checks = tuple(_check_or_error(project, job, errors, notices) for job in jobs)
@@ -123,7 +146,7 @@ def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
     refused = []
     for path, name in outputs.items():
         try:
-            publish_bytes(render(checked, name).encode(), path)
+            publish_bytes(render(in_project(checked, path.absolute()), name).encode(), path)
         except OutputRefused as error:
             refused.append(error)
     summary = os.environ.get("GITHUB_STEP_SUMMARY", "")
@@ -139,7 +162,8 @@ def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
 def track(run: CheckRun, destinations: Destinations) -> None:
     """Log the measurements. Raises an `EdgeconvError` for a tracker that refuses them."""
     for module, location in destinations.trackers:
-        module.track(run.checked, run.reports, location)
+        checked = in_project(run.checked, Path(run.checked.config).absolute())
+        module.track(checked, run.reports, location)
 
 
 def is_github() -> bool:
@@ -252,6 +276,7 @@ def _check_model(project: Project, job: ModelJob, notices: list[str]) -> Check:
     check = project.checking.check(job)
     conversion = project.checking.published(job)
     files = {Path(conversion.directory, a.file): a.sha256 for a in conversion.artifacts}
+    also_reading(_with_manifests(files))
     directory = job.report_directory
     written = directory.absolute() / "report.json" if directory else None
     if written and not (check.reused and _is_report_of(written, files)):
@@ -262,6 +287,11 @@ def _check_model(project: Project, job: ModelJob, notices: list[str]) -> Check:
         write_report(report, written.parent)
     notices += _write_verdicts(check, files, report=written)
     return check
+
+
+def _with_manifests(files: Iterable[Path]) -> Iterator[Path]:
+    for file in files:
+        yield from (file, file.with_suffix(".json"))
 
 
 def _is_report_of(report: Path, files: Mapping[Path, str]) -> bool:
@@ -281,3 +311,91 @@ def _write_verdicts(
         except OutputRefused as error:
             notices.append(f"note: {file} will count as not checked: {error.message}")
     return notices
+
+
+class _Kind(msgspec.Struct):
+    sweep: int | None = None
+
+
+def read_swept(path: Path) -> Swept | None:
+    """The sweep in a sweep.json; None for another file. Raises `InputRefused`."""
+    try:
+        kind = read_noun(path, _Kind, what="report")
+    except InputRefused:
+        # The reader of reports gives the reason.
+        return None
+    return None if kind.sweep is None else read_noun(path, Swept, what="sweep")
+
+
+def check_swept(swept: Swept, request: CheckRequest) -> tuple[Checked, dict[str, Check]]:
+    """A check for each model and data set; and of each file by its path, of all its cells.
+
+    What failed or has not run does not pass, unless one cell of each model is enough. Raises
+    `UsageError` without a budget.
+    """
+    budgets, config = _budgets(swept, request)
+    if not swept.reports:
+        nothing = unchecked(swept.title, "the sweep has no cell")
+        return Checked(config=config, checks=(nothing,)), {}
+    every = [
+        check_report(report, budget, request.statistics)
+        for report, budget in zip(swept.reports, budgets, strict=True)
+    ]
+    pairs = zip(swept.reports, every, strict=True)
+    checks = tuple(_gated(report, check, swept.gate) for report, check in pairs)
+    return Checked(config=config, checks=checks), _by_file(swept, every)
+
+
+def _by_file(swept: Swept, checks: Sequence[Check]) -> dict[str, Check]:
+    """All findings on each file, which may be measured on several data sets."""
+    by_file = {}
+    for file, sha256 in {cell.file: cell.sha256 for cell in swept.cells if cell.file}.items():
+        own = [
+            check
+            for report, check in zip(swept.reports, checks, strict=True)
+            if any(row.sha256 == sha256 for row in report.measurements)
+        ]
+        by_file[file] = msgspec.structs.replace(
+            own[0],
+            verdict=Verdict(findings=sum((check.verdict.findings for check in own), ())),
+            stages=sum((check.stages for check in own), ()),
+        )
+    return by_file
+
+
+def _budgets(swept: Swept, request: CheckRequest) -> tuple[list[Budget], str]:
+    """The budget of each report, and the configuration that all are from, if any."""
+    if request.budget is not None:
+        return [request.budget] * len(swept.reports), ""
+    if swept.budget != Budget() or swept.budgets:
+        titles = [report.title for report in swept.reports]
+        budgets = [swept.budgets.get(title, swept.budget) for title in titles]
+        if Budget() in budgets:
+            unlimited = titles[budgets.index(Budget())]
+            raise UsageError(
+                f"there is no limit for {unlimited}, while other models have some",
+                hint="add a [budget] to the file of the sweep, or a [model.PATTERN.budget], and "
+                "run `edgeconv sweep` again",
+            )
+        return budgets, ""
+    try:
+        config = Chosen(request).config
+    except NoConfig as error:
+        raise UsageError(
+            "there is no budget to check the sweep against",
+            hint="add a [budget] to its file and run `edgeconv sweep` again, or --config FILE",
+        ) from error
+    return [limited(config)] * len(swept.reports), str(config.path)
+
+
+def _gated(report: Report, check: Check, gate: SweepGate) -> Check:
+    if gate == "every-cell":
+        return check
+    by_cell = [
+        tuple(finding for finding in check.verdict.findings if finding.model == row.name)
+        for row in report.measurements
+    ]
+    passing = [each for each in by_cell if each and Verdict(findings=each).ok]
+    # Where no cell keeps the budget, all reasons are shown.
+    verdict = Verdict(findings=sum(passing, ())) if passing else check.verdict
+    return msgspec.structs.replace(check, verdict=verdict)

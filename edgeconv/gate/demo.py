@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.config import FILE_NAME, limited, load_config
 from edgeconv.conversion.convert import convert
 from edgeconv.gate.budget import check
 from edgeconv.measure.bench import bench
-from edgeconv.reporting.files import write_report
+from edgeconv.reporting.files import NAMES, write_report
 from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.config import FILE_NAME, limited, load_config
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.requests.train import TrainRequest
-from edgeconv.store import publish_bytes, writable_directory
+from edgeconv.requests.training import TrainRequest
+from edgeconv.system.store import publish_bytes, writable_directory
 from edgeconv.training.baseline import train
 from edgeconv.types import RECIPE_NAMES, Conversion, DataSource, Measuring, Report, Training
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ def demonstrate(
     """
     directory, execution = Path(request.directory).absolute(), request.execution
     writable_directory(directory)
+    _begin(directory)
     training = TrainRequest(
         training=Training(module=MODEL), directory=str(directory), allowance=execution.allowance
     )
@@ -86,14 +88,24 @@ def demonstrate(
         ),
         on_progress=on_progress,
     )
-    config = directory / FILE_NAME
-    publish_bytes(CONFIG.encode(), config)
-    budget = limited(load_config(config, {}))
+    budget = limited(load_config(directory / FILE_NAME, {}))
     report = msgspec.structs.replace(report, verdict=check(report, budget))
     as_json, as_html = write_report(report, directory)
     return Demonstration(
         conversion=conversion, report=report, report_json=str(as_json), report_html=str(as_html)
     )
+
+
+def _begin(directory: Path) -> None:
+    """Write the configuration. Raises `UsageError` for files there that are not of a demo."""
+    config, content = directory / FILE_NAME, CONFIG.encode()
+    if not (config.is_file() and config.read_bytes() == content):
+        for name in (FILE_NAME, "train.npz", "test.npz", *NAMES.values()):
+            if (directory / name).exists():
+                raise UsageError(
+                    f"the demo would replace {directory / name}", hint="choose another directory"
+                )
+    publish_bytes(content, config)
 
 
 def _store_data(directory: Path) -> tuple[DataSource, DataSource]:

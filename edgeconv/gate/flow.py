@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from edgeconv.errors import InputRefused
 from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
 from edgeconv.measure.machine import environment
-from edgeconv.measure.npu import npu_compiler
+from edgeconv.measure.npu import compiler_version
 from edgeconv.plugins import METRICS
-from edgeconv.store import (
+from edgeconv.reporting.matrix import first_bad, what_it_does
+from edgeconv.reporting.units import counted
+from edgeconv.system.store import (
     Cache,
     cache_directory,
     hash_of,
@@ -26,7 +27,8 @@ from edgeconv.store import (
     tool_versions,
 )
 from edgeconv.types import (
-    NEED_TIMES,
+    IN_VERSIONS,
+    LIMIT_KINDS,
     NOT_CHECKED,
     Check,
     Conversion,
@@ -37,19 +39,17 @@ from edgeconv.types import (
     Report,
     Verdict,
 )
+from edgeconv.types.errors import InputRefused
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from edgeconv.types import (
-        Budget,
-        Execution,
-        GateStatistics,
-        RuntimeVersions,
-        VersionResult,
-    )
+    from edgeconv.types import Budget, Execution, GateStatistics, RuntimeVersions, VersionResult
+
 
 Kept = TypeVar("Kept", Report, Check)
+_MOST_NAMES = 4
 
 
 @dataclass
@@ -108,7 +108,7 @@ class Checking:
 
     def accepted(self, job: ModelJob) -> LockedModel:
         """The model as it is now, to be locked."""
-        from edgeconv.config.lock import locked_model
+        from edgeconv.requests.config.lock import locked_model
 
         return locked_model(job.name, self.report(job), self._converted(job).inputs)
 
@@ -156,7 +156,7 @@ class Checking:
 
     def _scope(self, job: ModelJob) -> MeasurementScope:
         locked, inputs = self.locked.get(job.name), self._converted(job).inputs
-        is_timed = any(name in NEED_TIMES for name in job.budget.names())
+        is_timed = any(LIMIT_KINDS[name].needs_times for name in job.budget.names())
         data = inputs.get("test data")
         if locked is None or data is None or locked.inputs.get("test data") != data:
             return MeasurementScope(is_timed)
@@ -241,9 +241,8 @@ def check_report(
     Raises as `edgeconv.gate.budget.check`.
     """
     from edgeconv.gate.budget import check
-    from edgeconv.gate.groups import class_drops
+    from edgeconv.gate.drops import class_drops
     from edgeconv.gate.stages import stage_states
-    from edgeconv.gate.versions import version_findings
     from edgeconv.reporting.verdicts.summary import summary
 
     of_budget = check(report, budget, statistics=statistics, locked=locked, slices=slices)
@@ -273,7 +272,7 @@ class _Converted:
             conversion.failures,
             tool_versions(),
             (here.machine, here.cpu, here.cores),
-            npu_compiler(job.measuring.measuring),
+            compiler_version(job.measuring.measuring),
         )
 
     @property
@@ -335,3 +334,74 @@ def _failed(failure: Failure) -> Measurement:
 def _unlocked(job: ModelJob, *, has_lock: bool) -> str:
     what = f"model {job.name!r} is not in the lock" if has_lock else "there is no lock"
     return f"{what}: compared only with the trained baseline; --update accepts this state"
+
+
+def version_findings(
+    report: Report, versions: RuntimeVersions | None = None
+) -> tuple[Finding, ...]:
+    """One finding for each file that the report has in versions of a runtime.
+
+    It fails with a version in which the file does not load, does not run, crashes or is wrong; a
+    version that could not be installed is a missing number. Where `versions` were to be run and the
+    report has none, that is missing too.
+    """
+    if versions is not None and not report.matrix:
+        return (_not_run(report, versions),)
+    names = dict.fromkeys(each.model for each in report.matrix)
+    return tuple(
+        _finding(name, [each for each in report.matrix if each.model == name]) for name in names
+    )
+
+
+def _finding(model: str, results: Sequence[VersionResult]) -> Finding:
+    missing = [each for each in results if each.state == "not installable"]
+    bad = first_bad(results)
+    right = sum(each.state == "right" for each in results)
+    actual = what_it_does(bad) if bad else f"right in {counted(right, 'version')}"
+    return Finding(
+        model=model,
+        limit=IN_VERSIONS,
+        allowed=f"right in {counted(len(results), 'version')}",
+        actual=actual,
+        outcome="failed" if bad else "missing" if missing else "passed",
+        reason="; ".join((*_why(results, bad), *_not_installed(missing))),
+    )
+
+
+def _why(results: Sequence[VersionResult], bad: VersionResult | None) -> Iterator[str]:
+    if bad is None:
+        return
+    others = [each for each in results if each.state not in ("right", "not installable")][1:]
+    yield f"first bad version {bad.runtime}"
+    if others:
+        names = listed([each.runtime for each in others], _MOST_NAMES)
+        yield f"bad too: {names}"
+    if bad.detail:
+        yield bad.detail.splitlines()[0]
+    reference = next((each.runtime for each in results if each.is_reference), "")
+    if bad.snr_db is not None:
+        flips = "" if bad.flips is None else f", {counted(bad.flips, 'flip')}"
+        yield f"{bad.snr_db:.1f} dB from {reference}{flips}"
+    version = bad.runtime.partition("==")[2]
+    yield (
+        f"leave it out of the specifier (!={version}) if no app ships it, or convert with "
+        f"--target-runtime {bad.runtime}"
+    )
+
+
+def _not_installed(missing: Sequence[VersionResult]) -> Iterator[str]:
+    if missing:
+        names = listed([each.runtime for each in missing], _MOST_NAMES)
+        why = missing[0].detail.splitlines()[0] if missing[0].detail else "no reason is known"
+        yield f"not installed: {names} ({why}); check that pip can install it, or leave it out"
+
+
+def _not_run(report: Report, versions: RuntimeVersions) -> Finding:
+    return Finding(
+        model=report.title,
+        limit=IN_VERSIONS,
+        allowed=f"right in {versions}",
+        actual=None,
+        outcome="missing",
+        reason=f"the report has no versions: measure it with `bench --runtimes '{versions}'`",
+    )

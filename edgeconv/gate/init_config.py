@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.config.file import LONGEST_NAME
-from edgeconv.config.tables import options_of
-from edgeconv.reporting.limits import LIMIT_WORDS
 from edgeconv.reporting.units import plain
-from edgeconv.store.toml_text import toml_header, toml_value
-from edgeconv.types import Inspection, Signature
+from edgeconv.requests.config.file import LONGEST_NAME
+from edgeconv.requests.config.tables import options_of
+from edgeconv.system.store.toml_text import toml_header, toml_value
+from edgeconv.types import LIMIT_KINDS, Inspection, Signature
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
@@ -167,8 +166,8 @@ def decidable_drop(samples: int, models: int) -> float | None:
 
     One answer in a hundred is assumed to differ between a model and its reference.
     """
-    from edgeconv.gate.limit_check import levels_of
-    from edgeconv.statistics.matched import enough_pairs
+    from edgeconv.gate.budget import levels_of
+    from edgeconv.statistics.drop import enough_pairs
     from edgeconv.types import GateStatistics
 
     levels = levels_of(GateStatistics()).shared(models)
@@ -191,7 +190,7 @@ def _check() -> Iterator[str]:
 
 
 def _limit(name: str, value: object, *, active: bool) -> Iterator[str]:
-    yield f"# {LIMIT_WORDS[name]}"
+    yield f"# {LIMIT_KINDS[name].words}"
     yield f"{'' if active else '# '}{name} = {toml_value(value)}"
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv import data, source
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.store import hash_of, refuse_pointer, sha256_file
+from edgeconv import data
+from edgeconv.model import source
+from edgeconv.system.store import hash_of, refuse_pointer, sha256_file
 from edgeconv.types import TOP1, MetricChoice
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ class MeasurementScope(NamedTuple):
 class ModelJob:
     """One model of a configuration, and how it is converted, measured and checked.
 
-    `converting` publishes its artifacts; it is None where the source itself is `ready`. `measuring`
+    `converting` publishes its artifacts; it is None if the source itself is `ready`. `measuring`
     measures them with the trained model, and the `checkpoint`, if any. In the `versions` of a
     runtime, if any, all of them must be right. `slices` is a file with the
     slice of each test sample on a line. The report is written into `report_directory`, if any.
@@ -53,6 +54,11 @@ class ModelJob:
     checkpoint: str = ""
     slices: str = ""
     report_directory: Path | None = None
+
+    def published_before(self) -> list[Path]:
+        """The .tflite files that its directory has already."""
+        directory = self.converting.directory if self.converting else None
+        return [*Path(directory).glob("*.tflite")] if directory else []
 
     def bench_request(
         self, files: Sequence[Path], scope: MeasurementScope, baseline: str | None = None

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import UsageError
 from edgeconv.gate.drops import accuracy_estimate, accuracy_interval
+from edgeconv.statistics.comparison import median_interval, ratio_bounds
 from edgeconv.statistics.estimate import BoundedEstimate
-from edgeconv.statistics.rounds import median_interval, ratio_bounds
 from edgeconv.types import MAX_SNR_DB, OperatorsLimit, RuntimeLimit
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.gate.limit_check import Interval, LimitCheck, OpenLimit
+    from edgeconv.gate.budget import Interval, LimitCheck, OpenLimit
     from edgeconv.statistics.estimate import Levels
     from edgeconv.types import Artifact, Finding, Measurement, Report
 

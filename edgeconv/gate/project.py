@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from edgeconv.config import lock
-from edgeconv.config.chosen import Chosen
-from edgeconv.config.lock import FILE_NAME
-from edgeconv.errors import InputRefused
 from edgeconv.gate.accepting import parse_accepted
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
+from edgeconv.model.source import artifact_of_file
 from edgeconv.requests.bench import BenchRequest
-from edgeconv.source import artifact_of_file
+from edgeconv.requests.config import lock
+from edgeconv.requests.config.chosen import Chosen
+from edgeconv.requests.config.lock import FILE_NAME
+from edgeconv.system.store import also_reading
 from edgeconv.types import Conversion
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgeconv.config import Config
-    from edgeconv.config.file import ModelTable
     from edgeconv.requests.check import CheckRequest
+    from edgeconv.requests.config import Config
+    from edgeconv.requests.config.file import ModelTable
     from edgeconv.types import Budget
 
 
@@ -45,6 +46,8 @@ class Project:
         self.lock = (
             Path(request.lock) if request.lock else self._chosen.within_project(default, "the lock")
         )
+        if not request.update:
+            also_reading([self.lock])
         is_there = self.lock.exists() or self.lock.is_symlink()
         accepted = lock.read(self.lock) if is_there else None
         self.checking = Checking(

@@ -3,7 +3,7 @@
     def test_int8_is_as_good(edgeconv_artifact):
         edgeconv_artifact("mnist", "int8").assert_within(max_accuracy_drop=0.01)
 
-The models are those of edgeconv.toml. Unchanged ones are neither converted nor measured again.
+The models are in edgeconv.toml. Unchanged ones are neither converted nor measured again.
 pytest loads this module in every run, so it imports nothing before a test needs it.
 """
 
@@ -22,10 +22,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from edgeconv.errors import UsageError
     from edgeconv.gate.jobs import ModelJob
     from edgeconv.gate.project import Project
-    from edgeconv.types import Budget, Check, Measurement, Report
+    from edgeconv.types import Budget, Check, Measurement, Report, Value
+    from edgeconv.types.errors import UsageError
 
 
 class EdgeconvWarning(UserWarning):
@@ -64,11 +64,11 @@ def edgeconv_artifact(pytestconfig: pytest.Config) -> Callable[[str, str], Edgec
 
 
 def _open_project(pytestconfig: pytest.Config) -> Project:
-    from edgeconv.config import find_config
-    from edgeconv.config.chosen import settled
-    from edgeconv.errors import UsageError
     from edgeconv.gate.project import Project
     from edgeconv.requests.check import CheckRequest
+    from edgeconv.requests.config import find_config
+    from edgeconv.requests.config.chosen import settled
+    from edgeconv.types.errors import UsageError
 
     here = pytestconfig.invocation_params.dir
     named = pytestconfig.getoption("--edgeconv-config")
@@ -86,15 +86,15 @@ def _open_project(pytestconfig: pytest.Config) -> Project:
 
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
-    """Make other processes wait, as those of pytest-xdist: they would disturb the measurements."""
-    from edgeconv.store import cache_directory, owned
+    """Make other processes, such as pytest-xdist's, wait: they would disturb the measurements."""
+    from edgeconv.system.store import cache_directory, owned
 
     with owned(cache_directory() / "projects", passing=True):
         yield
 
 
 def _path(project: Project, job: ModelJob, recipe: str) -> Path:
-    from edgeconv.errors import ToolFailed
+    from edgeconv.types.errors import ToolFailed
 
     with _turn():
         conversion = project.checking.published(job)
@@ -122,7 +122,7 @@ class EdgeconvArtifact:
         measured = (row for row in self.report.measurements if row.role == "artifact")
         rows = [row.recipe for row in measured if row.recipe]
         if recipe not in rows:
-            from edgeconv.errors import unknown_name
+            from edgeconv.types.errors import unknown_name
 
             raise unknown_name(f"recipe of model {model!r}", recipe, rows)
 
@@ -164,13 +164,13 @@ class EdgeconvArtifact:
         with _errors_as_failures():
             from msgspec import structs
 
-            from edgeconv.errors import UsageError
-            from edgeconv.types import Budget, Limits
+            from edgeconv.types import LIMIT_FIELDS, Budget, Limits
+            from edgeconv.types.errors import UsageError
 
             limits = self._job.budget.limits(self.recipe)
             if not limits:
                 raise UsageError(f"the budget of {self.model!r} has no limit for {self.recipe}")
-            values = {name.replace("-", "_"): limit for name, limit in limits.items()}
+            values = {LIMIT_FIELDS[name]: limit for name, limit in limits.items()}
             own = structs.replace(Limits(), **values)
             check = self._check(Budget(recipe={self.recipe: own}))
         _fail_or_warn(check)
@@ -180,37 +180,34 @@ def _budget(recipe: str, limits: dict[str, float | str | Collection[str]]) -> Bu
     """A budget of only these limits, each an error. Raises `UsageError`."""
     from msgspec import structs
 
-    from edgeconv.errors import UsageError, unknown_name
-    from edgeconv.types import Budget, Limit, Limits, OperatorsLimit, RuntimeLimit
+    from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, Budget, Limits
+    from edgeconv.types.errors import UsageError, unknown_name
 
     if not limits:
         raise UsageError("give a limit to check", hint="as in max_accuracy_drop=0.01")
-    parsed: dict[str, Limit | OperatorsLimit | RuntimeLimit] = {}
-    for name, value in limits.items():
-        if name not in Limits.__struct_fields__:
-            raise unknown_name("limit", name, Limits.__struct_fields__)
-        if name == "oldest_runtime":
-            parsed[name] = RuntimeLimit(limit=_text(name, value))
-        elif name == "allowed_operators":
-            parsed[name] = OperatorsLimit(limit=_names(name, value))
-        else:
-            parsed[name] = Limit(limit=_number(name, value))
+    kinds = {field: LIMIT_KINDS[name] for name, field in LIMIT_FIELDS.items()}
+    parsed = {}
+    for field, value in limits.items():
+        if field not in kinds:
+            raise unknown_name("limit", field, list(kinds))
+        read = {"release": _text, "operators": _names}.get(kinds[field].unit, _number)
+        parsed[field] = kinds[field].limit(read(field, value), "error")
     return Budget(recipe={recipe: structs.replace(Limits(), **parsed)})
 
 
-def _number(name: str, value: object) -> float:
+def _number(name: str, value: object) -> Value:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
         return value
     raise _refusal(name, "a finite number of 0 or more", value)
 
 
-def _text(name: str, value: object) -> str:
+def _text(name: str, value: object) -> Value:
     if isinstance(value, str):
         return value
     raise _refusal(name, 'a text such as "2.14.0"', value)
 
 
-def _names(name: str, value: object) -> tuple[str, ...]:
+def _names(name: str, value: object) -> Value:
     if isinstance(value, list | tuple | set | frozenset):
         names = [name for name in value if isinstance(name, str)]
         if len(names) == len(value):
@@ -219,7 +216,7 @@ def _names(name: str, value: object) -> tuple[str, ...]:
 
 
 def _refusal(name: str, expected: str, value: object) -> UsageError:
-    from edgeconv.errors import UsageError
+    from edgeconv.types.errors import UsageError
 
     return UsageError(f"{name} must be {expected}, not {value!r}")
 
@@ -241,7 +238,7 @@ def _fail_or_warn(check: Check) -> None:
 def _errors_as_failures() -> Iterator[None]:
     """Errors of edgeconv fail the test with their message, without a traceback."""
     __tracebackhide__ = True
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.types.errors import EdgeconvError
 
     try:
         yield

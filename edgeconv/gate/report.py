@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import UsageError
 from edgeconv.gate.budget import check
 from edgeconv.measure.comparable import combine_reports, differences_of, measured
 from edgeconv.reporting.files import read_report, write_formats
-from edgeconv.store import writable_directory
+from edgeconv.system.store import writable_directory
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from edgeconv.requests.looking import ReportRequest

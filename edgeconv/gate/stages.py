@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.gate.drops import drop_estimate
-from edgeconv.gate.pairs import PairedAccuracies, UnpairedAccuracies, pair_accuracies, pairs_of
+from edgeconv.gate.drops import (
+    PairedAccuracies,
+    UnpairedAccuracies,
+    drop_estimate,
+    pair_accuracies,
+    pairs_of,
+)
 from edgeconv.statistics.paired import drop_of
 from edgeconv.types import StageState
 

@@ -5,13 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import (
-    InputRefused,
-    ToolFailed,
-    WorkerCrashed,
-    WorkerOutOfMemory,
-    WorkerTimedOut,
-)
 from edgeconv.measure.layers.kernels import refused_operator
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.reporting import units
@@ -24,6 +17,13 @@ from edgeconv.statistics.kernels import (
     loses_answers,
 )
 from edgeconv.types import Acceleration
+from edgeconv.types.errors import (
+    InputRefused,
+    ToolFailed,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def other_kernels(
 def kernel_mistake(
     kernels: Sequence[Agreement], there: Sequence[Agreement], here: Sequence[Agreement]
 ) -> str:
-    """Why kernels compute something else, by output; "" where they only round differently.
+    """Why kernels compute something else, by output; "" if they only round differently.
 
     `kernels` compares the same file there and here, the others each with float32. Without float32
     the file here stands for it.
@@ -115,7 +115,7 @@ def _output_mistake(same: Agreement, there: Agreement | None, here: Agreement | 
 
 
 def acceleration_note(row: Measurement) -> str:
-    """What a reader must know of a file on a GPU; "" where it is wholly and rightly there."""
+    """What a reader must know of a file on a GPU; "" if it is wholly and rightly there."""
     outcome = row.acceleration
     if outcome is None or (outcome.state == "full" and not outcome.begins_at):
         return ""
@@ -182,7 +182,7 @@ def _mistake(
     there: Sequence[Agreement],
     here: Sequence[Agreement],
 ) -> str:
-    """Why the answers there are not the float32 model's, and what did it; "" where they are.
+    """Why the answers there are not the float32 model's, and what did it; "" if they are.
 
     `kernels` compares the same file there and here, the others compare it with float32. Without
     float32 the same file stands for it.
@@ -207,7 +207,7 @@ def _mistake(
 
 
 def _culprit(same: float | None, own: float | None) -> str:
-    """Who did it: `same` answers as on the processor, where `own` are those of float32."""
+    """Who did it: `same` answers as on the processor, where `own` are float32's."""
     by_kernels = same is None or same < LEAST_AGREEMENT
     by_quantizer = own is not None and own < LEAST_AGREEMENT
     if by_kernels == by_quantizer:

@@ -65,7 +65,7 @@ def compared(
 ) -> tuple[Comparison, ...]:
     """What quantization-aware training gained over plain int8, for every model that has both.
 
-    `artifacts` are those of the rows, in their order.
+    `artifacts` belong to the rows, in their order.
     """
     by_recipe = {
         (row.group, artifact.name, artifact.recipe.name): row
@@ -163,7 +163,7 @@ def range_warnings(
 ) -> tuple[str, ...]:
     """Warnings of artifacts that were calibrated in another scale than `measured`.
 
-    The ranges are those of the inputs of what they are measured on.
+    The ranges belong to the inputs of the model that is measured.
     """
     by_name = {each.name: each for each in measured}
     pairs = {

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv import data
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.baseline_comparison import compared, measurement_warnings, with_baseline
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
-from edgeconv.measure.bit_identity import identity_notes
 from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.matrix import version_matrix
@@ -21,6 +19,7 @@ from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
 from edgeconv.measure.model_files import (
     find_baseline,
     find_model_files,
+    given_states,
     preprocessing_of,
     record_of,
     warned,
@@ -28,26 +27,27 @@ from edgeconv.measure.model_files import (
 from edgeconv.measure.models import open_runtimes
 from edgeconv.measure.names import CommonNames
 from edgeconv.measure.npu import npu_estimates, with_npu
-from edgeconv.measure.on_ray import OF_A_NODE, UNTIMED_HERE, opened_cluster, refuse_measuring
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import time_batched, time_cold, time_in_rounds
 from edgeconv.measure.trained import measure_trained
 from edgeconv.runtimes.choice import most_samples
-from edgeconv.runtimes.warmup import write_warmup_requests
-from edgeconv.store import read_noun, scratch_directory, writable_directory
+from edgeconv.runtimes.local import LocalRuntime
+from edgeconv.system.store import read_noun, refuse_inputs, scratch_directory, writable_directory
 from edgeconv.types import TOP1, DataIdentity, Report, TrainingRecord
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from edgeconv.measure.model_files import ModelFile
-    from edgeconv.measure.models import OpenedRuntimes
+    from edgeconv.measure.models import MeasuredModel, OpenedRuntimes
     from edgeconv.requests.bench import BenchRequest
     from edgeconv.types import (
         Conditions,
         DataSource,
-        Measurement,
         Measuring,
         Preprocessing,
         Signature,
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
         TensorSpec,
         VersionResult,
     )
+
+    Outputs = Mapping[str, NDArray[np.generic]]
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
@@ -67,8 +69,8 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     A file that does not run has its `error` set. Raises an `EdgeconvError`.
     """
     execution, measuring, source = request.execution, request.measuring, request.data
-    if request.on is not None:
-        refuse_measuring(request.on, measuring)
+    if request.directory is not None:
+        refuse_inputs(Path(request.directory, f"report.{each}") for each in ("json", "html"))
     training_record = _record(Path(request.training)) if request.training else None
     model_files = find_model_files(request.models, request.signature, execution.trusted)
     trained, notes = find_baseline(model_files, request.baseline, request.opening, execution)
@@ -77,8 +79,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     steps, preprocessing_notes = preprocessing_of(model_files, request.preprocess)
     with scratch_directory() as scratch, contextlib.ExitStack() as stack:
         samples, limited = _sampled(stack, request, names.inputs, steps)
-        cluster = stack.enter_context(opened_cluster(request.on, execution, on_progress))
-        run = BenchRun(samples, measuring, execution, scratch, on_progress, cluster=cluster)
+        run = BenchRun(samples, measuring, execution, scratch, on_progress)
         scorer = _scorer(run, source, model_files[0].signature)
         estimates = npu_estimates(run, model_files)
         runtimes = stack.enter_context(open_runtimes(run, trained))
@@ -87,7 +88,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         measured = with_npu(rows.artifacts(), estimates)
         identity = _identity(samples, steps if source else {})
     first = rows.baseline
-    conditions = watch.conditions if runtimes.is_here and request.on is None else None
+    conditions = watch.conditions if runtimes.is_here else None
     artifacts = tuple(file.artifact for file in model_files if file.artifact)
     report = Report(
         title=measuring.title or model_files[0].file.parent.name,
@@ -107,7 +108,7 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
             *notes,
             *preprocessing_notes,
             *measurement_warnings(first, samples, training, artifacts),
-            *_of_times(measuring, conditions, first, is_placed=request.on is not None),
+            *_of_times(measuring, conditions),
             *runtimes.notes,
             *limited,
             *rows.notes,
@@ -152,18 +153,9 @@ def _record(path: Path) -> TrainingRecord:
         raise InputRefused(error.message, hint=hint) from error
 
 
-def _of_times(
-    measuring: Measuring,
-    conditions: Conditions | None,
-    baseline: Measurement | None,
-    *,
-    is_placed: bool,
-) -> tuple[str, ...]:
+def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str, ...]:
     if not measuring.is_timed:
         return (_UNTIMED,)
-    if is_placed:
-        is_apart = baseline is not None and baseline.latency is None
-        return (OF_A_NODE, UNTIMED_HERE) if is_apart else (OF_A_NODE,)
     return load_warnings(conditions) if conditions else ()
 
 
@@ -177,8 +169,8 @@ def _sampled(
 
     Where their number is not chosen, slow runtimes get fewer; a note says how many.
     """
-    batch = data.batch_size(inputs)
     if request.data is None:
+        batch = data.batch_size(data.synthetic_inputs(inputs))
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
         return EvaluationSet(made_up, None, batch), ()
     opened = data.opened_samples(
@@ -186,10 +178,11 @@ def _sampled(
         inputs,
         preprocessing=steps,
         allow_code=request.execution.allow_code,
-        only_classes=not request.measuring.metrics,
+        labels=data.LabelUse(needs="numbers" if request.measuring.metrics else "classes"),
         allowance=request.execution.allowance,
     )
     source = stack.enter_context(opened)
+    batch = data.batch_size(source.inputs)
     slow = most_samples(request.measuring.runtimes)
     if request.samples is not None or not slow or source.count <= min(slow.values()):
         return EvaluationSet(source, request.samples, batch), ()
@@ -237,12 +230,10 @@ def _measure(
 ) -> tuple[Rows, LoadMonitor]:
     """Everything measured of the trained model and of every .tflite in every runtime."""
     rows = Rows(run, scorer)
-    if run.measuring.serving_warmup:
-        rows.notes.append(_warm_up_serving(run, trained, names.key))
     if trained is not None and trained.kind != "tflite" and runtimes.serving is None:
         rows.add_trained(*measure_trained(run, trained, names.key))
     models = runtimes.models(run, trained, model_files, names)
-    rows.notes += [*warned(model_files), *names.notes]
+    rows.notes += [*warned(model_files), *given_states(model_files), *names.notes]
     with LoadMonitor() as watch:
         time_in_rounds(run, models)
         time_batched(run, models)
@@ -253,20 +244,57 @@ def _measure(
     return rows, watch
 
 
-def _warm_up_serving(run: BenchRun, trained: SourceModel | None, signature: str) -> str:
-    """Write the warm-up requests; returns a note. Raises `UsageError` without a SavedModel."""
-    if trained is None or trained.kind != "saved_model":
-        raise UsageError(
-            "warm-up requests are written into a SavedModel, and the baseline is not one",
-            hint="name it with --baseline",
-        )
-    count = min(run.measuring.serving_warmup, run.samples.first.count)
-    written = write_warmup_requests(Path(trained.path), run.samples.first.arrays, signature, count)
-    return f"{written} has {count} samples as requests for the server to warm up with"
-
-
 def _class_labels(samples: EvaluationSet) -> tuple[int, ...]:
     labels = samples.labels
     if labels is None or labels.ndim != 1 or labels.dtype != np.int64 or labels.min() < 0:
         return ()
     return tuple(labels.tolist())
+
+
+def identity_notes(models: Sequence[MeasuredModel]) -> tuple[str, ...]:
+    """A note for each emulated row whose file ran in this environment's LiteRT too."""
+    here = {
+        _file(model): model
+        for model in models
+        if isinstance(model.runtime, LocalRuntime) and model.runtime.is_present_litert
+    }
+    emulated = [m for m in models if isinstance(m.runtime, LocalRuntime) and m.runtime.is_emulated]
+    pairs = [(there, here.get(_file(there))) for there in emulated]
+    return tuple(
+        f"{there.name}: {difference(there.outputs, native.outputs, _outputs_of(there))}"
+        for there, native in pairs
+        if native is not None and there.outputs and native.outputs
+    )
+
+
+def difference(there: Outputs, here: Outputs, specs: Sequence[TensorSpec] = ()) -> str:
+    """How the outputs of other kernels, (n, ...) by name, differ from those of this processor.
+
+    Of quantized outputs, which have a scale in `specs`, the largest difference is in levels.
+    """
+    scales = {spec.name: spec.scale[0] for spec in specs if len(spec.scale) == 1}
+    names = [name for name in there if name in here and there[name].shape == here[name].shape]
+    count = sum(there[name].size for name in names)
+    differing, texts = 0, []
+    for name in names:
+        a, b = (np.asarray(side[name]) for side in (there, here))
+        is_equal = (a == b) | ((a != a) & (b != b))
+        if is_equal.all():
+            continue
+        differing += int((~is_equal).sum())
+        if np.issubdtype(a.dtype, np.number):
+            largest = float(np.abs(a.astype(np.float64) - b.astype(np.float64))[~is_equal].max())
+            scale = scales.get(name)
+            texts.append(f"{largest / scale:.0f} levels" if scale else f"{largest:.2g}")
+    if not differing:
+        return f"identical to this processor's, bit for bit, in all {count:,} values"
+    most = f"; the largest difference is {', '.join(texts)}" if texts else ""
+    return f"{differing:,} of {count:,} values differ from this processor's{most}"
+
+
+def _file(model: MeasuredModel) -> str:
+    return str(model.model_file.file) if model.model_file else ""
+
+
+def _outputs_of(model: MeasuredModel) -> tuple[TensorSpec, ...]:
+    return model.model_file.signature.outputs if model.model_file else ()

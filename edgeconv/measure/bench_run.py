@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from edgeconv.data.samples import Array
     from edgeconv.data.source import DataSet
-    from edgeconv.processes.cluster import RayCluster
     from edgeconv.types import Execution, Measuring
 
 # Small parts wake a process often, which then finds less of the model in its caches. Memory for
@@ -86,7 +85,7 @@ class EvaluationSet:
         return max(1, most // whole) * whole
 
     def parts(self, size: int) -> Iterator[data.Samples]:
-        """All of them, `size` at a time, read when needed; see `LocalDataSet.chunks`."""
+        """All of them, `size` at a time, read when needed; see `DataSet.chunks`."""
         if self._sha256:
             yield from self._chunks(size)
             return
@@ -109,8 +108,7 @@ class EvaluationSet:
 class BenchRun:
     """One bench: the evaluation set, what to measure, and how.
 
-    `reads` are directories of models that one process is to run one after the other. With `cluster`
-    its cores evaluate.
+    `reads` are directories of models that one process is to run one after the other.
     """
 
     samples: EvaluationSet
@@ -119,12 +117,6 @@ class BenchRun:
     scratch: Path
     on_progress: Callable[[str], None]
     reads: tuple[Path, ...] = ()
-    cluster: RayCluster | None = None
-
-    @property
-    def cores(self) -> int:
-        """How many cores evaluate."""
-        return self.cluster.cores if self.cluster else self.execution.threads
 
     def settings(self) -> RuntimeSettings:
         """The settings of the runtimes."""

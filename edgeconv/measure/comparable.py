@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ _DIGITS = 12
 def latency_differences(first: Report, second: Report) -> tuple[str, ...]:
     """Why the times of two reports do not compare, such as "threads: 1 and 2".
 
-    Empty where they do, or one has none. The baseline's count only where there are no others.
+    Empty where they do, or one has none. The baseline's count only if there are no others.
     """
     timed, others = _timed(first), _timed(second)
     if not (timed and others):
@@ -32,7 +32,7 @@ def latency_differences(first: Report, second: Report) -> tuple[str, ...]:
 
 
 def accuracy_differences(first: Report, second: Report) -> tuple[str, ...]:
-    """Why the accuracies of two reports do not compare; empty where they do, or one has none."""
+    """Why the accuracies of two reports do not compare; empty if they do, or one has none."""
     metrics, others = _metrics(first), _metrics(second)
     if not (metrics and others):
         return ()
@@ -43,7 +43,7 @@ def accuracy_differences(first: Report, second: Report) -> tuple[str, ...]:
 
 
 def agreement_differences(first: Report, second: Report) -> tuple[str, ...]:
-    """Why the agreement of outputs does not compare; empty where it does, or one has none."""
+    """Why the agreement of outputs does not compare; empty if it does, or one has none."""
     if not all(any(row.agreement for row in _rows(report)) for report in (first, second)):
         return ()
     return tuple(_different(_samples(first), _samples(second)))
@@ -105,7 +105,7 @@ def _listed(values: list[str]) -> str:
 def combine_reports(reports: Sequence[Report]) -> Report:
     """One report with the rows of all; a name that occurs twice gets its report's title.
 
-    Raises `InputRefused` where the reports do not compare, or nothing was measured.
+    Raises `InputRefused` if the reports do not compare, or nothing was measured.
     """
     measured(reports)
     first, *others = reports
@@ -142,7 +142,7 @@ def combine_reports(reports: Sequence[Report]) -> Report:
 
 
 def measured(reports: Iterable[Report]) -> None:
-    """Raise `InputRefused` where there is no report, or one without measurements."""
+    """Raise `InputRefused` if there is no report, or one without measurements."""
     all_reports = list(reports)
     if not all_reports:
         raise InputRefused("there is no report to show", hint="give the report.json of a bench")
@@ -155,7 +155,7 @@ def measured(reports: Iterable[Report]) -> None:
 
 
 def differences_of(first: Report, second: Report) -> tuple[str, ...]:
-    """Why two reports must not share a table; empty where they may."""
+    """Why two reports must not share a table; empty if they may."""
     differences = [
         *latency_differences(first, second),
         *accuracy_differences(first, second),

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import ToolFailed
 from edgeconv.measure.models import OutputFiles
-from edgeconv.processes.progress import CountedLine
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def evaluate(run: BenchRun, models: Sequence[MeasuredModel]) -> None:
 
 def _workers(run: BenchRun, models: Sequence[MeasuredModel]) -> int:
     sessions = [model.runtime.sessions for model in models]
-    per_session = max(1, run.cores // run.measuring.threads)
+    per_session = max(1, run.execution.threads // run.measuring.threads)
     return max(1, min([per_session, *sessions]))
 
 
@@ -187,7 +187,7 @@ def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Wid
     """The model with several samples an invoke, where that gives the same bits and is quicker.
 
     It is tried on the first `samples`; `count` are to be run. A model of a fixed batch other than 1
-    keeps it. Raises `ToolFailed` where the model does not run at all.
+    keeps it. Raises `ToolFailed` if the model does not run at all.
     """
     session = runtime.start(model)
     if model.batch != 1 or count < _WORTHWHILE or samples.count < _TRIED:
@@ -207,7 +207,7 @@ def widened(runtime: Runtime, model: Model, samples: Samples, count: int) -> Wid
 def _tried(
     runtime: Runtime, model: Model, plain: RuntimeSession, samples: Samples
 ) -> Widened | None:
-    """The model with its batch; None where it fails, gives other bits, or is not quicker."""
+    """The model with its batch; None if it fails, gives other bits, or is not quicker."""
     some = {name: array[: model.batch] for name, array in samples.arrays.items()}
     try:
         session = runtime.start(model)

@@ -12,7 +12,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.store import tool_versions
+from edgeconv.system.store import tool_versions
 from edgeconv.types import Conditions, Environment
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _load_warnings(conditions: Conditions) -> Iterator[str]:
 
 
 class _CpuSeconds(NamedTuple):
-    """Processor seconds so far: of all processors, without those of guests."""
+    """Processor seconds of all processors so far, without guests."""
 
     total: float
     idle: float
@@ -93,7 +93,7 @@ class _CpuSeconds(NamedTuple):
 
 
 def _cpu_seconds(proc: Path) -> _CpuSeconds | None:
-    """None where the system does not have it.
+    """None if the system does not have it.
 
     The fields of the first line of /proc/stat are in proc(5): user, nice, system, idle, iowait,
     irq, softirq, steal; the guests' time, which follows, is included in the first two.

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from edgeconv import source
+from edgeconv.conversion.states import has_own_states
 from edgeconv.data.preprocessing import describe
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.source.scanning import admit_model, trusted_models
-from edgeconv.store import read_noun, sha256_file
-from edgeconv.store.converted import was_converted
-from edgeconv.tflite import is_quantized, summarize
-from edgeconv.tflite.weights import likely_recipe
+from edgeconv.model import source
+from edgeconv.model.source.scanning import admit_model, trusted_models
+from edgeconv.model.tflite import is_quantized, summarize
+from edgeconv.model.tflite.weights import likely_recipe
+from edgeconv.system.store import read_noun, sha256_file
+from edgeconv.system.store.converted import find_source, was_converted
 from edgeconv.types import (
     Artifact,
     Execution,
@@ -27,6 +27,8 @@ from edgeconv.types import (
     TensorSpec,
     TrainingRecord,
 )
+from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -177,6 +179,17 @@ def warned(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
     )
 
 
+def given_states(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
+    """A note where files that have states of their own are run on those that the samples have."""
+    names = [f.name for f in model_files if f.artifact and has_own_states(f.artifact)]
+    if not names:
+        return ()
+    return (
+        f"{listed(names)}: each sample is taken alone, with the states that the data has; convert "
+        "verified consecutive samples with the file's own states, whose errors may add up",
+    )
+
+
 def find_baseline(
     model_files: Sequence[ModelFile],
     baseline: str | Path | None,
@@ -202,7 +215,8 @@ def find_baseline(
     if len(made_from) != 1 or any(s.artifact is None for s in model_files):
         return None, ("no baseline: none was given, and the manifests do not name one source",)
     recorded = artifacts[0].opening
-    path, sha256, *_ = made_from.pop()
+    recorded_name, sha256, *_ = made_from.pop()
+    path = str(find_source(recorded_name, sha256, model_files[0].file.parent))
     if not Path(path).exists():
         return None, (f"no baseline: {path}, which the manifests name, is not there",)
     if not (was_converted(path, sha256) or sha256 in trusted_models(trusted)):
@@ -227,7 +241,7 @@ def _refuse_unnamed_code(path: str, recorded: Opening, opening: Opening) -> None
         options = " ".join(f"--custom-objects {text}" for text in recorded.custom_objects)
         raise UsageError(
             f"the trained model {path} needs the user's own code to load: "
-            f"{', '.join(recorded.custom_objects)}, in {recorded.directory}",
+            f"{', '.join(recorded.custom_objects)}",
             hint=f"look at it, and allow it to run with {options}",
         )
 
@@ -268,14 +282,11 @@ def preprocessing_of(
 
 
 def float_inputs(signature: Signature) -> tuple[TensorSpec, ...]:
-    """The inputs in the form of their samples: float32 where the model is quantized, and a batch
-    of 1 where it is dynamic.
-    """
+    """The inputs in the form of their samples: float32 where the model is quantized."""
     return tuple(
         msgspec.structs.replace(
             spec,
             dtype="float32" if spec.scale else spec.dtype,
-            shape=(abs(spec.shape[0]), *spec.shape[1:]) if spec.shape else (),
             scale=(),
             zero_point=(),
         )

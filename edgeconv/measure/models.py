@@ -9,31 +9,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.data.rows import RowsFile
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.measure.pace import check_pace
+from edgeconv.data.handover import RowsFile
+from edgeconv.measure.timing import check_pace
 from edgeconv.measure.trained import NAME
 from edgeconv.runtimes.choice import compared_with, open_runtime
-from edgeconv.runtimes.clustered import ClusteredRuntime
-from edgeconv.runtimes.crew import Crews
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.leases import leased
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import RuntimeChoice
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.errors import EdgeconvError
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.model_files import ModelFile
     from edgeconv.measure.names import CommonNames
-    from edgeconv.runtimes.interface import Runtime, RuntimeSettings, Timed
+    from edgeconv.runtimes.interface import Runtime, Timed
     from edgeconv.types import Environment, SourceModel
+    from edgeconv.types.errors import EdgeconvError
 
 # The runtime that serves the trained model, and the one that it has by default.
 _SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")
@@ -206,17 +203,13 @@ def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[Opened
     with contextlib.ExitStack() as stack:
         settings = run.settings()
         running = running or [_DEFAULT]
-        crews = None
-        if run.cluster is None:
-            stack.enter_context(leased(running, run.on_progress))
-        else:
-            crews = stack.enter_context(Crews(run.cluster))
+        stack.enter_context(leased(running, run.on_progress))
         # First those that others are opened for, which may refuse the settings.
         in_order = sorted(running, key=lambda choice: choice in others)
         plain = msgspec.structs.replace(settings, accelerator="interpreter")
         entered = {
             str(choice): stack.enter_context(
-                _opened(run, crews, choice, plain if choice in others else settings)
+                open_runtime(choice, plain if choice in others else settings)
             )
             for choice in in_order
         }
@@ -225,16 +218,6 @@ def open_runtimes(run: BenchRun, trained: SourceModel | None) -> Iterator[Opened
         check_pace(run.measuring, opened)
         served = [stack.enter_context(open_runtime(choice, settings)) for choice in serving]
         yield OpenedRuntimes(opened, served[0] if served else None)
-
-
-def _opened(
-    run: BenchRun, crews: Crews | None, choice: RuntimeChoice, settings: RuntimeSettings
-) -> AbstractContextManager[Runtime]:
-    """A runtime of this machine, or one of a cluster's."""
-    if crews is None:
-        return open_runtime(choice, settings)
-    is_timed = run.measuring.is_timed
-    return contextlib.nullcontext(ClusteredRuntime(crews, choice, settings, is_timed=is_timed))
 
 
 def is_emulated(runtime: Runtime) -> bool:

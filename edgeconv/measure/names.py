@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv import source
-from edgeconv.errors import InputRefused
 from edgeconv.measure.model_files import float_inputs
+from edgeconv.model import source
+from edgeconv.model.tflite import ensure_signature, summarize
+from edgeconv.model.tflite.edit import with_names
+from edgeconv.model.tflite.names import match_names
 from edgeconv.runtimes.interface import Model
-from edgeconv.tflite import ensure_signature, summarize
-from edgeconv.tflite.edit import with_names
-from edgeconv.tflite.names import match_names
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ class CommonNames:
 
     Those of the trained model, where they can be read, else of the first artifact, else of the
     first file. `inputs` are what samples are given for: a size that one file leaves open and
-    another fixes is fixed. `key` is that of the trained model's signature; `notes` say which files
+    another fixes is fixed. `key` is the trained model's signature key; `notes` say which files
     are run under other names than their own.
     """
 
@@ -81,7 +81,7 @@ class CommonNames:
 
 
 def _matched(own: Sequence[TensorSpec], common: Sequence[TensorSpec]) -> dict[str, str]:
-    """The name of each, in their order: that of the same tensor in `common`, else its own."""
+    """The name of each, in order: the same tensor's name in `common`, else its own."""
     matches = match_names(own, common) or {}
     return {spec.name: matches.get(spec.name, spec.name) for spec in own}
 
@@ -111,7 +111,7 @@ def _renamed(own: Signature, common: Signature) -> tuple[TensorSpec, ...]:
 def _agreed(
     inputs: Sequence[TensorSpec], other: Sequence[TensorSpec]
 ) -> tuple[TensorSpec, ...] | None:
-    """The inputs that suit both, with the sizes that either fixes; None where they differ."""
+    """The inputs that suit both, with the sizes that either fixes; None if they differ."""
     others = {spec.name: spec for spec in other}
     if {spec.name for spec in inputs} != set(others):
         return None
@@ -120,7 +120,7 @@ def _agreed(
 
 
 def _fixed(spec: TensorSpec, other: TensorSpec) -> TensorSpec | None:
-    """`spec` with the sizes that `other` fixes; None where its type or a size of it differs."""
+    """`spec` with the sizes that `other` fixes; None if its type or a size of it differs."""
     if spec.dtype != other.dtype or len(spec.shape) != len(other.shape):
         return None
     sizes = tuple(zip(spec.shape, other.shape, strict=True))

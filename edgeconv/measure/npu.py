@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.runtimes.npu.vela import compile_for, compiler
+from edgeconv.plugins import npu_compiler
 from edgeconv.types import NpuEstimate
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 Estimates = dict[str, tuple[NpuEstimate, ...]]
 
 
-def npu_compiler(measuring: Measuring) -> str:
+def compiler_version(measuring: Measuring) -> str:
     """The compiler whose estimates a bench has, with its version; "" for one without an NPU.
 
     Raises `ToolFailed` where it is not installed.
     """
-    return compiler() if measuring.npus else ""
+    if not measuring.npus:
+        return ""
+    version: str = npu_compiler().compiler()
+    return version
 
 
 def npu_estimates(run: BenchRun, model_files: Sequence[ModelFile]) -> Estimates:
@@ -34,7 +37,7 @@ def npu_estimates(run: BenchRun, model_files: Sequence[ModelFile]) -> Estimates:
     A file that Vela cannot compile has the reason in its `error`. Raises `ToolFailed` where Vela is
     not installed.
     """
-    version = npu_compiler(run.measuring)
+    version = compiler_version(run.measuring)
     return {
         file.sha256: tuple(_estimate(run, file, npu, version) for npu in run.measuring.npus)
         for file in model_files
@@ -51,6 +54,10 @@ def _estimate(run: BenchRun, file: ModelFile, npu: NpuChoice, version: str) -> N
     run.on_progress(f"{file.name} on {npu}")
     allowance = run.execution.allowance
     try:
-        return compile_for(npu, file.file, scratch=run.scratch, allowance=allowance).estimate
+        compiled = npu_compiler().compile_for(
+            npu, file.file, scratch=run.scratch, allowance=allowance
+        )
     except (InputRefused, ToolFailed) as error:
         return NpuEstimate(npu=str(npu), compiler=version, error=error.message)
+    estimate: NpuEstimate = compiled.estimate
+    return estimate

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.acceleration import (
     acceleration,
     acceleration_note,
@@ -21,11 +20,11 @@ from edgeconv.measure.layers.profile import profile_model
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.timing import cold_latency_of, latency_of, paced_latency_of
 from edgeconv.measure.trained import NAME
-from edgeconv.runtimes.clustered import ClusteredRuntime
+from edgeconv.model.tflite import oldest_runtime
+from edgeconv.model.tflite.arena import arena_bytes
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.tflite import oldest_runtime
-from edgeconv.tflite.arena import arena_bytes
 from edgeconv.types import Measurement
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """The rows so far. `baseline` is the trained model's, None where it was not measured."""
+    """The rows so far. `baseline` is the trained model's, None if it was not measured."""
 
     def __init__(self, run: BenchRun, scorer: Scorer) -> None:
         self.baseline: Measurement | None = None
@@ -208,7 +207,7 @@ class Rows:
 
 def _is_here(measured: MeasuredModel) -> bool:
     runtime = measured.runtime
-    has_it = isinstance(runtime, LocalRuntime | ClusteredRuntime) and runtime.is_present_litert
+    has_it = isinstance(runtime, LocalRuntime) and runtime.is_present_litert
     return has_it and not runtime.gpu
 
 
@@ -279,7 +278,7 @@ def _cold(run: BenchRun, measured: MeasuredModel) -> Latency | None:
 
 
 def _memory_bytes(run: BenchRun, measured: MeasuredModel) -> int | None:
-    """The median over the rounds, None where no round has it."""
+    """The median over the rounds, None if no round has it."""
     known = [timed.memory_bytes for timed in measured.timed if timed.memory_bytes is not None]
     return round(statistics.median(known)) if known and _is_timed(run, measured) else None
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeconv.errors import ToolFailed
-from edgeconv.measure.pace import paced_timing
-from edgeconv.processes.progress import CountedLine
-from edgeconv.statistics.rounds import median_interval
+from edgeconv.statistics.comparison import median_interval
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import Latency, PacedLatency, Timing
+from edgeconv.types.errors import ToolFailed, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.models import MeasuredModel
-    from edgeconv.runtimes.interface import Timed
+    from edgeconv.runtimes.interface import Runtime, Timed
+    from edgeconv.types import Measuring
 
 _ONE_INVOKE = Timing(warmup=1, warmup_seconds=0.0, repeats=1)
 
@@ -142,3 +142,34 @@ def make_latency(
         p50_interval_us=median_interval(rounds_us),
         warmup=warmup,
     )
+
+
+# A slow pace has more seconds than `--seconds`, for enough samples.
+_LEAST_PERIODS = 20
+
+
+def paced_timing(measuring: Measuring) -> Timing:
+    """The timing of invokes in the period of `measuring.every`, which is not None."""
+    assert measuring.every is not None
+    seconds = max(measuring.timing.seconds, _LEAST_PERIODS * measuring.every)
+    return msgspec.structs.replace(measuring.timing, every_seconds=measuring.every, seconds=seconds)
+
+
+def check_pace(measuring: Measuring, runtimes: Mapping[str, Runtime]) -> None:
+    """Raise `UsageError` for a period or cold starts where a runtime has none."""
+    options = {"--every": measuring.every, "--cold": measuring.cold}
+    names = [option for option, value in options.items() if value is not None]
+    if not (names and measuring.is_timed):
+        return
+    for text, runtime in runtimes.items():
+        if not runtime.has_pace:
+            why = (
+                "edgeconv neither starts its process nor each invoke"
+                if runtime.has_times
+                else "it runs a device's kernels on this processor, and has no times"
+            )
+            raise UsageError(
+                f"{text} cannot be timed with {' and '.join(names)}: {why}",
+                hint=f"remove {' and '.join(names)}, or --runtime {text}; litert, "
+                "tflite-runtime==VERSION, tensorflow==VERSION and ssh:USER@HOST can",
+            )

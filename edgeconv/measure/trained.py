@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv import source
 from edgeconv.data.handover import mapped_arrays, put_part, waiting_parts
-from edgeconv.errors import InputRefused
 from edgeconv.measure.timing import make_latency
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
-from edgeconv.processes.workers import poll_until
-from edgeconv.store import tool_versions
+from edgeconv.model import source
+from edgeconv.model.source.scanning import loadable
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.processes.workers import poll_until
+from edgeconv.system.store import tool_versions
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
 from edgeconv.types import Measurement
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy as np
 
@@ -41,16 +43,15 @@ def measure_trained(
 ) -> tuple[Measurement, Outputs]:
     """The baseline's size on disk, latency and memory, and its outputs (samples, ...) by name.
 
-    Its memory is that of the whole process with TensorFlow. Raises an `EdgeconvError` where the
+    Its memory is the whole process's, with TensorFlow. Raises an `EdgeconvError` where the
     model does not run.
     """
     _refuse_other_inputs(run.samples.first, model, signature)
     run.on_progress("running the trained model")
-    # It runs here, and times of two machines cannot be compared.
-    is_timed = run.measuring.is_timed and run.cluster is None
-    timing = run.measuring.timing if is_timed else None
+    timing = run.measuring.timing if run.measuring.is_timed else None
+    copy = Path(tempfile.mkdtemp(prefix="loaded-", dir=run.scratch)) / "model"
     job = BaselineJob(
-        path=source.serving_path(model, run.scratch / "served"),
+        path=str(loadable(model, copy, trusted=run.execution.trusted)),
         kind=model.kind,
         opening=model.opening,
         signature=signature if model.kind == "saved_model" else None,
@@ -67,6 +68,7 @@ def measure_trained(
         scratch=run.scratch,
         allowance=run.execution.allowance,
         on_progress=run.on_progress,
+        shown={job.path: model.path},
     )
     return Measurement(
         name=NAME,
@@ -82,7 +84,7 @@ def measure_trained(
 
 
 def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None:
-    """Raise `InputRefused` where the model is known to have other inputs."""
+    """Raise `InputRefused` if the model is known to have other inputs."""
     by_key = {signature.key: signature for signature in model.signatures}
     known = by_key.get(key) or source.keras_file_signature(model.path)
     names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
@@ -112,11 +114,12 @@ def run_trained(
     scratch: Path,
     allowance: Allowance,
     on_progress: Callable[[str], None],
+    shown: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[BaselineRun, Outputs, int]:
     """Run the job on samples that come in parts, its `inputs` and `outputs` in `scratch`.
 
-    Returns what it measured, the outputs (samples, ...) by name, mapped from files, and the
-    process's peak memory in bytes. Raises as `run_baseline`.
+    `shown` is as in `start_task`. Returns what it measured, the outputs (samples, ...) by name,
+    mapped from files, and the process's peak memory in bytes. Raises as `run_baseline`.
     """
     inputs = Path(tempfile.mkdtemp(prefix="parts-", dir=scratch))
     outputs = Path(tempfile.mkdtemp(prefix="baseline-", dir=scratch))
@@ -127,9 +130,10 @@ def run_trained(
         label="the trained model in TensorFlow",
         scratch=scratch,
         access=Access(
-            reads=(Path(job.path), *source.code_directories(job.opening)), writes=(inputs, outputs)
+            reads=(Path(job.path), *source.code_files(job.opening)), writes=(inputs, outputs)
         ),
         allowance=allowance,
+        shown=shown,
     ) as task:
         for number, part in enumerate(parts):
             poll_until(

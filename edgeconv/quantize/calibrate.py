@@ -8,35 +8,57 @@ training, where ranges drift.
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
-from edgeconv.processes.tasks import report_progress
+from edgeconv.model.tflite import (
+    activation_bounds,
+    float_layers,
+    squashed_tensors,
+    sum_units,
+    with_input_shapes,
+)
+from edgeconv.model.tflite.rewriting import may_be_rewritten
 from edgeconv.quantize.equalization.equalize import equalize
-from edgeconv.quantize.quantize import engine_errors
+from edgeconv.quantize.quantize import engine_errors, plain_ranges
 from edgeconv.quantize.ranges.clipping import clip_ranges
 from edgeconv.quantize.ranges.histograms import histograms
-from edgeconv.quantize.ranges.softmax import cut_at_floors, softmax_floors
-from edgeconv.quantize.refine.floating import KeptOutputs
-from edgeconv.tflite import activation_bounds, float_layers, sum_units, with_input_shapes
+from edgeconv.quantize.ranges.softmax import (
+    cut_at_floors,
+    cut_where_squashed,
+    softmax_floors,
+    squashing_end,
+)
+from edgeconv.quantize.ranges.unseen import widen_unseen
+from edgeconv.quantize.refine.running import KeptOutputs
+from edgeconv.quantize.rules import float_outputs
+from edgeconv.quantize.states import with_common_ranges
+from edgeconv.system.processes.tasks import report_progress
+from edgeconv.system.store import quantizer_module
+from edgeconv.types.errors import InputRefused
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from edgeconv.model.tflite import FloatLayer
+    from edgeconv.model.tflite.kernels import IntegerType
     from edgeconv.quantize.ranges.histograms import Histogram
     from edgeconv.quantize.ranges.softmax import Floor
     from edgeconv.quantize.refine.refining import Method, RefinedModel
-    from edgeconv.tflite import FloatLayer
-    from edgeconv.types import CalibrationRange
+    from edgeconv.quantize.states import States
+    from edgeconv.types import CalibrationRange, Recipe
 
 # No activation of a working model is this large, and no scale made from it makes sense.
 MAX_MAGNITUDE = 1e15
 _INT32_MAX = 2**31 - 1
+_MOST_NAMED = 3
 
 
 class Feed:
@@ -50,10 +72,16 @@ class Feed:
         arrays: dict[str, NDArray[np.generic]],
         batch: int,
         numbers: Sequence[int] | None = None,
+        *,
+        stacked: Collection[str] = (),
     ) -> None:
-        """`numbers` are those of the batches to take, in this order; None takes all."""
+        """`numbers` are those of the batches to take, in this order; None takes all.
+
+        `stacked` names the inputs without a batch dimension, which get a sample at a time.
+        """
         self._arrays = arrays
         self._batch = batch
+        self._stacked = stacked
         count = len(next(iter(arrays.values()))) // batch
         self._numbers = range(count) if numbers is None else numbers
 
@@ -69,7 +97,20 @@ class Feed:
 
     def take(self, numbers: Iterable[int]) -> Feed:
         """The batches at these positions, in this order."""
-        return Feed(self._arrays, self._batch, [self._numbers[number] for number in numbers])
+        chosen = [self._numbers[number] for number in numbers]
+        return Feed(self._arrays, self._batch, chosen, stacked=self._stacked)
+
+    def with_steps(self, steps: Mapping[str, float]) -> Feed:
+        """The same samples, with some inputs rounded to multiples of a step; 0 leaves them."""
+        rows = (np.asarray(self._numbers)[:, None] * self._batch + np.arange(self._batch)).ravel()
+        arrays = {name: array[rows] for name, array in self._arrays.items()}
+        for name, step in steps.items():
+            if step:
+                values = arrays[name].astype(np.float32)
+                arrays[name] = (np.rint(values / step) * step).astype(arrays[name].dtype)
+        rounded = copy.copy(self)
+        rounded._arrays, rounded._numbers = arrays, range(len(self._numbers))
+        return rounded
 
     def split(self, held_back: int) -> tuple[Feed, Feed]:
         """All but the last `held_back` samples, and those, in whole batches, at least one each."""
@@ -79,7 +120,10 @@ class Feed:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of a batch of each input."""
-        return {name: (self._batch, *array.shape[1:]) for name, array in self._arrays.items()}
+        return {
+            name: array.shape[1:] if name in self._stacked else (self._batch, *array.shape[1:])
+            for name, array in self._arrays.items()
+        }
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -90,7 +134,10 @@ class Feed:
         for index in self._numbers:
             part = slice(index * self._batch, (index + 1) * self._batch)
             batch = as_tensorflow_takes({name: a[part] for name, a in self._arrays.items()})
-            yield {name: np.ascontiguousarray(value) for name, value in batch.items()}
+            yield {
+                name: np.ascontiguousarray(value[0] if name in self._stacked else value)
+                for name, value in batch.items()
+            }
 
 
 def activation_ranges(
@@ -102,15 +149,31 @@ def activation_ranges(
 ) -> dict[str, Any]:
     """The range of every activation tensor by name: {"min": array, "max": array}, float32 [1, ...].
 
-    `feeds` has the samples by signature. The runtime's profiler collects the ranges in C++. Raises
-    `InputRefused` for a range that is not finite or implausibly large, and `ToolFailed` where the
-    calibrator does not run.
+    `feeds` has the samples by signature. Raises `InputRefused` for a range that is not finite or
+    implausibly large, and `ToolFailed` where the calibrator does not run.
     """
-    from ai_edge_quantizer import calibrator, recipe, recipe_manager
-    from ai_edge_quantizer.utils import qsv_utils
+    ranges = measured_ranges(
+        float_model, feeds, calibration_range=calibration_range, threads=threads
+    )
+    _refuse_senseless(ranges)
+    return ranges
 
+
+def measured_ranges(
+    float_model: bytes,
+    feeds: dict[str, Feed],
+    *,
+    calibration_range: Literal["minmax", "ema"],
+    threads: int,
+) -> dict[str, Any]:
+    """As `activation_ranges`, but of any size.
+
+    The runtime's profiler collects the ranges in C++.
+    """
+    calibrator, recipe = quantizer_module("calibrator"), quantizer_module("recipe")
+    qsv_utils = quantizer_module("utils.qsv_utils")
     update = {"minmax": qsv_utils.min_max_update, "ema": qsv_utils.moving_average_update}
-    manager = recipe_manager.RecipeManager()
+    manager = quantizer_module("recipe_manager").RecipeManager()
     manager.load_quantization_recipe(recipe.static_wi8_ai8())
     with engine_errors("calibration"):
         runner = calibrator.Calibrator(
@@ -121,7 +184,6 @@ def activation_ranges(
         )
         runner.calibrate(feeds, manager)
         ranges: dict[str, Any] = runner.get_model_qsvs()
-    _refuse_senseless(ranges)
     return ranges
 
 
@@ -144,7 +206,7 @@ def widen_ranges(
 
     A kernel with a fused RELU6 computes 6 / scale as an int32, and refuses a model in which that
     overflows, as for a layer of an untrained network that hardly ever fires. `bounds` (of
-    `edgeconv.tflite.activation_bounds`) has the bound by tensor name.
+    `edgeconv.model.tflite.activation_bounds`) has the bound by tensor name.
     """
     levels = _levels(bits)
     wide, names = dict(ranges), []
@@ -194,9 +256,10 @@ class Fold(NamedTuple):
 class CalibratedGraph:
     """A float graph with the samples of its signatures that it is calibrated with.
 
-    `quantized` is what TFLiteConverter made of the same model, if that is to be refined. Every
-    method raises `ToolFailed` where the runtime cannot run the graph, and `InputRefused` for
-    samples that give senseless ranges.
+    `quantized` is what TFLiteConverter made of the same model, if that is to be refined. `states`
+    are the outputs that are fed back, which share their scale with the input. Every method raises
+    `ToolFailed` where the runtime cannot run the graph, and `InputRefused` for samples that give
+    senseless ranges.
     """
 
     def __init__(
@@ -206,13 +269,18 @@ class CalibratedGraph:
         *,
         threads: int,
         quantized: bytes | None = None,
+        states: States = MappingProxyType({}),
     ) -> None:
         shapes = {key: feed.shapes for key, feed in feeds.items()}
         self.model = with_input_shapes(model, shapes)
         self.feeds = dict(feeds)
         self.threads = threads
         self.quantized = quantized
+        self.states = states
         self._parts: tuple[CalibratedGraph, ...] = ()
+        # Equal graphs by integers and what stays in float; and for which this one is, with notes.
+        self._rewritten: dict[tuple[IntegerType, tuple[str, ...]], CalibratedGraph] = {}
+        self._settled: dict[IntegerType, tuple[str, ...]] = {}
         self._fitted: dict[tuple[CalibrationRange, int], FittedRanges] = {}
         # Files with weights of 8 bits after the pass over layers, by its methods; see `quantize`.
         self.refined: dict[tuple[frozenset[Method], bool], RefinedModel] = {}
@@ -240,7 +308,15 @@ class CalibratedGraph:
 
     def _on(self, batches: Mapping[str, Sequence[int]]) -> CalibratedGraph:
         feeds = {key: feed.take(batches[key]) for key, feed in self.feeds.items()}
-        return CalibratedGraph(self.model, feeds, threads=self.threads, quantized=self.quantized)
+        part = CalibratedGraph(
+            self.model,
+            feeds,
+            threads=self.threads,
+            quantized=self.quantized,
+            states=self.states,
+        )
+        part._settled = self._settled
+        return part
 
     @cached_property
     def layers(self) -> tuple[FloatLayer, ...]:
@@ -254,13 +330,21 @@ class CalibratedGraph:
         return self._fitted[method, bits]
 
     def _fit(self, method: CalibrationRange, bits: int) -> FittedRanges:
-        ranges = self._ranges(method, bits)
+        ranges = with_common_ranges(self.model, self._ranges(method, bits), self.states)
+        ranges, squashed = cut_where_squashed(ranges, self._squashed, bits=bits)
+        ranges, unseen = widen_unseen(self.model, ranges, bits=bits)
         bounds = _sum_bounds(self.model, ranges, bits=bits)
         for name, bound in activation_bounds(self.model).items():
             bounds[name] = max(bound, bounds.get(name, 0.0))
         ranges, wide = widen_ranges(ranges, bounds, bits=bits)
         ranges, cut = cut_at_floors(ranges, self._floors, bits=bits)
         notes = []
+        if unseen:
+            short = {name: each.short_name for each in self.layers for name in each.outputs}
+            names = listed((short.get(name, name) for name in unseen), _MOST_NAMED)
+            notes.append(
+                f"ranges were widened, since the samples leave these at zero or nearly so: {names}"
+            )
         if wide:
             notes.append(
                 f"{len(wide)} ranges were widened, the runtime cannot express smaller ones"
@@ -269,12 +353,25 @@ class CalibratedGraph:
             notes.append(
                 f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing"
             )
+        if squashed:
+            notes.append(
+                f"the ranges of {len(squashed)} inputs of sigmoid or tanh end where it is constant"
+            )
         return FittedRanges(ranges, tuple(notes))
 
     @property
-    def floors(self) -> dict[str, float]:
-        """Where ranges of 8 bits end since a softmax sees nothing below, by tensor."""
-        return {name: floor.at(8) for floor in self._floors for name in floor.tensors}
+    def ends(self) -> dict[str, tuple[float, float]]:
+        """Where ranges of 8 bits end since what reads them sees nothing beyond, by tensor."""
+        floors = {name: floor.at(8) for floor in self._floors for name in floor.tensors}
+        ends = {name: (floor, np.inf) for name, floor in floors.items()}
+        for name, kind in self._squashed.items():
+            end = squashing_end(kind, 8)
+            ends[name] = -end, end
+        return ends
+
+    @cached_property
+    def _squashed(self) -> dict[str, str]:
+        return squashed_tensors(self.model)
 
     @cached_property
     def equalized(self) -> tuple[CalibratedGraph, tuple[str, ...]]:
@@ -291,26 +388,72 @@ class CalibratedGraph:
             f"{len(result.absorbed)} moved to the next layer",
             *result.notes,
         )
-        return CalibratedGraph(result.model, self.feeds, threads=self.threads), notes
+        return self.on_equal(result.model), notes
+
+    def on_equal(self, model: bytes) -> CalibratedGraph:
+        """The same samples with another float graph that gives the same for them."""
+        equal = CalibratedGraph(model, self.feeds, threads=self.threads, states=self.states)
+        equal._settled = self._settled
+        return equal
+
+    def with_kernels_for(self, recipe: Recipe) -> tuple[CalibratedGraph, tuple[str, ...]]:
+        """An equal graph whose operators have kernels for the recipe's integers, and notes.
+
+        Itself where nothing applies, and for recipes with float activations. An operator that a
+        rule leaves in float stays what it is.
+        """
+        from edgeconv.quantize.rewritten import equal_graph
+
+        if not recipe.full_integer or self.quantized is not None or not self.feeds:
+            return self, ()
+        integers: IntegerType = "int16" if recipe.name == "int16x8" else "int8"
+        kept = float_outputs(self.layers, recipe)
+        if integers in self._settled or not may_be_rewritten(self.model, integers):
+            return self, self._settled.get(integers, ())
+        key = (integers, kept)
+        if key not in self._rewritten:
+            ranges = plain_ranges(self._measured)
+            equal = equal_graph(
+                self.model, self.feeds, ranges, integers, kept=kept, threads=self.threads
+            )
+            notes: tuple[str, ...] = ()
+            # What stays for one recipe's rules may change for another recipe.
+            graph = copy.copy(self)
+            if equal.changes:
+                graph = CalibratedGraph(
+                    equal.model, self.feeds, threads=self.threads, states=self.states
+                )
+                names = ", ".join(sorted(equal.changes))
+                notes = (f"rewritten as operators that have integer kernels: {names}",)
+            graph._settled = {**self._settled, integers: notes}
+            self._rewritten[key] = graph
+        graph = self._rewritten[key]
+        return graph, graph._settled[integers]
 
     def _ranges(self, method: CalibrationRange, bits: int) -> dict[str, Any]:
         if method == "ema":
-            return self._collect("ema")
+            report_progress("calibrating")
+            return activation_ranges(
+                self.model, self.feeds, calibration_range="ema", threads=self.threads
+            )
         # With 16 bits there is room for every value, and nothing to gain by clipping.
         if method == "minmax" or method == "auto" or bits == 16:
             return self._minmax
         return clip_ranges(method, self._histograms, self._minmax, bits=bits)
 
-    def _collect(self, method: Literal["minmax", "ema"]) -> dict[str, Any]:
+    @cached_property
+    def _measured(self) -> dict[str, Any]:
+        """True minima and maxima of any size."""
         report_progress("calibrating")
-        return activation_ranges(
-            self.model, self.feeds, calibration_range=method, threads=self.threads
+        return measured_ranges(
+            self.model, self.feeds, calibration_range="minmax", threads=self.threads
         )
 
     @cached_property
     def _minmax(self) -> dict[str, Any]:
-        if not self._parts:
-            return self._collect("minmax")
+        if not self._parts or "_measured" in vars(self):
+            _refuse_senseless(self._measured)
+            return self._measured
         # A tensor within a branch may have values in one part only.
         merged: dict[str, Any] = {}
         for part in self._parts:

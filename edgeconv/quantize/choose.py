@@ -14,23 +14,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.processes.tasks import report_progress
+from edgeconv.model.tflite.operators import float_groups
+from edgeconv.quantize.even_inputs import even_inputs
+from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
-from edgeconv.quantize.rules import with_eight_bits
-from edgeconv.quantize.sensitivity import comparison_feeds
-from edgeconv.quantize.trials import QuantizeTrials
-from edgeconv.quantize.worker import NOT_TRIED
-from edgeconv.statistics.sample_errors import sample_errors
+from edgeconv.quantize.rules import forbidden_floats, with_eight_bits
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
+from edgeconv.types.conversion import NOT_TRIED
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-    from edgeconv.quantize.parted import OutputArrays
     from edgeconv.statistics.sample_errors import SampleErrors
     from edgeconv.types import CalibrationRange, Closeness, PostTrainingMethod, Recipe
 
@@ -115,6 +114,17 @@ class MethodSearch:
         self._dense_per_tensor = dense_per_tensor
         self._by_recipe: dict[Recipe, list[_HeldBackTrial]] = {}
 
+    @cached_property
+    def on_even_inputs(self) -> MethodSearch | None:
+        """That of the equal graph of `even_inputs`; None where there is none."""
+        graph = self.graph
+        if graph.quantized is not None or not graph.feeds:
+            return None
+        evened = even_inputs(graph.model, graph.feeds, threads=graph.threads)
+        if evened is None:
+            return None
+        return MethodSearch(graph.on_equal(evened), dense_per_tensor=self._dense_per_tensor)
+
     def file(self, recipe: Recipe) -> ChosenFile:
         """The file of a recipe, with the ranges and methods that its "auto" stands for.
 
@@ -130,6 +140,11 @@ class MethodSearch:
             return self._without_choice(recipe, plain, f"{NOT_TRIED}: {why_not}")
         started_s = time.perf_counter()
         try:
+            left = self._left_in_float(recipe, plain)
+            if left:
+                # Verification refuses the file, whatever methods made it.
+                reason = f"{', '.join(left)} would compute in float"
+                return self._without_choice(recipe, plain, f"{NOT_TRIED}: {reason}")
             trials = list(self._run_trials(recipe))
         except (ToolFailed, InputRefused) as error:
             return self._without_choice(recipe, plain, f"{NOT_TRIED}: {error.headline}")
@@ -139,10 +154,23 @@ class MethodSearch:
             best.settings,
             file,
             trials=tuple(trial.record() for trial in trials),
-            held_back=sum(trials.samples for trials in self._folds),
+            held_back=self._held_back.samples,
             closeness=closeness(best.errors),
         )
         return ChosenFile(file, record, time.perf_counter() - started_s)
+
+    def _left_in_float(self, recipe: Recipe, settings: MethodSettings) -> tuple[str, ...]:
+        """The operators of a plain file that the recipe forbids, which no method changes."""
+        if not recipe.full_integer:
+            return ()
+        file = make_file(
+            self._held_back.fitting[0],
+            # Rounding weights to 4 bits takes long, and decides nothing.
+            with_eight_bits(recipe),
+            settings._replace(methods=()),
+            dense_per_tensor=self._dense_per_tensor,
+        )
+        return forbidden_floats(recipe, float_groups(file.model, file.float_outputs))
 
     def _make(self, recipe: Recipe, settings: MethodSettings) -> QuantizedModel:
         """The file that is published: fitted to all calibration samples."""
@@ -234,7 +262,7 @@ class MethodSearch:
         return trials
 
     def _can_try(self, settings: MethodSettings, best: _HeldBackTrial) -> bool:
-        fitting = [trials.graph for trials in self._folds]
+        fitting = self._held_back.fitting
         methods = settings.methods
         if "equalization" in methods and any(graph.equalized[0] is graph for graph in fitting):
             return False
@@ -259,29 +287,12 @@ class MethodSearch:
     def _run(self, recipe: Recipe, settings: MethodSettings) -> _HeldBackTrial:
         chosen = ", ".join((settings.calibration_range, *settings.methods))
         report_progress(f"quantizing to {recipe.name}: trying {chosen}")
-        answers = [trials.answers(recipe, settings) for trials in self._folds]
-        errors = sample_errors(
-            _joined([each.expected for each in answers]),
-            _joined([each.outputs for each in answers]),
-            answers[0].steps,
-        )
-        return _HeldBackTrial(settings, errors)
+        return _HeldBackTrial(settings, self._held_back.errors(recipe, settings))
 
     @cached_property
-    def _folds(self) -> tuple[QuantizeTrials, ...]:
-        """Each makes files of all but its held-back samples, and compares them on those."""
-        parts, count = _parts(self.graph.feeds)
-        # The same for all, so that their outputs can be joined.
-        parted = QuantizeTrials(self.graph, comparison_feeds(self.graph.feeds)).parted
-        return tuple(
-            QuantizeTrials(
-                fold.fitting,
-                fold.held_back,
-                dense_per_tensor=self._dense_per_tensor,
-                parted=parted,
-            )
-            for fold in self.graph.folds(parts, count)
-        )
+    def _held_back(self) -> HeldBackTrials:
+        folds = self.graph.folds(*_parts(self.graph.feeds))
+        return HeldBackTrials(folds, dense_per_tensor=self._dense_per_tensor)
 
 
 def _parts(feeds: Mapping[str, Feed]) -> tuple[list[dict[str, list[int]]], int]:
@@ -307,10 +318,6 @@ def _parts(feeds: Mapping[str, Feed]) -> tuple[list[dict[str, list[int]]], int]:
 
 def _held_batches(feed: Feed) -> int:
     return max(1, min(len(feed) // _PARTS, _MOST // feed.batch))
-
-
-def _joined(parts: Sequence[OutputArrays]) -> OutputArrays:
-    return {output: np.concatenate([part[output] for part in parts]) for output in parts[0]}
 
 
 def closeness(errors: SampleErrors | None) -> Closeness:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.processes.tasks import report_progress
-from edgeconv.quantize.own_scales import find_shared_scales, with_own_scales
+from edgeconv.model.tflite import output_steps
+from edgeconv.quantize.found_rules import with_found_rules
 from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.rules import BLOCKS, kept_layers, ruled_layers, weight_bits
-from edgeconv.quantize.sensitivity import comparison_feeds, sensitivities_of
-from edgeconv.quantize.trials import QuantizeTrials
-from edgeconv.quantize.worker import GraphFile, calibrated, method_search, settle_process
+from edgeconv.quantize.sensitivity import sensitivities_of
+from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds
+from edgeconv.quantize.worker import GraphFile, method_search, settle_process
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.tflite import output_steps
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import (
     MAX_SNR_DB,
     DebuggedLayer,
@@ -30,13 +29,14 @@ from edgeconv.types import (
     RecipeName,
     SharedScale,
 )
+from edgeconv.types.errors import ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from edgeconv.model.tflite import FloatLayer
     from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.quantize.choose import MethodSearch
-    from edgeconv.tflite import FloatLayer
 
 _BITS: dict[Precision, float] = {
     "float32": 32,
@@ -88,9 +88,9 @@ def debug_file(job: DebugJob) -> DebugAnswer:
     """
     settle_process()
     report_progress(f"quantizing to {job.recipe.name}")
-    search = method_search(job.graph)
-    graph = calibrated(job.graph)
-    recipe, shared = with_own_scales(job.recipe, find_shared_scales(graph, job.recipe))
+    search = method_search(job.graph, job.recipe)
+    search, recipe, shared, kept = with_found_rules(search, job.recipe)
+    graph = search.graph
     file, record, _ = search.file(recipe)
     Path(job.file).write_bytes(file.model)
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
@@ -110,7 +110,7 @@ def debug_file(job: DebugJob) -> DebugAnswer:
         ),
         post_training=record,
         shared_scales=shared,
-        notes=tuple(dict.fromkeys((*file.notes, *notes))),
+        notes=tuple(dict.fromkeys((*kept, *file.notes, *notes))),
     )
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.tflite.joined import JoinedOutput
+    from edgeconv.model.tflite.joined import JoinedOutput
 
     # By signature and output, float64 [samples, ...].
     OutputArrays = dict[tuple[str, str], NDArray[np.float64]]
@@ -56,7 +56,7 @@ def parted_outputs(
 ) -> tuple[PartedOutput, ...]:
     """Those of the joined outputs whose parts differ in range by more than 4 times.
 
-    The ranges are those of `expected`, which the float graph gives. Channels are parts only where
+    The ranges are taken from `expected`, which the float graph gives. Channels are parts only where
     they lie next to each other, and no range lies between those of two parts: class scores differ
     gradually, and channels that hardly ever fire lie anywhere.
     """

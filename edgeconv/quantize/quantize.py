@@ -1,6 +1,6 @@
 """One quantized file from a float graph: methods on the graph, the quantizer, methods on layers.
 
-The quantizer is ai-edge-quantizer; its configuration follows from a `Recipe` and its rules.
+The quantizer is litert-quantizer; its configuration follows from a `Recipe` and its rules.
 """
 
 from __future__ import annotations
@@ -9,33 +9,43 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.processes.failures import is_called_back
-from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
-from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
-from edgeconv.quantize.refine.simulating import with_weights_of
-from edgeconv.quantize.rules import BLOCKS, kept_layers, rule_notes, ruled_layers, weight_bits
-from edgeconv.tflite import (
+from edgeconv.model.tflite import (
     clipped_biases,
     with_fitting_biases,
     with_half_biases,
+    with_integer_kernels,
     with_small_lstms,
     with_sound_blocks,
+    with_tables_once,
     with_uint8_io,
     with_weights_inside,
-    without_float_bridges,
 )
+from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
+from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
+from edgeconv.quantize.refine.simulating import with_weights_of
+from edgeconv.quantize.rules import (
+    BLOCKS,
+    float_outputs,
+    kept_layers,
+    rule_notes,
+    ruled_layers,
+    weight_bits,
+)
+from edgeconv.quantize.states import with_fed_ranges
+from edgeconv.system.processes.failures import is_called_back
+from edgeconv.system.store import quantizer_module
 from edgeconv.types import Recipe
+from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from edgeconv.model.tflite import FloatLayer
+    from edgeconv.model.tflite.recurrent import SmallWeights
     from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.quantize.refine.refining import Method, RefinedModel
     from edgeconv.quantize.rules import RuledLayer
-    from edgeconv.tflite import FloatLayer
-    from edgeconv.tflite.recurrent import SmallWeights
     from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, RecipeName
 
 # All exceptions observed from the quantizer and from the runtime that it calibrates with.
@@ -53,12 +63,12 @@ _FLOAT16_OPERATORS = (
 )
 
 
-# Their activations are floats, or all but that, and their weights are those of the first.
+# Their activations are floats, or nearly, and their weights are the first recipe's.
 _WEIGHT_ONLY = Recipe(name="weight-only-int8")
 _LOSES_BY_WEIGHTS = frozenset({"weight-only-int8", "dynamic", "int16x8"})
 
 
-# What the weights of a fused LSTM become, which ai-edge-quantizer leaves in float32.
+# What the weights of a fused LSTM become, which litert-quantizer leaves in float32.
 # Its kernels have no weights of 4 bits.
 _LSTM_WEIGHTS: dict[RecipeName, SmallWeights] = {
     "dynamic": "int8",
@@ -79,14 +89,14 @@ class QuantizedModel(NamedTuple):
     """A quantized file, what a user should know of it, and what a rule leaves in float.
 
     `four_bit` names the layers whose weights have 4 bits, `eight_bit` those that a recipe of 4 bits
-    keeps at 8, and `float_operators` the operators of the layers that a rule leaves in float.
+    keeps at 8, and `float_outputs` the tensors of the layers that a rule leaves in float.
     """
 
     model: bytes
     notes: tuple[str, ...] = ()
     four_bit: tuple[str, ...] = ()
     eight_bit: tuple[str, ...] = ()
-    float_operators: tuple[str, ...] = ()
+    float_outputs: tuple[str, ...] = ()
 
 
 def make_file(
@@ -103,10 +113,11 @@ def make_file(
     for fewer samples than a method needs.
     """
     _refuse_few_samples(graph, recipe, setting)
-    notes: tuple[str, ...] = ()
+    graph, notes = graph.with_kernels_for(recipe)
     kept = kept_layers(graph.layers, recipe, len(graph.model))
     if "equalization" in setting.methods:
-        graph, notes = graph.equalized
+        graph, more = graph.equalized
+        notes += more
     ruled = ruled_layers(graph.layers, recipe)
     notes += rule_notes(graph.layers, recipe)
     if graph.quantized is None:
@@ -137,13 +148,16 @@ def make_file(
         if refined.layers:
             four_bit = tuple(layer.name for layer in refined.layers if layer.bits == 4)
         _refuse_nothing_done(recipe, layerwise, bits_by_layer, refined)
+    floats = float_outputs(graph.layers, recipe)
+    if not recipe.full_integer:
+        model = with_tables_once(model, floats)
     short = {layer.name: layer.short_name for layer in graph.layers}
     return QuantizedModel(
         model=model if graph.quantized is not None else _with_io(model, recipe),
         notes=notes,
         four_bit=tuple(short.get(name, name) for name in four_bit),
         eight_bit=tuple(short.get(name, name) for name in kept if name not in ruled),
-        float_operators=tuple(sorted({r.layer.operator for r in ruled.values() if r.is_float})),
+        float_outputs=floats,
     )
 
 
@@ -154,16 +168,18 @@ def _quantized(
     ruled: Collection[RuledLayer],
     dense_per_tensor: bool,
 ) -> tuple[bytes, tuple[str, ...]]:
-    """The file of ai-edge-quantizer, with its ranges from the graph's samples, and notes."""
+    """The file of litert-quantizer, with its ranges from the graph's samples, and notes."""
     bits = 16 if recipe.name == "int16x8" else 8
     fitted = graph.fitted(setting.calibration_range, bits=bits) if recipe.has_ranges else None
-    model, notes = quantize_model(
-        graph.model,
-        recipe,
-        None if fitted is None else fitted.ranges,
-        ruled,
-        dense_per_tensor=dense_per_tensor,
-    )
+    ranges = None if fitted is None else fitted.ranges
+
+    def quantized_by(ranges: dict[str, Any] | None) -> tuple[bytes, tuple[str, ...]]:
+        return quantize_model(graph.model, recipe, ranges, ruled, dense_per_tensor=dense_per_tensor)
+
+    model, notes = quantized_by(ranges)
+    if ranges is not None and graph.states:
+        fed = with_fed_ranges(graph.model, model, ranges, graph.states)
+        model, notes = (model, notes) if fed is None else quantized_by(fed)
     return model, notes if fitted is None else fitted.notes + notes
 
 
@@ -172,7 +188,7 @@ def _shared(
 ) -> RefinedModel | None:
     """`model` with weights of 8 bits from the one pass of all recipes that lose by those alone.
 
-    None where the pass does not apply, or its scales are too small for integer biases.
+    None if the pass does not apply, or its scales are too small for integer biases.
     """
     key = (methods, dense_per_tensor)
     if key not in graph.refined:
@@ -197,7 +213,7 @@ def _shared(
 def _refuse_nothing_done(
     recipe: Recipe, methods: Iterable[str], bits: Mapping[str, int], refined: RefinedModel
 ) -> None:
-    """Raise `ToolFailed` where the recipe's bits or methods could not be applied at all."""
+    """Raise `ToolFailed` if the recipe's bits or methods could not be applied at all."""
     why = "; ".join(refined.notes)
     if bits and not any(layer.bits == 4 for layer in refined.layers):
         raise ToolFailed(
@@ -246,11 +262,11 @@ def quantize_model(
     Raises `ToolFailed` with the quantizer's reason.
     """
     import numpy as np
-    from ai_edge_quantizer import quantizer
 
+    quantizer = quantizer_module("quantizer")
     configuration = quantizer_recipe(recipe, ruled, dense_per_tensor=dense_per_tensor)
-    # Of a block of zeros it divides 0 by 0.
-    with engine_errors("ai-edge-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
+    # For a block of zeros it divides 0 by 0.
+    with engine_errors("litert-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
         engine = quantizer.Quantizer(float_model)
         engine.load_quantization_recipe(configuration)
         quantized = engine.quantize(
@@ -268,12 +284,29 @@ def quantize_model(
         return with_small_lstms(model, kind, kept) if kind else model, ()
     sound, widened = with_fitting_biases(model, float_model)
     note = f"{widened} scales of nearly zero weights were widened, so that the biases fit"
-    return without_float_bridges(sound), (note,) if widened else ()
+    whole = with_integer_kernels(
+        sound,
+        plain_ranges(ranges or {}),
+        integers="int16" if recipe.name == "int16x8" else "int8",
+        kept={name for each in ruled if each.is_float for name in each.layer.outputs},
+    )
+    return whole, (note,) if widened else ()
+
+
+def plain_ranges(ranges: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """The least and the greatest value of every tensor that has one range."""
+    import numpy as np
+
+    return {
+        name: (float(np.min(limits["min"])), float(np.max(limits["max"])))
+        for name, limits in ranges.items()
+        if np.size(limits["max"]) == 1
+    }
 
 
 @contextlib.contextmanager
 def engine_errors(what: str) -> Iterator[None]:
-    """Turn what ai-edge-quantizer raises into `ToolFailed`. Nothing else belongs in the block."""
+    """Turn what litert-quantizer raises into `ToolFailed`. Nothing else belongs in the block."""
     try:
         yield
     except _ENGINE_ERRORS as error:
@@ -288,7 +321,7 @@ def quantizer_recipe(
     *,
     dense_per_tensor: bool = False,
 ) -> list[dict[str, Any]]:
-    """The configuration that makes ai-edge-quantizer follow `recipe`, 8 bits instead of 4.
+    """The configuration that makes litert-quantizer follow `recipe`, 8 bits instead of 4.
 
     `ruled` are the layers of another precision. A full-integer recipe keeps inputs and outputs
     integer where it names an integer type. uint8 is made from int8 afterwards, since the quantizer
@@ -309,6 +342,9 @@ def quantizer_recipe(
         )
     configuration.add_rules(ruled)
     if recipe.full_integer:
+        # What it makes of them aborts, or compares roughly: see `with_integer_kernels`.
+        for operation in ("EQUAL", "NOT_EQUAL"):
+            configuration.add_floats(_EVERYTHING, operation)
         for operation, io_type in (("INPUT", recipe.input_type), ("OUTPUT", recipe.output_type)):
             if io_type == "float32":
                 configuration.add_floats(_ENDS, operation)
@@ -317,16 +353,15 @@ def quantizer_recipe(
 
 
 class _Configuration:
-    """What ai-edge-quantizer is to do, by scopes: expressions that outputs' names match."""
+    """What litert-quantizer is to do, by scopes: expressions that outputs' names match."""
 
     def __init__(self, recipe: Recipe) -> None:
-        from ai_edge_quantizer import algorithm_manager, qtyping, recipe_manager
-
-        self.manager = recipe_manager.RecipeManager()
+        qtyping = quantizer_module("qtyping")
+        self.manager = quantizer_module("recipe_manager").RecipeManager()
         self._recipe = recipe
         self._operation = qtyping.TFLOperationName
         self._granularity = qtyping.QuantGranularity
-        self._algorithm = algorithm_manager.AlgorithmName
+        self._algorithm = quantizer_module("algorithm_manager").AlgorithmName
 
     def add_rules(self, ruled: Iterable[RuledLayer]) -> None:
         """Add the layers of another precision."""
@@ -379,7 +414,7 @@ class _Configuration:
             self.manager.add_weight_only_config(scope, name, 8, granularity=scales)
 
     def add_float16(self, scope: str) -> None:
-        """Weights of 16 bits, where there is a kernel for them."""
+        """Weights of 16 bits, if there is a kernel for them."""
         for name in _FLOAT16_OPERATORS:
             self.manager.add_weight_only_config(
                 scope,
@@ -391,5 +426,5 @@ class _Configuration:
 
 
 def _scope(layer: FloatLayer) -> str:
-    """What ai-edge-quantizer finds the layer by: all its outputs, each with a semicolon."""
+    """What litert-quantizer finds the layer by: all its outputs, each with a semicolon."""
     return f"^{re.escape(''.join(f'{name};' for name in layer.outputs))}$"

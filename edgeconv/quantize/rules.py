@@ -1,21 +1,25 @@
-"""Rules for single layers: from text, and held against a float graph."""
+"""Rules for single layers, held against a float graph."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import UsageError, unknown_name
+from edgeconv.model.tflite.kernels import has_kernel
+from edgeconv.model.tflite.layers import COMPRESSIBLE
+from edgeconv.model.tflite.operators import BRIDGES, RULED
 from edgeconv.types import FULL_INTEGER, LayerRule, Precision
+from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from edgeconv.tflite import FloatLayer
+    from edgeconv.model.tflite import FloatLayer
+    from edgeconv.model.tflite.kernels import IntegerType
     from edgeconv.types import Recipe, RecipeName
 
 # The precisions that a layer of a recipe without integer activations cannot have.
@@ -40,19 +44,6 @@ class RuledLayer(NamedTuple):
         return self.precision in _FLOATS
 
 
-def parse_rule(text: str) -> LayerRule:
-    """A rule from `PATTERN=PRECISION`. Raises `UsageError`."""
-    pattern, equals, precision = text.rpartition("=")
-    if not (pattern and equals):
-        raise UsageError(
-            f"--layer {text}: not of the form PATTERN=PRECISION",
-            hint="as in --layer 'DEPTHWISE_CONV_2D=int8' or --layer '*/logits/*=float32'",
-        )
-    if precision not in get_args(Precision):
-        raise unknown_name("precision", precision, get_args(Precision))
-    return LayerRule(pattern=pattern, precision=precision)  # type: ignore[arg-type]
-
-
 def ruled_layers(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, RuledLayer]:
     """Those of a float graph's layers for which the recipe has a rule, by name.
 
@@ -72,6 +63,40 @@ def ruled_layers(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, Rule
                 )
             ruled[layer.name] = RuledLayer(layer, rule.precision)
     return ruled
+
+
+def float_outputs(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ...]:
+    """The outputs of the layers that rules of the recipe leave in float, sorted.
+
+    Rules that fit no layer are another function's to refuse.
+    """
+    return tuple(
+        sorted(
+            output
+            for rule in recipe.layers
+            if rule.precision in _FLOATS
+            for layer in _matching(rule.pattern, layers)
+            for output in layer.outputs
+        )
+    )
+
+
+def forbidden_floats(recipe: Recipe, groups: Iterable[Collection[str]]) -> tuple[str, ...]:
+    """The operators of a file that compute in float although the recipe does not allow it, sorted.
+
+    `groups` are the file's `float_groups`. In a group, an operator without weights that has a
+    kernel is in float for its neighbors, if one of them has none or is `RULED`. () for recipes
+    with float activations.
+    """
+    allowed = {*recipe.allow_float, RULED}
+    if not recipe.full_integer or "*" in allowed:
+        return ()
+    integers: IntegerType = "int16" if recipe.name == "int16x8" else "int8"
+    left = set[str]()
+    for group in groups:
+        causes = {name for name in group if not (name in BRIDGES or has_kernel(name, integers))}
+        left |= causes | COMPRESSIBLE.intersection(group) if causes else set(group)
+    return tuple(sorted(left - allowed))
 
 
 def rule_notes(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ...]:

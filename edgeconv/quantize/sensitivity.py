@@ -9,62 +9,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
-from edgeconv.errors import ToolFailed
-from edgeconv.processes.progress import CountedLine
-from edgeconv.processes.tasks import report_progress
+from edgeconv.model.tflite import is_quantized, summarize
+from edgeconv.model.tflite.blocks import BLOCK
+from edgeconv.model.tflite.constants import OwnConstants
+from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.quantize.quantize import quantize_model
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, round_nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
-from edgeconv.quantize.trials import QuantizeTrials
-from edgeconv.quantize.worker import GraphFile, calibrated, settle_process
-from edgeconv.tflite import is_quantized, summarize
-from edgeconv.tflite.blocks import BLOCK
-from edgeconv.tflite.constants import OwnConstants
-from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
+from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, Precision, Recipe, Sensitivity
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
     from numpy.typing import NDArray
 
-    from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-    from edgeconv.tflite import FloatLayer
+    from edgeconv.model.tflite import FloatLayer
+    from edgeconv.quantize.calibrate import CalibratedGraph
 
-# Samples of each signature to compare on: the order of the layers hardly changes with more.
-COMPARISON_SAMPLES = 32
 _WHERE = "the float32 model"
 _WEIGHTS = 1
 _FOUR = 4
 _WEIGHT_ONLY = Recipe(name="weight-only-int8")
-_INTEGER: dict[Precision, tuple[Recipe, int]] = {
+INTEGER_RECIPES: dict[Precision, tuple[Recipe, int]] = {
     "int8": (Recipe(name="int8"), 8),
     "int16x8": (Recipe(name="int16x8"), 16),
 }
-
-
-class SensitivityJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is to do. Every part of the graph needs samples."""
-
-    graph: GraphFile
-    precisions: tuple[Precision, ...]
-
-
-class Sensitivities(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a `SensitivityJob`, in the order of the graph."""
-
-    layers: tuple[Sensitivity, ...]
-
-
-def measure_sensitivities(job: SensitivityJob) -> Sensitivities:
-    """`sensitivities`, to be run in a child."""
-    settle_process()
-    return Sensitivities(layers=sensitivities(calibrated(job.graph), job.precisions))
 
 
 def sensitivities(
@@ -72,7 +49,7 @@ def sensitivities(
 ) -> tuple[Sensitivity, ...]:
     """What each layer costs in each of the precisions, in the order of the graph.
 
-    "int8" and "int16x8" are the layer's weights and activations as ai-edge-quantizer makes them,
+    "int8" and "int16x8" are the layer's weights and activations as litert-quantizer makes them,
     with the minima and maxima of all samples as ranges. "int4", "int4-block32" and "float16" are
     the weights alone, rounded to the nearest; those of 4 bits have one scale for each channel or
     block. A layer that cannot have the precision has no
@@ -115,16 +92,6 @@ def sensitivities_of(
     return tuple(measured)
 
 
-def comparison_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
-    """The last 32 samples of each signature, or all where there are fewer, in whole batches."""
-    return {
-        key: feed.split(COMPARISON_SAMPLES)[1]
-        if feed.samples > COMPARISON_SAMPLES and len(feed) > 1
-        else feed
-        for key, feed in feeds.items()
-    }
-
-
 class _Alone:
     """A float graph of which one layer after the other is quantized."""
 
@@ -137,7 +104,7 @@ class _Alone:
         """The lowest of all outputs; None where the layer cannot have the precision."""
         if precision == "float32":
             return MAX_SNR_DB
-        by_quantizer = precision in _INTEGER
+        by_quantizer = precision in INTEGER_RECIPES
         try:
             model = (self._with_integers if by_quantizer else self._with_weights)(layer, precision)
             if model is None:
@@ -150,7 +117,7 @@ class _Alone:
         return None if in_doubt and not is_quantized(summarize(model, where=_WHERE)) else snr_db
 
     def _with_integers(self, layer: FloatLayer, precision: Precision) -> bytes | None:
-        recipe, bits = _INTEGER[precision]
+        recipe, bits = INTEGER_RECIPES[precision]
         ruled = [
             RuledLayer(other, precision if other.name == layer.name else "float32")
             for other in self._graph.layers

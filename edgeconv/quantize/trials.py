@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite.joined import joined_outputs
 from edgeconv.quantize.parted import parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
-from edgeconv.quantize.refine.simulating import simulated
-from edgeconv.quantize.saturation import saturated
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
+from edgeconv.runtimes.runner import join_batches
 from edgeconv.statistics.outputs import snr_db
-from edgeconv.tflite import steps_by_output, with_logits
-from edgeconv.tflite.joined import joined_outputs
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -22,9 +20,10 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.quantize.parted import OutputArrays, PartedOutput
-    from edgeconv.quantize.saturation import Tempered
-    from edgeconv.tflite import Logits
     from edgeconv.types import Recipe
+
+# Samples of each signature to compare on: the order of the layers hardly changes with more.
+COMPARISON_SAMPLES = 32
 
 
 class QuantizeTrial(NamedTuple):
@@ -40,74 +39,35 @@ class QuantizeTrial(NamedTuple):
     agreement: float | None
 
 
-class ComparedFile(NamedTuple):
-    """A file, what it and the float graph give for all samples, and its quantization steps.
-
-    `outputs` and `expected` have the parts of outputs apart, see `parted`, and those that are so
-    sure that they hide errors once more, see `saturation`.
-    """
-
-    file: QuantizedModel
-    outputs: OutputArrays
-    expected: OutputArrays
-    steps: dict[tuple[str, str], float]
+def comparison_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
+    """The last 32 samples of each signature, or all where there are fewer, in whole batches."""
+    return {
+        key: feed.split(COMPARISON_SAMPLES)[1]
+        if feed.samples > COMPARISON_SAMPLES and len(feed) > 1
+        else feed
+        for key, feed in feeds.items()
+    }
 
 
 class QuantizeTrials:
     """Makes files of `graph`, and compares them with it on the samples `feeds`, by signature.
 
-    `parted` are the outputs of several parts; None finds them by these samples. Methods raise
-    `ToolFailed` where a file cannot be made or does not run.
+    Methods raise `ToolFailed` where a file cannot be made or does not run.
     """
 
-    def __init__(
-        self,
-        graph: CalibratedGraph,
-        feeds: Mapping[str, Feed],
-        *,
-        dense_per_tensor: bool = False,
-        parted: tuple[PartedOutput, ...] | None = None,
-    ) -> None:
+    def __init__(self, graph: CalibratedGraph, feeds: Mapping[str, Feed]) -> None:
         self.graph = graph
         self.feeds = feeds
-        self._dense_per_tensor = dense_per_tensor
-        self._parted = parted
 
     def run(self, recipe: Recipe, settings: MethodSettings) -> QuantizeTrial:
         """Make the file of a recipe with these settings, and compare it."""
-        file = make_file(self.graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
+        file = make_file(self.graph, recipe, settings)
         actual = self.outputs(file.model)
         return QuantizeTrial(
             settings,
             file,
             lowest_snr_db(self.expected, actual),
             lowest_agreement(self.expected, actual),
-        )
-
-    def answers(self, recipe: Recipe, settings: MethodSettings) -> ComparedFile:
-        """The file of a recipe with these settings, and what it gives for all samples.
-
-        That of int16x8 is computed in floats with the file's weights, see `simulating`.
-        """
-        file = make_file(self.graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
-        model = None
-        if recipe.name == "int16x8":
-            is_equalized = "equalization" in settings.methods
-            graph = self.graph.equalized[0] if is_equalized else self.graph
-            model = simulated(file.model, graph.model)
-        floors = self.graph.floors if recipe.has_ranges and model is None else {}
-        model = model or file.model
-        if self._saturated:
-            model, _ = with_logits(model)
-        outputs = outputs_of(model, self.feeds, threads=self.graph.threads)
-        actual = self._compared(outputs, floors)
-        whole = self._compared(self._whole, floors)
-        return ComparedFile(
-            file=file,
-            outputs=actual,
-            # A file of another engine may have no logits.
-            expected={output: whole[output] for output in actual},
-            steps=steps_by_output(file.model, self.feeds),
         )
 
     def snr_db(self, model: bytes) -> float:
@@ -122,49 +82,17 @@ class QuantizeTrials:
     @cached_property
     def expected(self) -> OutputArrays:
         """What the float graph gives, with the parts of outputs apart."""
-        return split_parts(self.parted, self._without_logits(self._whole))
-
-    def _compared(self, outputs: OutputArrays, floors: Mapping[str, float]) -> OutputArrays:
-        """Outputs with their parts apart, and those that hide errors once more, see `saturation`.
-
-        `floors` has the ends of ranges by tensor. The values of a sigmoid are an answer each, and
-        none has to be the largest: they are [samples, values, 1].
-        """
-        compared = split_parts(self.parted, self._without_logits(outputs))
-        for each in self._exposed[1]:
-            output = each.signature, each.makes
-            if each.beta is None and output in compared:
-                compared[output] = compared[output].reshape(len(compared[output]), -1, 1)
-        for tempered in self._saturated:
-            if tempered.key in outputs:
-                compared[tempered.key] = tempered.probabilities(
-                    outputs[tempered.key], floors.get(tempered.logits.tensor)
-                )
-        return compared
-
-    def _without_logits(self, outputs: OutputArrays) -> OutputArrays:
-        names = {(each.signature, each.output) for each in self._exposed[1]}
-        return {output: values for output, values in outputs.items() if output not in names}
+        return split_parts(self.parted, self._whole)
 
     @cached_property
     def parted(self) -> tuple[PartedOutput, ...]:
         """The outputs of several parts, of which a small one would not show in the whole."""
-        if self._parted is not None:
-            return self._parted
         joined = joined_outputs(self.graph.model)
         return parted_outputs(joined, self._whole) if joined else ()
 
     @cached_property
     def _whole(self) -> OutputArrays:
-        return outputs_of(self._exposed[0], self.feeds, threads=self.graph.threads)
-
-    @cached_property
-    def _exposed(self) -> tuple[bytes, tuple[Logits, ...]]:
-        return with_logits(self.graph.model)
-
-    @cached_property
-    def _saturated(self) -> tuple[Tempered, ...]:
-        return saturated(self._exposed[1], self._whole)
+        return outputs_of(self.graph.model, self.feeds, threads=self.graph.threads)
 
     @property
     def samples(self) -> int:
@@ -181,9 +109,8 @@ def outputs_of(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Outp
     interpreter = open_interpreter(model, threads=threads)
     for key, feed in feeds.items():
         signature = InProcessModel(interpreter, key)
-        parts = [signature.run(batch) for batch in feed]
-        for name in signature.outputs:
-            values = np.concatenate([part[name] for part in parts])
+        parts = join_batches([signature.run(batch) for batch in feed], [feed.batch] * len(feed))
+        for name, values in parts.items():
             if values.dtype.kind != "S":
                 outputs[key, name] = values.astype(np.float64)
     return outputs

@@ -1,4 +1,4 @@
-"""The first engine at work on one float graph, in a child that stays (`processes.persistent`).
+"""The first engine at work on one float graph, in a child that stays (`persistent`).
 
 The graph is calibrated once, when that is first needed. Of it every recipe is made, sensitivities
 are measured (`quantize.sensitivity`) and files debugged (`quantize.debugging`).
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.types import PostTraining, Recipe, SharedScale
+from edgeconv.model.tflite import with_needs_declared
+from edgeconv.system.store import quantizer_module
+from edgeconv.types import PostTraining, Precision, Recipe, Sensitivity, SharedScale
 
 if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import CalibratedGraph
@@ -26,20 +28,23 @@ ENVIRONMENT = dict.fromkeys(
     ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
 )
 
-# Begins a note of a file whose "auto" stood for nothing.
-NOT_TRIED = "no post-training methods were tried"
+# By the graph, which stays in memory as long as its search.
+_SEARCHES: dict[tuple[int, bool], MethodSearch] = {}
 
 
 class QuantizePart(msgspec.Struct, frozen=True, kw_only=True):
     """A signature of the float graph, and its stored samples (see edgeconv.data).
 
     `samples` is None where no recipe needs calibration. `batch` is the leading dimension of
-    the signature's inputs.
+    the signature's inputs; `stacked` are those that have no such dimension. `states` are inputs,
+    each with the output that is fed back to it.
     """
 
     signature: str
     samples: str | None
     batch: int
+    stacked: frozenset[str] = frozenset()
+    states: tuple[tuple[str, str], ...] = ()
 
 
 class GraphFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,16 +72,29 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuantizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user should know of the file; a rule leaves `float_operators` in float.
+    """What a user should know of the file; a rule leaves the tensors `float_outputs` in float.
 
     `choosing_s` is what choosing methods took, in seconds.
     """
 
     notes: tuple[str, ...] = ()
     post_training: PostTraining | None = None
-    float_operators: tuple[str, ...] = ()
+    float_outputs: tuple[str, ...] = ()
     shared_scales: tuple[SharedScale, ...] = ()
     choosing_s: float = 0.0
+
+
+class SensitivityJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure. Every part of the graph needs samples."""
+
+    graph: GraphFile
+    precisions: tuple[Precision, ...]
+
+
+class Sensitivities(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a `SensitivityJob`, in the order of the graph."""
+
+    layers: tuple[Sensitivity, ...]
 
 
 class LoadJob(msgspec.Struct, frozen=True):
@@ -86,9 +104,9 @@ class LoadJob(msgspec.Struct, frozen=True):
 def load_engine(job: LoadJob) -> LoadJob:
     """Import the engine, so that the first file need not wait for it."""
     settle_process()
-    from ai_edge_quantizer import calibrator, quantizer  # noqa: F401
-
-    from edgeconv.quantize import choose, own_scales  # noqa: F401
+    quantizer_module("calibrator")
+    quantizer_module("quantizer")
+    from edgeconv.quantize import choose, found_rules  # noqa: F401
 
     return job
 
@@ -100,19 +118,31 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     give senseless ranges, and `UsageError` for options that do not fit the graph or its samples.
     """
     settle_process()
-    from edgeconv.quantize.own_scales import find_shared_scales, with_own_scales
+    from edgeconv.quantize.found_rules import with_found_rules
 
-    search = method_search(job.graph, dense_per_tensor=job.dense_per_tensor)
-    recipe, shared = with_own_scales(job.recipe, find_shared_scales(search.graph, job.recipe))
-    file, record, choosing_s = search.file(recipe)
-    Path(job.file).write_bytes(file.model)
+    search = method_search(job.graph, job.recipe, dense_per_tensor=job.dense_per_tensor)
+    ruled = with_found_rules(search, job.recipe)
+    file, record, choosing_s = ruled.search.file(ruled.recipe)
+    Path(job.file).write_bytes(with_needs_declared(file.model))
     return QuantizeAnswer(
-        notes=file.notes,
+        notes=(*ruled.notes, *file.notes),
         post_training=record,
-        float_operators=file.float_operators,
-        shared_scales=shared,
+        float_outputs=file.float_outputs,
+        shared_scales=ruled.shared,
         choosing_s=choosing_s,
     )
+
+
+def measure_sensitivities(job: SensitivityJob) -> Sensitivities:
+    """See `quantize.sensitivity.sensitivities`."""
+    settle_process()
+    from edgeconv.quantize.sensitivity import INTEGER_RECIPES, sensitivities
+
+    graph = calibrated(job.graph)
+    for precision in job.precisions:
+        if precision in INTEGER_RECIPES:
+            graph, _ = graph.with_kernels_for(INTEGER_RECIPES[precision][0])
+    return Sensitivities(layers=sensitivities(graph, job.precisions))
 
 
 @functools.cache
@@ -124,21 +154,38 @@ def calibrated(graph: GraphFile) -> CalibratedGraph:
     if graph.quantized is not None:
         own = calibrated(msgspec.structs.replace(graph, quantized=None))
         quantized = Path(graph.quantized).read_bytes()
-        return CalibratedGraph(own.model, own.feeds, threads=own.threads, quantized=quantized)
+        return CalibratedGraph(
+            own.model, own.feeds, threads=own.threads, quantized=quantized, states=own.states
+        )
     feeds = {
-        part.signature: Feed(read_samples(Path(part.samples)).arrays, part.batch)
+        part.signature: Feed(
+            read_samples(Path(part.samples)).arrays, part.batch, stacked=part.stacked
+        )
         for part in graph.parts
         if part.samples is not None
     }
-    return CalibratedGraph(Path(graph.float_model).read_bytes(), feeds, threads=graph.threads)
+    return CalibratedGraph(
+        Path(graph.float_model).read_bytes(),
+        feeds,
+        threads=graph.threads,
+        states={part.signature: dict(part.states) for part in graph.parts if part.states},
+    )
 
 
-@functools.cache
-def method_search(graph: GraphFile, *, dense_per_tensor: bool = False) -> MethodSearch:
-    """What makes files of the graph, kept like `calibrated`."""
+def method_search(
+    graph: GraphFile, recipe: Recipe, *, dense_per_tensor: bool = False
+) -> MethodSearch:
+    """What makes files of a recipe from the graph that has kernels for it, kept like `calibrated`.
+
+    Recipes with the same graph share one.
+    """
     from edgeconv.quantize.choose import MethodSearch
 
-    return MethodSearch(calibrated(graph), dense_per_tensor=dense_per_tensor)
+    equal, _ = calibrated(graph).with_kernels_for(recipe)
+    key = (id(equal), dense_per_tensor)
+    if key not in _SEARCHES:
+        _SEARCHES[key] = MethodSearch(equal, dense_per_tensor=dense_per_tensor)
+    return _SEARCHES[key]
 
 
 def settle_process() -> None:

@@ -8,17 +8,20 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Block, Grid, GridColumn, Page, Row
+from edgeconv.reporting.layout import dim
+from edgeconv.reporting.tables import Column, table
 from edgeconv.reporting.units import interval_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from edgeconv.reporting.layout import Block, Page
     from edgeconv.types import (
         Difference,
         FlipCount,
         ModelDifference,
         NumberChange,
+        OperatorChange,
         TensorChange,
         TensorSpec,
     )
@@ -27,18 +30,6 @@ _MOST_SHOWN = 12
 # From the manifests: each file against its own reference.
 _AT_CONVERSION = {"max_error": "largest error at conversion", "snr_db": "SNR at conversion"}
 _MOST_EXAMPLES = 8
-_NUMBERS = (
-    GridColumn("", right=False, wraps=True),
-    GridColumn("before"),
-    GridColumn("after"),
-    GridColumn("change"),
-)
-_OPERATORS = (
-    GridColumn("operator", right=False, wraps=True),
-    GridColumn("version"),
-    GridColumn("before"),
-    GridColumn("after"),
-)
 
 
 def difference_page(difference: Difference, *, everything: bool = False) -> Page:
@@ -48,20 +39,20 @@ def difference_page(difference: Difference, *, everything: bool = False) -> Page
     """
     most = None if everything else _MOST_SHOWN
     page: list[Block] = [
-        Text(f"before: {units.plain(difference.before)}", style="dim"),
-        Text(f"after:  {units.plain(difference.after)}", style="dim"),
+        dim(f"before: {units.plain(difference.before)}"),
+        dim(f"after:  {units.plain(difference.after)}"),
     ]
     for model in difference.models:
-        page += [Text(), *_model_blocks(model, most)]
+        page += ["", *_model_blocks(model, most)]
     for label, names in (
         ("only before", difference.only_before),
         ("only after", difference.only_after),
     ):
         if names:
-            page += [Text(), Text(f"{label}: {', '.join(map(units.plain, names))}")]
+            page += ["", f"{label}: {', '.join(map(units.plain, names))}"]
     if difference.refused:
-        page += [Text(), Text("not compared", style="bold yellow")]
-        page += [Text(f"  {units.plain(reason)}") for reason in difference.refused]
+        page += ["", Text("not compared", style="bold yellow")]
+        page += [f"  {units.plain(reason)}" for reason in difference.refused]
     return page
 
 
@@ -71,39 +62,28 @@ def _model_blocks(model: ModelDifference, most: int | None) -> Iterator[Block]:
         name = f"{units.plain(model.before)} → {name}"
     yield Text(name, style="bold")
     if model.same_file:
-        yield Text("  the same file", style="dim")
+        yield dim("  the same file")
     if not (model.numbers or model.operators or model.tensors or model.flips):
-        yield Text("  nothing changed", style="dim")
+        yield dim("  nothing changed")
     if model.numbers:
-        yield Grid(_NUMBERS, [_number_row(each) for each in model.numbers])
+        yield table(_NUMBERS, model.numbers)
     if model.operators:
-        yield Text()
-        yield Grid(_OPERATORS, _operator_rows(model))
+        yield ""
+        yield table(_OPERATORS, model.operators)
     if model.tensors:
-        yield Text()
+        yield ""
         yield Text(_counted(model.tensors), style="bold")
         yield from _shortened([_tensor_line(each) for each in model.tensors], most)
     if model.fixed is not None and model.broken is not None and (model.fixed or model.broken):
-        yield Text()
-        yield Text(f"{model.fixed} became right, {model.broken} became wrong")
+        yield ""
+        yield f"{model.fixed} became right, {model.broken} became wrong"
     yield from _shortened([_flip_line(flip) for flip in model.flips], most)
 
 
-def _shortened(lines: Sequence[str], most: int | None) -> Iterator[Text]:
-    yield from (Text(f"  {line}") for line in lines[:most])
+def _shortened(lines: Sequence[str], most: int | None) -> Iterator[str | Text]:
+    yield from (f"  {line}" for line in lines[:most])
     if most is not None and len(lines) > most:
-        yield Text(f"  and {len(lines) - most} more: --all shows them", style="dim")
-
-
-def _number_row(change: NumberChange) -> Row:
-    before, after = (_written(change.quantity, v) for v in (change.before, change.after))
-    cells = (_label(change.quantity), before, after, _change(change))
-    return Row(tuple(Text(cell) for cell in cells))
-
-
-def _operator_rows(model: ModelDifference) -> list[Row]:
-    counts = [(each.operator, each.version, each.before, each.after) for each in model.operators]
-    return [Row(tuple(Text(units.plain(str(cell))) for cell in cells)) for cells in counts]
+        yield dim(f"  and {len(lines) - most} more: --all shows them")
 
 
 def _label(quantity: str) -> str:
@@ -223,3 +203,17 @@ def _flip_line(flip: FlipCount) -> str:
     more = " …" if len(flip.samples) > _MOST_EXAMPLES else ""
     count = units.counted(len(flip.samples), "sample")
     return f"{count}{of} from class {flip.before} to {flip.after}: {examples}{more}"
+
+
+_NUMBERS: tuple[Column[NumberChange], ...] = (
+    Column("", lambda change: _label(change.quantity), is_text=True, wraps=True),
+    Column("before", lambda change: _written(change.quantity, change.before)),
+    Column("after", lambda change: _written(change.quantity, change.after)),
+    Column("change", _change),
+)
+_OPERATORS: tuple[Column[OperatorChange], ...] = (
+    Column("operator", lambda each: units.plain(each.operator), is_text=True, wraps=True),
+    Column("version", lambda each: str(each.version)),
+    Column("before", lambda each: str(each.before)),
+    Column("after", lambda each: str(each.after)),
+)

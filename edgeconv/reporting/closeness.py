@@ -1,4 +1,4 @@
-"""The errors of outputs against those of a reference, as text."""
+"""Models against their references in words: errors of outputs, drops, and what files are of."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ import sys
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
+from edgeconv.reporting.units import interval_value
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from edgeconv.types import Agreement, Artifact, Distance, Measurement, OutputError, Report
+    from edgeconv.types import (
+        Agreement,
+        Artifact,
+        Comparison,
+        Distance,
+        Measurement,
+        OutputError,
+        Report,
+        Signature,
+    )
+
 
 # Further outputs of one file are counted, not listed.
 _MOST_OUTPUTS = 3
@@ -57,6 +68,11 @@ def error_lines(outputs: Iterable[OutputError], samples: int) -> list[str]:
     if more > 1:
         lines[_MOST_OUTPUTS:] = [f"… {more} more outputs with smaller errors: see --json"]
     return lines
+
+
+def agreement_lines(model: Measurement) -> list[str]:
+    """The error of each output of a model against its reference, as a line."""
+    return [agreement_line(each) for each in (*model.agreement, *model.kernels)]
 
 
 def agreement_line(agreement: Agreement) -> str:
@@ -154,3 +170,52 @@ def _ratio(error: Distance) -> list[str]:
     ratio = snr(error)
     is_exact = ratio is not None and ratio >= MAX_SNR_DB
     return [] if ratio is None or is_exact else [f"SNR {units.decibels(ratio)}"]
+
+
+def weights(artifact: Artifact) -> str:
+    """The shares of the weights that are stored as integers and as float16."""
+    shares = (artifact.quantized_weight_share, "int"), (artifact.float16_weight_share, "f16")
+    return ", ".join(f"{units.percent(s, 1)} {kind}" for s, kind in shares if s != 0) or "float"
+
+
+def io_types(signature: Signature) -> str:
+    """The dtypes of inputs and outputs: "float32" where all are equal, else "int8 → float32"."""
+    sides = (signature.inputs, signature.outputs)
+    into, out = (", ".join(dict.fromkeys(units.plain(t.dtype) for t in side)) for side in sides)
+    return into if into == out else f"{into} → {out}"
+
+
+def difference_lines(report: Report) -> list[str]:
+    """Which drops are within chance, and a line for each comparison of two artifacts."""
+    drops = "; ".join(_drops(report))
+    compared = [_compared(comparison) for comparison in report.comparisons]
+    return [*([f"drop: {drops}"] if drops else []), *compared]
+
+
+def _drops(report: Report) -> Iterator[str]:
+    intervals = [
+        (units.plain(model.name), model.accuracy_drop_interval)
+        for model in report.measurements
+        if model.accuracy_drop_interval is not None
+    ]
+    within = [name for name, (low, high) in intervals if low <= 0 <= high]
+    if within:
+        yield f"within chance for {', '.join(within)} (0 is in the 95 % interval)"
+    worse = [name for name, (low, _) in intervals if low > 0]
+    if worse:
+        yield f"worse beyond chance for {', '.join(worse)}"
+    better = [name for name, (_, high) in intervals if high < 0]
+    if better:
+        yield f"better beyond chance for {', '.join(better)}"
+
+
+def _compared(comparison: Comparison) -> str:
+    low, high = comparison.interval
+    verdict = "better beyond" if low > 0 else "worse beyond" if high < 0 else "within"
+    sign = "+" if comparison.difference > 0 else ""
+    points = units.points(comparison.difference).replace(" pp", " points")
+    return (
+        f"{units.plain(comparison.model)} against {units.plain(comparison.other)}: "
+        f"{sign}{points} {interval_value(comparison.interval, '')}, "
+        f"{comparison.fixed} fixed, {comparison.broken} broken: {verdict} chance"
+    )

@@ -7,28 +7,20 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import error_lines
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
+from edgeconv.reporting.layout import dim, notes
+from edgeconv.reporting.tables import Cell, Column, table
+from edgeconv.system.processes.escaping import shell_line
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from edgeconv.reporting.layout import Page
     from edgeconv.types import Debugged, DebuggedLayer, LayerFix, PostTraining
 
-_LAYERS = (
-    GridColumn("layer", right=False, wraps=True),
-    GridColumn("operator", right=False, beneath=True),
-    GridColumn("weights"),
-    GridColumn("bytes", beneath=True),
-    GridColumn("precision", right=False),
-    GridColumn("alone"),
-    GridColumn("share", beneath=True),
-    GridColumn("inside"),
-)
 TOP_LAYERS = 20
 # What another recipe costs that its size does not show, as a comment in a shell.
 _RECIPE_COSTS: dict[str, str] = {"int16x8": "  # 16-bit activations, slower on most devices"}
@@ -43,14 +35,13 @@ def debugged_page(debugged: Debugged, *, top: int = TOP_LAYERS) -> Page:
     """The model, its `top` costliest layers, and what to do next."""
     costly = [layer for layer in debugged.layers if layer.alone_snr_db is not None]
     noise = sum(_noise(layer) for layer in costly)
-    rows = [_row(layer, noise) for layer in costly[:top]]
     return [
-        *(Text(units.plain(line), style="dim") for line in _circumstances(debugged)),
-        *((Text(), Grid(_LAYERS, rows)) if rows else ()),
-        *(Text(line, style="dim") for line in _left_out(debugged, len(costly), top)),
-        Text(),
+        *(dim(units.plain(line)) for line in _circumstances(debugged)),
+        *(("", table(_columns(noise), costly[:top])) if costly[:top] else ()),
+        *map(dim, _left_out(debugged, len(costly), top)),
+        "",
         *_next_steps(debugged),
-        *(Text(f"note: {units.plain(note)}", style="dim") for note in debugged.notes),
+        *notes(debugged.notes),
     ]
 
 
@@ -77,19 +68,25 @@ def _circumstances(debugged: Debugged) -> Iterator[str]:
         yield f"outputs compared with the float32 model: {units.decibels(debugged.snr_db)}"
 
 
-def _row(layer: DebuggedLayer, noise: float) -> Row:
-    share = _noise(layer) / noise if noise else 0.0
-    return Row(
-        (
-            Text(layer_name(layer.layer)),
-            Text(units.plain(layer.operator), style="dim"),
-            Text(f"{layer.weights:,}" if layer.weights else units.ABSENT),
-            Text(units.size(layer.weight_bytes) if layer.weights else ""),
-            Text(layer.precision),
-            Text(units.decibels(layer.alone_snr_db)),
-            Text(units.percent(share, 0)),
-            Text(units.decibels(layer.inside_snr_db)),
-        )
+def _columns(noise: float) -> tuple[Column[DebuggedLayer], ...]:
+    return (
+        Column("layer", lambda layer: layer_name(layer.layer), is_text=True, wraps=True),
+        Column(
+            "operator",
+            lambda layer: Cell(units.plain(layer.operator), style="dim"),
+            is_text=True,
+            beneath=True,
+        ),
+        Column("weights", lambda each: f"{each.weights:,}" if each.weights else units.ABSENT),
+        Column("bytes", lambda e: units.size(e.weight_bytes) if e.weights else "", beneath=True),
+        Column("precision", lambda layer: layer.precision, is_text=True),
+        Column("alone", lambda layer: units.decibels(layer.alone_snr_db)),
+        Column(
+            "share",
+            lambda layer: units.percent(_noise(layer) / noise if noise else 0.0, 0),
+            beneath=True,
+        ),
+        Column("inside", lambda layer: units.decibels(layer.inside_snr_db)),
     )
 
 
@@ -110,7 +107,7 @@ def _left_out(debugged: Debugged, costly: int, top: int) -> Iterator[str]:
         yield _EXPLAINED
 
 
-def _next_steps(debugged: Debugged) -> Iterator[Text]:
+def _next_steps(debugged: Debugged) -> Iterator[str | Text]:
     helpful = debugged.helpful
     tried = units.counted(len(debugged.fixes), "change")
     if helpful:
@@ -126,10 +123,10 @@ def _next_steps(debugged: Debugged) -> Iterator[Text]:
             f"Nothing that was tried clearly improves the outputs ({tried}).", style="bold yellow"
         )
     if debugged.recipe.name == "int8":
-        yield Text("  not tried: --to qat, which trains the model on")
+        yield "  not tried: --to qat, which trains the model on"
 
 
-def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[Text]:
+def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[str | Text]:
     more_bytes = fix.size_bytes - debugged.size_bytes
     sign = "−" if more_bytes < 0 else "+"
     gain = f" (+{units.decibels(fix.snr_db - debugged.snr_db)})"
@@ -138,7 +135,7 @@ def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[Text]:
         gain if fix.snr_db < MAX_SNR_DB else "",
         f", {sign}{units.size(abs(more_bytes))}:",
     )
-    yield from (Text(f"    {option}") for option in _options(fix))
+    yield from (f"    {option}" for option in _options(fix))
 
 
 def _chosen(record: PostTraining) -> str:

@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
+from edgeconv.reporting.layout import dim, notes
+from edgeconv.reporting.tables import Cell, Column, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from edgeconv.reporting.layout import Page
     from edgeconv.types import Diagnosis, Trial
-
-_TRIALS = (
-    GridColumn("values", right=False),
-    GridColumn("accuracy"),
-    GridColumn("95 % interval", beneath=True),
-    GridColumn("fits", right=False),
-    GridColumn("--preprocess", right=False, wraps=True),
-)
 
 _ELSEWHERE = (
     "the labels: do they belong to these samples, and count from 0?",
@@ -33,12 +27,12 @@ _ELSEWHERE = (
 def diagnosis_page(diagnosis: Diagnosis) -> Page:
     """The model and data, one row for each preprocessing, the best first, and the conclusion."""
     return [
-        *(Text(units.plain(line), style="dim") for line in _circumstances(diagnosis)),
-        Text(),
-        Grid(_TRIALS, [_row(trial) for trial in diagnosis.trials]),
-        Text(),
+        *(dim(units.plain(line)) for line in _circumstances(diagnosis)),
+        "",
+        table(_TRIALS, diagnosis.trials),
+        "",
         *_conclusion(diagnosis),
-        *(Text(f"note: {units.plain(note)}", style="dim") for note in diagnosis.notes),
+        *notes(diagnosis.notes),
     ]
 
 
@@ -55,16 +49,7 @@ def _circumstances(diagnosis: Diagnosis) -> Iterator[str]:
     )
 
 
-def _row(trial: Trial) -> Row:
-    name = Text(trial.name)
-    if trial.is_current:
-        name.append(" (now)", style="dim")
-    numbers = (Text(_percent(trial.accuracy.value)), Text(_interval(trial)))
-    fits = Text("yes", style="green") if trial.fits else Text()
-    return Row((name, *numbers, fits, Text(units.plain(trial.preprocess))))
-
-
-def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
+def _conclusion(diagnosis: Diagnosis) -> Iterator[str | Text]:
     fits, tried = diagnosis.fits, len(diagnosis.trials)
     samples = diagnosis.data.samples
     if not fits:
@@ -73,7 +58,7 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
             f"frequent label, on {samples} samples. If more samples do not help, check:",
             style="bold red",
         )
-        yield from (Text(f"  - {each}") for each in _ELSEWHERE)
+        yield from (f"  - {each}" for each in _ELSEWHERE)
         return
     if len(fits) == 1:
         yield Text(f"One of {tried} fits, {_accuracy(fits[0])}:", style="bold green")
@@ -83,7 +68,7 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[Text]:
             f"give more{_how_many_more(diagnosis)}. The likeliest is {_accuracy(fits[0])}:",
             style="bold yellow",
         )
-    yield Text(f"  --preprocess '{units.plain(fits[0].preprocess)}'")
+    yield f"  --preprocess '{units.plain(fits[0].preprocess)}'"
     yield from _current(diagnosis)
     if diagnosis.label_offset:
         shift = f"{abs(diagnosis.label_offset)} {'more' if diagnosis.label_offset > 0 else 'less'}"
@@ -99,14 +84,14 @@ def _how_many_more(diagnosis: Diagnosis) -> str:
     return f" with --samples {more}" if more > diagnosis.data.samples else ""
 
 
-def _current(diagnosis: Diagnosis) -> Iterator[Text]:
+def _current(diagnosis: Diagnosis) -> Iterator[str]:
     now = next(trial for trial in diagnosis.trials if trial.is_current)
     if not now.fits:
-        yield Text(f"In use now: {_accuracy(now)}.")
+        yield f"In use now: {_accuracy(now)}."
     elif len(diagnosis.fits) == 1:
-        yield Text("It is in use already: there is nothing to change.")
+        yield "It is in use already: there is nothing to change."
     else:
-        yield Text("The one in use now is among them.")
+        yield "The one in use now is among them."
 
 
 def _accuracy(trial: Trial) -> str:
@@ -119,3 +104,12 @@ def _percent(fraction: float) -> str:
 
 def _interval(trial: Trial) -> str:
     return " to ".join(_percent(end).removesuffix(" %") for end in trial.interval) + " %"
+
+
+_TRIALS: tuple[Column[Trial], ...] = (
+    Column("values", lambda t: Cell(t.name, aside=" (now)" * t.is_current), is_text=True),
+    Column("accuracy", lambda trial: _percent(trial.accuracy.value)),
+    Column("95 % interval", _interval, beneath=True),
+    Column("fits", lambda trial: Cell("yes", style="green") if trial.fits else "", is_text=True),
+    Column("--preprocess", lambda trial: units.plain(trial.preprocess), is_text=True, wraps=True),
+)

@@ -17,7 +17,7 @@ import msgspec
 import vl_convert
 from markupsafe import Markup
 
-from edgeconv.errors import ToolFailed
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,7 +70,7 @@ def drawable(value: float) -> bool:
 def draw_svg(plot: Plot | None, key: str) -> Markup | None:
     """An SVG element, None without a plot; `key` makes its ids unique.
 
-    The description of a mark becomes its tooltip. Raises `ToolFailed` where the process may not
+    The description of a mark becomes its tooltip. Raises `ToolFailed` if the process may not
     have the address space that drawing needs.
     """
     if plot is None:

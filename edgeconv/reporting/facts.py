@@ -1,41 +1,117 @@
-"""Tables and facts of the page: latency, agreement, the machine, and how to reproduce it."""
+"""Tables and facts of the page: models, latency, agreement, the machine, how to reproduce it."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import TYPE_CHECKING
 
-from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
-from edgeconv.reporting.pace import pace_title
-from edgeconv.reporting.rows import all_models
-from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
+from edgeconv.reporting.columns import (
+    SHOWN,
+    all_models,
+    columns_of,
+    metric_columns,
+    model_rows,
+)
+from edgeconv.reporting.tables import Cell, Column, Row, Table, capital, cells_of, number, table
 from edgeconv.reporting.training import Fact
 from edgeconv.reporting.units import duration_interval
+from edgeconv.system.processes.escaping import shell_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from edgeconv.types import Agreement, Conditions, Latency, Measurement, Report
+    from edgeconv.reporting.columns import ModelColumn, ModelRow
+    from edgeconv.types import Agreement, Conditions, Latency, Measurement, PacedLatency, Report
+
+    _Timed = tuple[Measurement, str, Latency]
+    _Agreement = tuple[Measurement, Agreement]
+
+# A period is kept that is longer by no more than a timer's grain.
+_KEPT_WITHIN = 1.1
 
 
-def latency_table(report: Report) -> PageTable | None:
+def models_table(report: Report) -> Table:
+    """One line a model, the baseline first, with the columns that any of them has."""
+    rows = model_rows(report)
+    budget: Column[ModelRow] = Column(
+        "Budget", lambda row: Cell(row.mark, key=row.mark, kind=f"mark {row.mark}"), is_text=True
+    )
+    known = [
+        Column("Model", lambda row: Cell(row.name, under=row.runtime, key=row.name), is_text=True),
+        *([budget] if report.verdict else []),
+        *(_shown(column, capital(column.heading)) for column in SHOWN if column.is_of_file),
+    ]
+    measured = [each for each in _measured(report, rows) if _is_there(each, rows)]
+    if not measured:
+        measured = [Column("Measured", lambda _: "nothing", is_text=True)]
+    lines = [_model_line(i, row, known, measured) for i, row in enumerate(rows)]
+    notes = (column.note for column in SHOWN if column.note and column.is_explained(rows))
+    return Table(
+        (*known, *measured),
+        tuple(lines),
+        name="models",
+        caption=" ".join(f"{capital(note)}." for note in notes) or "Every model that was measured.",
+        kind="models",
+    )
+
+
+def _model_line(
+    index: int, row: ModelRow, known: list[Column[ModelRow]], measured: list[Column[ModelRow]]
+) -> Row:
+    """A model that did not run has the `known` cells, and the error."""
+    kind = "is-baseline" if row.is_baseline else ""
+    if not row.error:
+        return Row(cells_of([*known, *measured], row), kind=kind, number=index)
+    error = Cell(row.error, kind="remark", lead="Did not run.")
+    cells = (*cells_of(known, row), error)
+    return Row(cells, kind=kind, number=index, spans=len(measured))
+
+
+def _measured(report: Report, rows: Sequence[ModelRow]) -> Iterator[Column[ModelRow]]:
+    columns = columns_of(report)
+    for column, plain, below in zip(columns, SHOWN, (*columns[1:], None), strict=True):
+        if not (column.is_under or column.is_of_file):
+            under = below if below and below.is_under else None
+            yield _shown(column, capital(column.heading), under)
+        if plain.heading == "accuracy":
+            yield from (_shown(each, each.heading) for each in metric_columns(rows))
+
+
+def _shown(column: ModelColumn, heading: str, below: ModelColumn | None = None) -> Column[ModelRow]:
+    """The column of the page: below each number its interval, or another number."""
+
+    def cell(row: ModelRow) -> Cell:
+        text = column.text(row)
+        if column.number is None:
+            return Cell(text)
+        under = below.text(row) if below else column.interval_text(row)
+        label = f"{below.heading} " if below else ""
+        under = "" if under == units.ABSENT else f"{label}{under}"
+        return number(text, column.number(row.model), under=under)
+
+    return Column(heading, cell)
+
+
+def _is_there(column: Column[ModelRow], rows: Sequence[ModelRow]) -> bool:
+    cells = (cells_of([column], row)[0] for row in rows)
+    return any(cell.text != units.ABSENT or cell.under for cell in cells)
+
+
+def latency_table(report: Report) -> Table | None:
     """Load, first invoke and percentiles of every model that was timed; None without any."""
     timed = [model for model in all_models(report) if model.latency]
     if not timed:
         return None
     is_cold = any(model.cold for model in timed)
-    return PageTable(
+    return table(
+        _LATENCY,
+        [(model, *kind) for model in timed for kind in _kinds(model)],
         name="latency",
         caption="Load and first invoke are the medians of the processes. "
         "Percentiles are over the samples of all processes"
         + ("; of cold starts, over load and first invoke together." if is_cold else "."),
-        headings=headings(
-            *("Model", "Load", "First invoke", "p50", "95 % interval", "p90", "p99"),
-            *("Samples", "Warm-up", "Threads", "Batch"),
-        ),
-        lines=tuple(_latency_line(model, *kind) for model in timed for kind in _kinds(model)),
     )
 
 
@@ -50,22 +126,18 @@ def batched_line(model: Measurement | None) -> str:
     )
 
 
-def agreement_table(report: Report) -> PageTable | None:
+def agreement_table(report: Report) -> Table | None:
     """The error of every output against its reference; None where that was not measured."""
     pairs = [(m, each) for m in report.measurements for each in (*m.agreement, *m.kernels)]
     if not pairs:
         return None
-    return PageTable(
+    return table(
+        _AGREEMENT,
+        pairs,
         name="agreement",
         caption="The outputs of each model on the samples, compared with those of its reference. "
         "Flipped: samples whose highest score is at another index. SNR: the variance of the "
         "reference over the error; every 6 dB halve the error, and a constant reference has none.",
-        headings=headings(
-            *("Model", "Output", "Reference", "Flipped", "Largest error", "Outputs span"),
-            *("SNR", "Cosine", "Samples"),
-            text={0, 1, 2},
-        ),
-        lines=tuple(_agreement_line(model, each) for model, each in pairs),
     )
 
 
@@ -116,20 +188,44 @@ def version_facts(report: Report) -> list[Fact]:
     return [*facts, *([Fact("tools", units.plain(tools))] if tools else [])]
 
 
-def hash_table(report: Report) -> PageTable:
+def hash_table(report: Report) -> Table:
     """The hash of every model and of the samples."""
     data = [("the samples", report.data.sha256)] if report.data else []
-    rows = [*((units.plain(m.name), m.sha256) for m in all_models(report)), *data]
-    return PageTable(
+    return table(
+        _HASHES,
+        [*((units.plain(m.name), m.sha256) for m in all_models(report)), *data],
         name="hashes",
         caption="SHA-256 of every model and of the samples.",
-        headings=headings("What", "SHA-256", text={0, 1}),
-        lines=tuple(
-            Line(cells=(Cell(text=name), Cell(text=units.plain(sha256), kind="code")))
-            for name, sha256 in rows
-        ),
         is_sortable=False,
     )
+
+
+def pace_title(paced: PacedLatency) -> str:
+    """How often a model was invoked: "every 10 ms", and the distance where that was not kept."""
+    number, _, unit = units.duration(paced.period_us).partition(" ")
+    whole = number.rstrip("0").rstrip(".") if "." in number else number
+    title = f"every {whole} {unit}"
+    if paced.distance_us <= _KEPT_WITHIN * paced.period_us:
+        return title
+    return f"{title} (not kept: one in {units.duration(paced.distance_us)})"
+
+
+def pace_lines(model: Measurement) -> tuple[str, ...]:
+    """One line for the invokes in a period, and one for the cold starts, where there are any."""
+    lines = []
+    if model.paced:
+        count = units.counted(sum(map(len, model.paced.rounds_us)), "invoke")
+        lines.append(f"{pace_title(model.paced)}: {_percentiles(model.paced)}, {count}")
+    if model.cold:
+        count = f"{len(model.cold.rounds_us)} fresh process{'es' * (len(model.cold.rounds_us) > 1)}"
+        lines.append(f"load and first invoke: {_percentiles(model.cold)}, {count}")
+    return tuple(lines)
+
+
+def _percentiles(latency: Latency) -> str:
+    p50, p90, p99 = map(units.duration, (latency.p50_us, latency.p90_us, latency.p99_us))
+    interval = duration_interval(latency.p50_interval_us)
+    return f"p50 {units.with_interval(p50, interval)}, p90 {p90}, p99 {p99}"
 
 
 def _kinds(model: Measurement) -> Iterator[tuple[str, Latency]]:
@@ -142,43 +238,55 @@ def _kinds(model: Measurement) -> Iterator[tuple[str, Latency]]:
         yield ", cold", model.cold
 
 
-def _latency_line(model: Measurement, kind: str, latency: Latency) -> Line:
-    rounds, count = len(latency.rounds_us), sum(map(len, latency.rounds_us))
-    load, first = (
-        median(times) if times else None for times in (latency.load_us, latency.first_us)
-    )
-    return Line(
-        cells=(
-            Cell(
-                text=f"{units.plain(model.name)}{kind}",
-                under=f"{rounds} process{'es' * (rounds > 1)}",
-            ),
-            number(units.duration(load), load),
-            number(units.duration(first), first),
-            number(units.duration(latency.p50_us), latency.p50_us),
-            Cell(text=duration_interval(latency.p50_interval_us), key=latency.p50_interval_us[0]),
-            number(units.duration(latency.p90_us), latency.p90_us),
-            number(units.duration(latency.p99_us), latency.p99_us),
-            number(str(count), count),
-            Cell(text=", ".join(map(str, latency.warmup)) or units.ABSENT),
-            number(str(latency.threads), latency.threads),
-            number(str(latency.batch), latency.batch),
-        )
-    )
+def _timed_name(timed: _Timed) -> Cell:
+    model, kind, latency = timed
+    rounds = len(latency.rounds_us)
+    under = f"{rounds} process{'es' * (rounds > 1)}"
+    return Cell(f"{units.plain(model.name)}{kind}", under=under)
 
 
-def _agreement_line(model: Measurement, each: Agreement) -> Line:
-    flips = units.ABSENT if each.flips is None else str(each.flips)
-    return Line(
-        cells=(
-            Cell(text=units.plain(model.name)),
-            Cell(text=units.plain(each.output)),
-            Cell(text=units.plain(each.reference)),
-            number(flips, each.flips),
-            number(units.significant(each.max_error), each.max_error),
-            Cell(text=span(each)),
-            number(units.decibels(snr(each)), each.snr_db),
-            number(units.significant(each.cosine, 5), each.cosine),
-            number(str(each.samples), each.samples),
-        )
-    )
+def _duration(heading: str, of: Callable[[Latency], float | None]) -> Column[_Timed]:
+    return Column(heading, lambda timed: number(units.duration(of(timed[2])), of(timed[2])))
+
+
+def _counted(heading: str, of: Callable[[Latency], int]) -> Column[_Timed]:
+    return Column(heading, lambda timed: number(str(of(timed[2])), of(timed[2])))
+
+
+def _median(times: Sequence[float]) -> float | None:
+    return median(times) if times else None
+
+
+_LATENCY: tuple[Column[_Timed], ...] = (
+    Column("Model", _timed_name, is_text=True),
+    _duration("Load", lambda latency: _median(latency.load_us)),
+    _duration("First invoke", lambda latency: _median(latency.first_us)),
+    _duration("p50", lambda latency: latency.p50_us),
+    Column(
+        "95 % interval",
+        lambda timed: Cell(
+            duration_interval(timed[2].p50_interval_us), key=timed[2].p50_interval_us[0]
+        ),
+    ),
+    _duration("p90", lambda latency: latency.p90_us),
+    _duration("p99", lambda latency: latency.p99_us),
+    _counted("Samples", lambda latency: sum(map(len, latency.rounds_us))),
+    Column("Warm-up", lambda timed: ", ".join(map(str, timed[2].warmup)) or units.ABSENT),
+    _counted("Threads", lambda latency: latency.threads),
+    _counted("Batch", lambda latency: latency.batch),
+)
+_AGREEMENT: tuple[Column[_Agreement], ...] = (
+    Column("Model", lambda pair: units.plain(pair[0].name), is_text=True),
+    Column("Output", lambda pair: units.plain(pair[1].output), is_text=True),
+    Column("Reference", lambda pair: units.plain(pair[1].reference), is_text=True),
+    Column("Flipped", lambda pair: number(units.count(pair[1].flips), pair[1].flips)),
+    Column("Largest error", lambda p: number(units.significant(p[1].max_error), p[1].max_error)),
+    Column("Outputs span", lambda pair: span(pair[1])),
+    Column("SNR", lambda pair: number(units.decibels(snr(pair[1])), pair[1].snr_db)),
+    Column("Cosine", lambda p: number(units.significant(p[1].cosine, 5), p[1].cosine)),
+    Column("Samples", lambda pair: number(str(pair[1].samples), pair[1].samples)),
+)
+_HASHES: tuple[Column[tuple[str, str]], ...] = (
+    Column("What", lambda pair: pair[0], is_text=True),
+    Column("SHA-256", lambda pair: Cell(units.plain(pair[1]), kind="code"), is_text=True),
+)

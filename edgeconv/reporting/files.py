@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from edgeconv.errors import InputRefused
-from edgeconv.store import html_with_checksum, json_with_checksum, publish_all, read_noun
+from edgeconv.system.store import html_with_checksum, json_with_checksum, publish_all, read_noun
+from edgeconv.system.store.converted import in_project
 from edgeconv.types import Report
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ class _Version(msgspec.Struct):
 def write_report(report: Report, directory: Path) -> tuple[Path, Path]:
     """Write report.json and report.html into `directory`; returns both paths.
 
-    Raises `OutputRefused` where they cannot be written.
+    Raises `OutputRefused` if they cannot be written.
     """
     as_json, as_html = write_formats((report,), directory, ("json", "html"))
     return as_json, as_html
@@ -45,6 +46,7 @@ def write_formats(
 
     Raises `OutputRefused`.
     """
+    reports = tuple(in_project(each, directory) for each in reports)
     contents = {directory / NAMES[name]: _document(reports, name) for name in formats}
     publish_all(contents)
     return tuple(contents)

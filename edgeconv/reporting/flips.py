@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
-from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
+from edgeconv.reporting.tables import Cell, Column, Table, number, table
 
 if TYPE_CHECKING:
     from edgeconv.types import Measurement, Report
@@ -61,7 +61,7 @@ def flips_of(model: Measurement, baseline: Measurement, labels: tuple[int, ...])
     return sorted(flips, key=lambda f: (_ORDER.index(f.effect), -len(f.samples), f.samples))
 
 
-def flip_tables(report: Report) -> list[tuple[str, str, PageTable]]:
+def flip_tables(report: Report) -> list[tuple[str, str, Table]]:
     """For each artifact with flips: its name, a summary and the table."""
     if report.baseline is None:
         return []
@@ -94,30 +94,29 @@ def _summary(flips: list[Flip]) -> str:
     return ", ".join(f"{n} {_WORDS[effect][0]}" for effect, n in counts.items() if n)
 
 
-def _table(index: int, name: str, flips: list[Flip], names: tuple[str, ...]) -> PageTable:
-    return PageTable(
+def _table(index: int, name: str, flips: list[Flip], names: tuple[str, ...]) -> Table:
+    return table(
+        (
+            Column("Class", lambda flip: class_name(flip.label, names), is_text=True),
+            Column("Baseline", lambda flip: class_name(flip.before, names), is_text=True),
+            Column("This model", lambda flip: class_name(flip.after, names), is_text=True),
+            Column("Effect", _word, is_text=True),
+            Column("Samples", lambda flip: number(str(len(flip.samples)), len(flip.samples))),
+            Column("Examples", _examples, is_text=True),
+        ),
+        flips,
         name=f"flips-{index}",
         caption=f"Where {name} predicts another class than the baseline. Samples are indices in "
         "the data, from 0.",
-        headings=headings(
-            *("Class", "Baseline", "This model", "Effect", "Samples", "Examples"),
-            text={0, 1, 2, 3, 5},
-        ),
-        lines=tuple(_line(flip, names) for flip in flips),
     )
 
 
-def _line(flip: Flip, names: tuple[str, ...]) -> Line:
-    examples = ", ".join(str(i) for i in flip.samples[:MOST_EXAMPLES])
-    more = len(flip.samples) - MOST_EXAMPLES
+def _word(flip: Flip) -> Cell:
     word, kind = _WORDS[flip.effect] if flip.label is not None else ("changed", "")
-    return Line(
-        cells=(
-            Cell(text=class_name(flip.label, names)),
-            Cell(text=class_name(flip.before, names)),
-            Cell(text=class_name(flip.after, names)),
-            Cell(text=word, kind=kind),
-            number(str(len(flip.samples)), len(flip.samples)),
-            Cell(text=f"{examples}{f' and {more} more' if more > 0 else ''}"),
-        )
-    )
+    return Cell(word, kind=kind)
+
+
+def _examples(flip: Flip) -> str:
+    examples = ", ".join(map(str, flip.samples[:MOST_EXAMPLES]))
+    more = len(flip.samples) - MOST_EXAMPLES
+    return f"{examples} and {more} more" if more > 0 else examples

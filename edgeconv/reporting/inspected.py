@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Block, Grid, GridColumn, Labeled, Page, Row
+from edgeconv.reporting.layout import Labeled
+from edgeconv.reporting.tables import Column, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.types import Inspection, OldestRuntime, RuntimeNeed, Signature, TensorSpec
+    from edgeconv.reporting.layout import Block, Page
+    from edgeconv.reporting.tables import Table
+    from edgeconv.types import (
+        Inspection,
+        OldestRuntime,
+        OperatorCount,
+        RuntimeNeed,
+        Signature,
+        TensorSpec,
+    )
 
 _KIND_NAMES = {
     "saved_model": "SavedModel",
@@ -21,20 +31,13 @@ _KIND_NAMES = {
     "tflite": ".tflite file",
 }
 _KERAS = ("keras", "hdf5")
-_TENSORS = (
-    GridColumn("", right=False),
-    GridColumn("name", right=False, wraps=True),
-    GridColumn("shape", right=False),
-    GridColumn("type", right=False, beneath=True),
-)
-_SCALES = (GridColumn("scale", right=False), GridColumn("zero point", right=False, beneath=True))
-_COUNTED = (GridColumn("name", right=False, wraps=True), GridColumn("version"), GridColumn("count"))
 
 
 def inspection_page(inspection: Inspection) -> Page:
     """Facts about the file, then each signature, then the operators or layers."""
+    model = inspection.model
     page: list[Block] = [Labeled(list(_facts(inspection)))]
-    for signature in inspection.model.signatures:
+    for signature in model.signatures:
         key = (
             units.plain(signature.key)
             or "(none in the file: inputs and outputs of the first graph)"
@@ -43,31 +46,22 @@ def inspection_page(inspection: Inspection) -> Page:
     if inspection.declared:
         page += _signature("signature, as its config declares it", inspection.declared)
     if inspection.operators:
-        is_keras = inspection.model.kind in _KERAS
-        page += [Text(), Text("layers" if is_keras else "operators", style="bold")]
-        page.append(_operators(inspection))
+        heading = "layers" if model.kind in _KERAS else "operators"
+        page += ["", Text(heading, style="bold"), _operators(inspection)]
     return page
 
 
 def _signature(heading: str, signature: Signature) -> list[Block]:
     specs = [("input", t) for t in signature.inputs] + [("output", t) for t in signature.outputs]
-    columns = _TENSORS + (_SCALES if any(tensor.scale for _, tensor in specs) else ())
-    rows = [_row(side, *_tensor_cells(tensor)[: len(columns) - 1]) for side, tensor in specs]
-    return [Text(), Text(heading, style="bold"), Grid(columns, rows)]
+    is_quantized = any(tensor.scale for _, tensor in specs)
+    columns = _TENSORS if is_quantized else _TENSORS[:-2]
+    return ["", Text(heading, style="bold"), table(columns, specs)]
 
 
-def _operators(inspection: Inspection) -> Grid:
+def _operators(inspection: Inspection) -> Table:
     has_versions = any(operator.version for operator in inspection.operators)
-    columns = _COUNTED if has_versions else (_COUNTED[0], _COUNTED[2])
-    rows = [
-        _row(units.plain(each.name), *([str(each.version)] * has_versions), str(each.count))
-        for each in inspection.operators
-    ]
-    return Grid(columns, rows)
-
-
-def _row(*cells: str) -> Row:
-    return Row(tuple(map(Text, cells)))
+    name, version, count = _OPERATORS
+    return table((name, *([version] * has_versions), count), inspection.operators)
 
 
 def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
@@ -136,16 +130,6 @@ def _need_text(need: RuntimeNeed) -> str:
     return f"{text}, with {need.note}" if need.note else text
 
 
-def _tensor_cells(tensor: TensorSpec) -> tuple[str, ...]:
-    return (
-        units.plain(tensor.name),
-        tensor.shape_text,
-        tensor.dtype,
-        _one_or_range(tensor.scale),
-        _one_or_range(tensor.zero_point),
-    )
-
-
 def _one_or_range(values: tuple[float, ...] | tuple[int, ...]) -> str:
     if len(values) > 1:
         return f"{min(values):.6g} to {max(values):.6g} ({len(values)} channels)"
@@ -154,3 +138,20 @@ def _one_or_range(values: tuple[float, ...] | tuple[int, ...]) -> str:
 
 def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(map(units.plain, names)) or "nothing"
+
+
+_TENSORS: tuple[Column[tuple[str, TensorSpec]], ...] = (
+    Column("", lambda spec: spec[0], is_text=True),
+    Column("name", lambda spec: units.plain(spec[1].name), is_text=True, wraps=True),
+    Column("shape", lambda spec: spec[1].shape_text, is_text=True),
+    Column("type", lambda spec: spec[1].dtype, is_text=True, beneath=True),
+    Column("scale", lambda spec: _one_or_range(spec[1].scale), is_text=True),
+    Column(
+        "zero point", lambda spec: _one_or_range(spec[1].zero_point), is_text=True, beneath=True
+    ),
+)
+_OPERATORS: tuple[Column[OperatorCount], ...] = (
+    Column("name", lambda each: units.plain(each.name), is_text=True, wraps=True),
+    Column("version", lambda each: str(each.version)),
+    Column("count", lambda each: str(each.count)),
+)

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-import edgeconv
-from edgeconv.errors import CheckFailed, InputRefused
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import sentence
-from edgeconv.store import json_with_checksum, publish_bytes, read_checked, read_noun
+from edgeconv.system.store import json_with_checksum, publish_bytes, read_checked, read_noun
 from edgeconv.types import LastCheck
+from edgeconv.types.errors import CheckFailed, InputRefused
+from edgeconv.types.version import VERSION
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def write_last_check(
         is_locked=check.is_locked,
         findings=findings,
         data=check.data,
-        edgeconv=edgeconv.__version__,
+        edgeconv=VERSION,
         passed=tuple(finding for finding in own if finding.outcome == "passed"),
         report_sha256=report_sha256,
     )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from edgeconv.reporting import units
-from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
+from edgeconv.reporting.tables import Cell, Column, Table, number, table
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
-    from edgeconv.types import LayerError, Measurement, OperatorTime, Profile, Report
+    from collections.abc import Callable
 
-_METHODS = {
-    "runtime": "by the runtime's own profiling",
-    "sub-models": "by timing models that end after each operator",
-}
+    from edgeconv.types import LayerError, Measurement, Profile, Report
+
+    _Numbered = tuple[int, LayerError]
+
+_Timed = TypeVar("_Timed")
 
 
 def layer_name(name: str) -> str:
@@ -37,7 +38,7 @@ def models_with_layers(report: Report) -> list[Measurement]:
     return sorted(models, key=lambda model: _badness(worst_first(model.layer_errors)[0][1]))
 
 
-def layer_tables(report: Report) -> list[tuple[str, str, PageTable]]:
+def layer_tables(report: Report) -> list[tuple[str, str, Table]]:
     """For each of `models_with_layers`: its name, its worst layer, and the table."""
     tables = []
     for index, model in enumerate(models_with_layers(report)):
@@ -50,7 +51,7 @@ def layer_tables(report: Report) -> list[tuple[str, str, PageTable]]:
     return tables
 
 
-def profile_tables(report: Report) -> list[tuple[str, str, list[PageTable]]]:
+def profile_tables(report: Report) -> list[tuple[str, str, list[Table]]]:
     """For each profiled model: its name, a summary, and tables by operator and by layer."""
     profiles = [(units.plain(m.name), m.profile) for m in report.measurements if m.profile]
     return [
@@ -64,10 +65,10 @@ def profile_tables(report: Report) -> list[tuple[str, str, list[PageTable]]]:
 
 
 def profile_line(profile: Profile) -> str:
-    """The method, the share that is not delegated, and the residual."""
+    """The share that is not delegated, and the residual."""
     own = sum(each.mean_us for each in profile.operators if not each.delegate)
     return (
-        f"{_METHODS[profile.method]}; {_share(own, profile)} not delegated, "
+        f"by the runtime's own profiling; {_share(own, profile)} not delegated, "
         f"residual {units.duration(profile.residual_us)}"
     )
 
@@ -77,86 +78,73 @@ def _badness(error: LayerError) -> tuple[bool, float]:
     return (False, 0.0) if math.isnan(error.snr_db) else (True, error.snr_db)
 
 
-def _layers(index: int, name: str, model: Measurement) -> PageTable:
+def _layers(index: int, name: str, model: Measurement) -> Table:
     errors, against = model.layer_errors, units.plain(model.layers_against) or "the float32 model"
     finite = [each.max_error for each in errors if math.isfinite(each.max_error)]
     largest = max(finite, default=0.0)
-    return PageTable(
+
+    def largest_error(pair: _Numbered) -> Cell:
+        error = pair[1].max_error
+        share = error / largest if largest and math.isfinite(error) else None
+        return Cell(units.significant(error), key=error, share=share)
+
+    return table(
+        (*_LAYER, Column("Largest error", largest_error)),
+        worst_first(errors),
         name=f"layers-{index}",
         caption=f"{name} against {against}, layer by layer, the worst first. "
         "Every 6 dB halve the error.",
-        headings=headings("Layer", "Operator", "Position", "SNR", "Largest error", text={0, 1}),
-        lines=tuple(_layer(position, error, largest) for position, error in worst_first(errors)),
     )
 
 
-def _layer(position: int, error: LayerError, largest: float) -> Line:
-    share = error.max_error / largest if largest and math.isfinite(error.max_error) else None
-    return Line(
-        cells=(
-            Cell(text=layer_name(error.layer), kind="name"),
-            Cell(text=units.plain(error.operator), kind="name"),
-            number(str(position), position),
-            number(units.decibels(error.snr_db), min(error.snr_db, MAX_SNR_DB)),
-            Cell(text=units.significant(error.max_error), key=error.max_error, share=share),
-        )
-    )
-
-
-def _by_operator(index: int, name: str, profile: Profile) -> PageTable:
-    groups: dict[tuple[str, str], list[OperatorTime]] = defaultdict(list)
+def _by_operator(index: int, name: str, profile: Profile) -> Table:
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
     for each in profile.operators:
-        groups[(each.operator, each.delegate)].append(each)
-    sums = {key: sum(each.mean_us for each in group) for key, group in groups.items()}
-    lines = [
-        _time_line(
-            (units.plain(operator), _delegate(delegate), str(len(groups[operator, delegate]))),
-            sums[operator, delegate],
-            profile,
-        )
-        for operator, delegate in sorted(sums, key=lambda key: -sums[key])
-    ]
-    residual = _time_line(("not in any operator", "", ""), profile.residual_us, profile)
-    return PageTable(
+        groups[(units.plain(each.operator), _delegate(each.delegate))].append(each.mean_us)
+    rows = [(*names, str(len(times)), sum(times)) for names, times in groups.items()]
+    rows.sort(key=lambda row: -row[3])
+    return table(
+        (
+            Column("Operator", lambda row: Cell(row[0], kind="name"), is_text=True),
+            Column("Run by", lambda row: Cell(row[1], kind="name"), is_text=True),
+            Column(
+                "Count",
+                lambda row: number(row[2], int(row[2])) if row[2] else Cell("", kind="name"),
+            ),
+            *_times(profile, lambda row: row[3]),
+        ),
+        [*rows, ("not in any operator", "", "", profile.residual_us)],
         name=f"operators-{index}",
         caption=f"The time of {name} by operator, {units.duration(profile.total_us)} in all.",
-        headings=headings("Operator", "Run by", "Count", "Time", "Share", text={0, 1}),
-        lines=(*lines, residual),
     )
 
 
-def _by_layer(index: int, name: str, profile: Profile) -> PageTable:
-    return PageTable(
+def _by_layer(index: int, name: str, profile: Profile) -> Table:
+    return table(
+        (
+            Column("Layer", lambda e: Cell(layer_name(e.layer), kind="name"), is_text=True),
+            Column("Operator", lambda e: Cell(units.plain(e.operator), kind="name"), is_text=True),
+            Column("Run by", lambda e: Cell(_delegate(e.delegate), kind="name"), is_text=True),
+            Column("Position", lambda e: number(str(e.index + 1), e.index + 1)),
+            *_times(profile, lambda e: e.mean_us),
+        ),
+        sorted(profile.operators, key=lambda each: -each.mean_us),
         name=f"times-{index}",
         caption=f"The time of {name} by layer, the longest first.",
-        headings=headings(
-            "Layer", "Operator", "Run by", "Position", "Time", "Share", text={0, 1, 2}
-        ),
-        lines=tuple(
-            _time_line(
-                (
-                    layer_name(each.layer),
-                    units.plain(each.operator),
-                    _delegate(each.delegate),
-                    str(each.index + 1),
-                ),
-                each.mean_us,
-                profile,
-            )
-            for each in sorted(profile.operators, key=lambda each: -each.mean_us)
-        ),
     )
 
 
-def _time_line(names: tuple[str, ...], time_us: float, profile: Profile) -> Line:
-    share = time_us / profile.total_us if profile.total_us > 0 else math.nan
-    bar = min(max(share, 0.0), 1.0) if math.isfinite(share) else None
-    return Line(
-        cells=(
-            *(number(t, int(t)) if t.isdigit() else Cell(text=t, kind="name") for t in names),
-            number(units.duration(time_us), time_us),
-            Cell(text=_share(time_us, profile), key=share, share=bar),
-        )
+def _times(profile: Profile, of: Callable[[_Timed], float]) -> tuple[Column[_Timed], ...]:
+    """A time and its share of the whole."""
+
+    def share(each: _Timed) -> Cell:
+        part = of(each) / profile.total_us if profile.total_us > 0 else math.nan
+        bar = min(max(part, 0.0), 1.0) if math.isfinite(part) else None
+        return Cell(_share(of(each), profile), key=part, share=bar)
+
+    return (
+        Column("Time", lambda each: number(units.duration(of(each)), of(each))),
+        Column("Share", share),
     )
 
 
@@ -166,3 +154,14 @@ def _delegate(delegate: str) -> str:
 
 def _share(time_us: float, profile: Profile) -> str:
     return units.percent(time_us / profile.total_us, 1) if profile.total_us > 0 else units.ABSENT
+
+
+_LAYER: tuple[Column[_Numbered], ...] = (
+    Column("Layer", lambda pair: Cell(layer_name(pair[1].layer), kind="name"), is_text=True),
+    Column("Operator", lambda pair: Cell(units.plain(pair[1].operator), kind="name"), is_text=True),
+    Column("Position", lambda pair: number(str(pair[0]), pair[0])),
+    Column(
+        "SNR",
+        lambda pair: number(units.decibels(pair[1].snr_db), min(pair[1].snr_db, MAX_SNR_DB)),
+    ),
+)

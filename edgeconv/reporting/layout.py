@@ -11,19 +11,20 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from edgeconv.processes.escaping import harmless_line, plain
+from edgeconv.reporting.tables import Cell, Column, Row, Table
+from edgeconv.system.processes.escaping import harmless_line, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _GAP = 2
 _LEAST_WRAPPED = 14
@@ -33,44 +34,26 @@ _MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
 
 
 @dataclass(frozen=True)
-class GridColumn:
-    """A heading. In a table that is too wide, columns with `beneath` move under the one before
-    them, and the one that `wraps` is narrowed.
-    """
-
-    heading: str
-    right: bool = True
-    beneath: bool = False
-    wraps: bool = False
-
-
-@dataclass(frozen=True)
-class Row:
-    """One cell a column, and details below them. No text is markup."""
-
-    cells: tuple[Text, ...]
-    details: tuple[Text, ...] = ()
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table: headings, and rows with a cell for each."""
-
-    columns: tuple[GridColumn, ...]
-    rows: list[Row]
-
-
-@dataclass(frozen=True)
 class Labeled:
     """Labels and texts, the texts aligned in a column where there is room."""
 
     pairs: list[tuple[str, str]]
 
 
-# A `Text` is a line.
-Block = Text | Grid | Labeled
+# A text is a line.
+Block = str | Text | Table | Labeled
 # From top to bottom.
 Page = Sequence[Block]
+
+
+def dim(line: str) -> Text:
+    """A line that matters less."""
+    return Text(line, style="dim")
+
+
+def notes(lines: Iterable[str]) -> list[Text]:
+    """Notes as a page ends with them."""
+    return [dim(f"note: {plain(line)}") for line in lines]
 
 
 def to_text(page: Page, *, width: int | None, color: bool) -> str:
@@ -106,8 +89,8 @@ def to_html(page: Page) -> str:
 
 
 def _html(block: Block) -> str:
-    if isinstance(block, Text):
-        return f"<div>{escape(block.plain) or '&nbsp;'}</div>"
+    if isinstance(block, str | Text):
+        return f"<div>{escape(str(block)) or '&nbsp;'}</div>"
     if isinstance(block, Labeled):
         pairs = (f"<tr><th>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in block.pairs)
         return f"<table>{''.join(pairs)}</table>"
@@ -117,56 +100,54 @@ def _html(block: Block) -> str:
 
 
 def _html_row(row: Row) -> str:
-    cells = "".join(f"<td>{escape(cell.plain)}</td>" for cell in row.cells)
-    details = "<br>".join(escape(detail.plain) for detail in row.details)
+    cells = "".join(f"<td>{escape(cell.text + cell.aside)}</td>" for cell in row.cells)
+    details = "<br>".join(escape(str(detail)) for detail in row.details)
     wide = f'<tr><td colspan="{len(row.cells)}">{details}</td></tr>' if details else ""
     return f"<tr>{cells}</tr>{wide}"
 
 
 def _lines(page: Page, width: int | None) -> Iterator[Text]:
     for block in page:
-        if isinstance(block, Grid):
-            columns = tuple(
-                replace(column, heading=_cut(Text(column.heading), _MOST_IN_A_CELL).plain)
-                for column in block.columns
-            )
-            yield from table_lines(columns, [_cut_row(row) for row in block.rows], width)
+        if isinstance(block, Table):
+            yield from table_lines(block, width)
         elif isinstance(block, Labeled):
-            cut = [(label, _cut(Text(text), _MOST_IN_A_LINE).plain) for label, text in block.pairs]
+            cut = [(label, _cut(text, _MOST_IN_A_LINE).plain) for label, text in block.pairs]
             yield from _labelled_lines(cut, width)
         else:
             yield _cut(block, _MOST_IN_A_LINE)
 
 
-def _cut_row(row: Row) -> Row:
-    return Row(
-        tuple(_cut(cell, _MOST_IN_A_CELL) for cell in row.cells),
-        tuple(_cut(detail, _MOST_IN_A_LINE) for detail in row.details),
-    )
-
-
-def _cut(text: Text, most: int) -> Text:
+def _cut(line: str | Text, most: int) -> Text:
     """The text, shortened and without control characters."""
+    text = Text(line) if isinstance(line, str) else line
     if len(text) > most:
         text = text[:most] + Text(f"… ({len(text) - most:,} more characters)")
     return text if text.plain.isprintable() else Text(plain(text.plain), style=text.style)
 
 
-def table_lines(columns: tuple[GridColumn, ...], rows: list[Row], width: int | None) -> list[Text]:
+def _cell(cell: Cell) -> Text:
+    return _cut(Text(cell.text, cell.style).append(cell.aside, "dim"), _MOST_IN_A_CELL)
+
+
+def table_lines(table: Table, width: int | None) -> list[Text]:
     """The table in the first shape that fits: wide, folded, cards."""
-    heading = Row(tuple(Text(column.heading, style="bold") for column in columns))
-    grid = [[[cell] for cell in row.cells] for row in (heading, *rows)]
+    columns = table.columns
+    heading = [_cut(Text(column.heading, "bold"), _MOST_IN_A_CELL) for column in columns]
+    grid = [[[cell] for cell in heading]]
+    grid += [[[_cell(cell)] for cell in row.cells] for row in table.rows]
+    details = [[_cut(line, _MOST_IN_A_LINE) for line in row.details] for row in table.rows]
     shown = columns
     if width is not None and _total(_widths(grid)) > width:
+        whole = grid
         grid = [_fold(columns, line) for line in grid]
         shown = tuple(column for column in columns if not column.beneath)
         at = next(i for i, column in enumerate(shown) if column.wraps)
         room = width - _total(_widths(grid)) + _widths(grid)[at]
         if room < min(_LEAST_WRAPPED, _widths(grid)[at]):
-            return _cards(columns, rows)
+            return _cards(whole, details)
         for line in grid:
             line[at] = [part for cell in line[at] for part in _wrap(cell, room)]
-    return _draw(grid, [column.right for column in shown], rows)
+    return _draw(grid, [not column.is_text for column in shown], details)
 
 
 def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Text]:
@@ -181,13 +162,13 @@ def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Tex
     return lines
 
 
-def _draw(grid: list[list[list[Text]]], sides: list[bool], rows: list[Row]) -> list[Text]:
+def _draw(grid: list[list[list[Text]]], sides: list[bool], details: list[list[Text]]) -> list[Text]:
     widths = _widths(grid)
     drawn = _align(grid[0], widths, sides)
     drawn.append(Text("─" * _total(widths), style="dim"))
-    for cells, row in zip(grid[1:], rows, strict=True):
+    for cells, below in zip(grid[1:], details, strict=True):
         drawn += _align(cells, widths, sides)
-        drawn += _indent(row.details)
+        drawn += _indent(below)
     return drawn
 
 
@@ -202,29 +183,30 @@ def _align(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> lis
     return [line for line in lines if line.plain.strip()]
 
 
-def _fold(columns: tuple[GridColumn, ...], line: list[list[Text]]) -> list[list[Text]]:
+def _fold(columns: tuple[Column[Any], ...], line: list[list[Text]]) -> list[list[Text]]:
     folded: list[list[Text]] = []
     for column, cell in zip(columns, line, strict=True):
         if column.beneath:
-            inset = [part if column.right or not part else Text("  ") + part for part in cell]
+            inset = [part if not (column.is_text and part) else Text("  ") + part for part in cell]
             folded[-1] = folded[-1] + inset
         else:
             folded.append(cell)
     return folded
 
 
-def _cards(columns: tuple[GridColumn, ...], rows: list[Row]) -> list[Text]:
+def _cards(grid: list[list[list[Text]]], details: list[list[Text]]) -> list[Text]:
     lines = []
-    for row in rows:
-        lines.append(row.cells[0])
-        for column, cell in zip(columns[1:], row.cells[1:], strict=True):
+    headings = [cell for (cell,) in grid[0]]
+    for (name, *others), below in zip(grid[1:], details, strict=True):
+        lines += name
+        for heading, (cell,) in zip(headings[1:], others, strict=True):
             if cell:
-                lines.append(Text(f"  {column.heading}: ", style="dim") + cell)
-        lines += _indent(row.details)
+                lines.append(Text(f"  {heading}: ", style="dim") + cell)
+        lines += _indent(below)
     return lines
 
 
-def _indent(details: tuple[Text, ...]) -> list[Text]:
+def _indent(details: list[Text]) -> list[Text]:
     return [Text(" " * _DETAIL_INDENT) + detail for detail in details]
 
 

@@ -6,23 +6,22 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import is_share
-from edgeconv.types import IN_VERSIONS, NOT_CHECKED
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from edgeconv.types import Finding, Outcome, Value, Verdict
+    from edgeconv.types import Finding, LimitUnit, Outcome, Value, Verdict
+
+    Form = Callable[[float | None, int], str]
 
 Mark = Literal["ok", "warn", "over", "not measured", "?", "–"]
-# Of a limit: "–" was not measured, and "?" has too few samples.
+# The mark of a limit: "–" was not measured, and "?" has too few samples.
 Word = Literal["PASS", "WARN", "FAIL", "–", "?"]
 VerdictWord = Literal["PASS", "WARN", "FAIL", "NOT MEASURED", "INCONCLUSIVE"]
 
 _MOST_DIGITS = 12
 _MOST_NAMES = 5
-# The table of a report has the intervals of these.
-_IN_TABLE = {"max-accuracy-drop", "max-latency-p50-us", "max-latency-ratio"}
 # The worst first.
 _MARKS: dict[Word, Mark] = {
     "FAIL": "over",
@@ -31,50 +30,7 @@ _MARKS: dict[Word, Mark] = {
     "WARN": "warn",
     "PASS": "ok",
 }
-LIMIT_WORDS = {
-    "max-size-bytes": "Bytes of the file.",
-    "max-gzip-size-bytes": "Bytes of the file, packed with gzip.",
-    "max-size-ratio": "The file's size over that of the trained model.",
-    "max-latency-p50-us": 'Median microseconds of one run. A warning without severity = "error".',
-    "max-latency-ratio": "Median time over that of the float32 .tflite in the same runtime. A "
-    'warning without severity = "error".',
-    "max-peak-memory-bytes": "Peak bytes of memory while the model runs.",
-    "max-arena-bytes": "Bytes of the arena that holds the tensors.",
-    "max-accuracy-drop": "The accuracy drop from the reference, as a fraction of 1.",
-    "max-relative-accuracy-drop": "The accuracy drop over the accuracy of the reference.",
-    "min-accuracy": "The accuracy, as a fraction of 1.",
-    "max-class-drop": "The accuracy drop of the worst class.",
-    "max-slice-drop": "The accuracy drop of the worst slice.",
-    "max-flip-rate": "The share of samples whose class differs from the reference.",
-    "min-output-snr-db": "The lowest signal-to-noise ratio of an output against the reference, in "
-    "decibels.",
-    "oldest-runtime": "The oldest TFLite release, such as 2.14.0, that the model must run on.",
-    "allowed-operators": "The operators that the model may contain.",
-    "min-npu-operators": "The share of the operators on the NPU, as its compiler estimates it.",
-    IN_VERSIONS: "The versions of a runtime in which the file must load and answer right.",
-}
-# By a part of the name of the limit.
-_ADVICE = {
-    "npu": "`bench --npu` shows which operators stay on the processor, and why.",
-    "size": "Choose a recipe with smaller weights, or raise the limit.",
-    "latency": "First measure again on a quiet machine; then look at the profile of `bench`.",
-    "memory": "Look at the largest tensors with `edgeconv inspect`.",
-    "arena": "Look at the largest tensors with `edgeconv inspect`.",
-    IN_VERSIONS: "Leave out a version that no app ships, as in 'litert>=2.0,!=2.1.0', or convert "
-    "with --target-runtime and the version, which looks for a form that runs there.",
-    "runtime": "Convert with --target-runtime, which looks for a form that runs there.",
-    "operators": "Change the model, or allow the operator where the target supports it.",
-    "check": "See the documentation of `edgeconv check`.",
-    "": "The stages show where it was lost: in the trained model, or only in the quantized file. "
-    "Then look at the calibration data, or choose a recipe that loses less, as int16x8 or qat.",
-}
 _OUTCOMES = {"failed": "broken", "inconclusive": "inconclusive", "missing": "not measured"}
-
-
-def meaning(limit: str) -> tuple[str, str]:
-    """What a limit is, and what to do where it does not hold."""
-    advice = next(text for part, text in _ADVICE.items() if part in limit)
-    return LIMIT_WORDS.get(limit.replace("_", "-"), "A limit of the budget."), advice
 
 
 def mark_of(model: str, verdict: Verdict | None) -> Mark:
@@ -111,11 +67,11 @@ def name_of(finding: Finding) -> str:
 def in_words(finding: Finding) -> tuple[str, str]:
     """The allowed and the actual value with units, precise enough to differ."""
     allowed, actual = finding.allowed, finding.actual
-    relation = "≥" if _plain_limit(finding).startswith("min") else "≤"
+    relation = "≥" if finding.kind.is_minimum else "≤"
     if isinstance(allowed, tuple):
         return units.counted(len(allowed), "operator"), _not_allowed(actual, allowed)
     if isinstance(allowed, str) or isinstance(actual, str | tuple):
-        sign = "" if finding.limit in (NOT_CHECKED, IN_VERSIONS) else f"{relation} "
+        sign = "" if finding.kind.unit == "text" else f"{relation} "
         return f"{sign}{_text(allowed)}", _text(actual)
     form = _form_of(finding)
     digits = 3
@@ -138,7 +94,7 @@ def explanation(finding: Finding, *, below_table: bool = False) -> tuple[str, ..
     reason = units.plain(finding.reason)
     if finding.outcome == "missing":
         reason = f"not measured: {reason}" if reason else "not measured"
-    is_in_table = _plain_limit(finding) in _IN_TABLE and finding.reference != "lock"
+    is_in_table = finding.kind.in_table and finding.reference != "lock"
     interval = "" if below_table and is_in_table else _interval(finding)
     return tuple(filter(None, (reason, interval, _test(finding))))
 
@@ -229,31 +185,23 @@ def _text(value: Value | None) -> str:
     return listed(map(units.plain, (value,) if isinstance(value, str) else value), _MOST_NAMES)
 
 
-def _plain_limit(finding: Finding) -> str:
-    return finding.limit.replace("_", "-")
-
-
-def _form_of(finding: Finding) -> Callable[[float | None, int], str]:
-    """How to write a limit's values with a number of significant digits."""
-    limit = _plain_limit(finding)
-    if not is_share(finding.metric):
-        name = units.plain(finding.metric)
-        return lambda value, digits: _number(value, digits, f" {name}")
-    if limit.endswith("-bytes"):
-        return units.size
-    if limit.endswith("-us"):
-        return units.duration
-    if limit.endswith("-ratio"):
-        return units.times
-    shares = ("-accuracy", "-rate", "-npu-operators")
-    if limit == "max-relative-accuracy-drop" or limit.endswith(shares):
-        return lambda value, digits: units.percent(value, digits - 1)
-    if limit.endswith("-drop"):
-        return lambda value, digits: units.points(value, digits - 1)
-    if limit.endswith("-db"):
-        return lambda value, digits: units.decibels(value, digits - 2)
-    return _number
+def _form_of(finding: Finding) -> Form:
+    if is_share(finding.metric):
+        return _FORMS.get(finding.kind.unit, _number)
+    name = units.plain(finding.metric)
+    return lambda value, digits: _number(value, digits, f" {name}")
 
 
 def _number(value: float | None, digits: int, unit: str = "") -> str:
     return units.ABSENT if value is None else f"{units.significant(value, digits)}{unit}"
+
+
+# Each with a number of significant digits.
+_FORMS: dict[LimitUnit, Form] = {
+    "bytes": units.size,
+    "us": units.duration,
+    "ratio": units.times,
+    "share": lambda value, digits: units.percent(value, digits - 1),
+    "points": lambda value, digits: units.points(value, digits - 1),
+    "db": lambda value, digits: units.decibels(value, digits - 2),
+}

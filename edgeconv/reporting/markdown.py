@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.facts import command_line
+from edgeconv.reporting.closeness import agreement_lines, difference_lines
+from edgeconv.reporting.columns import columns_of, model_rows
+from edgeconv.reporting.facts import command_line, pace_lines
 from edgeconv.reporting.flips import class_name, flips_of
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
-from edgeconv.reporting.markup import escape, fold, row
-from edgeconv.reporting.matrix import COLUMNS, matrix_cells, matrix_lines
-from edgeconv.reporting.npu import NPU_COLUMNS, npu_cells, npu_lines, npu_rows
-from edgeconv.reporting.rows import ModelRow, accuracy_heading, difference_lines, model_rows
+from edgeconv.reporting.markup import escape, fold, table_lines
+from edgeconv.reporting.matrix import matrix_lines, matrix_table
+from edgeconv.reporting.npu import npu_lines, npu_table
+from edgeconv.reporting.tables import Column, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from edgeconv.reporting.columns import ModelColumn, ModelRow
     from edgeconv.types import Report
 
 _MOST_FLIPS = 5
@@ -38,58 +41,46 @@ def _lines(report: Report) -> Iterator[str]:
     if report.verdict:
         yield escape(closing_line(report.verdict))
         yield ""
-    yield from _table(report, rows)
+    yield from _models(report, rows)
     yield from _matrix(report)
     yield from _npu(report)
     yield from _broken(report)
     yield from _details(report, rows)
 
 
-def _table(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
-    accuracy = accuracy_heading(report)
-    columns: dict[str, Callable[[ModelRow], str]] = {
-        "size": lambda row: row.size,
-        "ratio": lambda row: row.size_ratio,
-        "p50": lambda row: row.p50,
-        "paced p50": lambda row: units.with_interval(row.paced, row.paced_interval),
-        "cold p50": lambda row: units.with_interval(row.cold, row.cold_interval),
-        "speed-up": lambda row: units.with_interval(row.speed_up, row.speed_up_interval),
-        accuracy: lambda row: row.accuracy,
-        "drop": lambda row: units.with_interval(row.drop, row.drop_interval),
-        "flips": lambda row: row.flips,
-        "GPU": lambda row: row.gpu,
-        "CPU flips": lambda row: row.kernel_flips,
-    }
-    shown = {
-        name: cell
-        for name, cell in columns.items()
-        if any(cell(row) != units.ABSENT for row in rows)
-    }
-    yield row(["", "model", *(escape(name) for name in shown)])
-    yield row(["---", "---", *("--:" for _ in shown)])
-    for each in rows:
-        is_named = each.is_baseline and each.name != "baseline"
-        name = f"{escape(each.name)}{' (baseline)' * is_named}"
-        if each.error:
-            name += f"<br>did not run: {escape(each.error)}"
-        yield row([_MARKS[each.mark], name, *(escape(cell(each)) for cell in shown.values())])
+def _models(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
+    columns: list[Column[ModelRow]] = [
+        Column("", lambda row: _MARKS[row.mark], is_text=True),
+        Column("model", _name, is_text=True),
+        *(
+            _shown(column)
+            for column in columns_of(report)
+            if column.short and column.is_known(rows)
+        ),
+    ]
+    yield from table_lines(table(columns, rows), str)
+
+
+def _shown(column: ModelColumn) -> Column[ModelRow]:
+    return Column(escape(column.heading), lambda row: escape(column.short_text(row)))
+
+
+def _name(row: ModelRow) -> str:
+    name = f"{escape(row.name)}{' (baseline)' * row.is_named_baseline}"
+    return f"{name}<br>did not run: {escape(row.error)}" if row.error else name
 
 
 def _matrix(report: Report) -> Iterator[str]:
-    if report.matrix:
+    if matrix := matrix_table(report):
         yield ""
         yield from (f"- {escape(line)}" for line in matrix_lines(report))
-        header = [row(COLUMNS), row(["---"] * len(COLUMNS))]
-        cells = (row([*map(escape, matrix_cells(each))]) for each in report.matrix)
-        yield from fold("Versions", [*header, *cells])
+        yield from fold("Versions", list(table_lines(matrix)))
 
 
 def _npu(report: Report) -> Iterator[str]:
-    if rows := npu_rows(report):
+    if npu := npu_table(report):
         yield ""
-        yield row([*NPU_COLUMNS])
-        yield row(["--:" if is_number else "---" for is_number in NPU_COLUMNS.values()])
-        yield from (row([*map(escape, npu_cells(*each))]) for each in rows)
+        yield from table_lines(npu)
         yield ""
         yield from (f"- {escape(line)}" for line in npu_lines(report))
 
@@ -107,11 +98,13 @@ def _broken(report: Report) -> Iterator[str]:
 def _details(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
     yield from fold("Differences", [f"- {escape(line)}" for line in difference_lines(report)])
     yield from fold(
-        "Pace", [f"- {escape(r.name)}: {escape(line)}" for r in rows for line in r.pace]
+        "Pace",
+        [f"- {escape(r.name)}: {escape(line)}" for r in rows for line in pace_lines(r.model)],
     )
     yield from fold("Flips", list(_flips(report)))
     yield from fold(
-        "Outputs", [f"- {escape(r.name)}: {escape(a)}" for r in rows for a in r.agreement]
+        "Outputs",
+        [f"- {escape(r.name)}: {escape(a)}" for r in rows for a in agreement_lines(r.model)],
     )
     yield from fold("Worst layers", list(_layers(report)))
     yield from fold("How this was measured", list(_circumstances(report)))

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from edgeconv.reporting import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from edgeconv.reporting.tables import Table
 
 # What starts markup in GitHub's Markdown, and what GitHub turns into links: addresses, mentions of
 # people and numbers of issues.
@@ -22,8 +24,14 @@ def escape(text: str) -> str:
     return _LINKED.sub(r"\1<!-- -->", _MARKUP.sub(r"\\\1", harmless))
 
 
-def row(cells: Sequence[str]) -> str:
-    """A row of a table, from escaped cells."""
+def table_lines(table: Table, shown: Callable[[str], str] = escape) -> Iterator[str]:
+    """The table, whose texts are written by `shown`."""
+    yield _row(shown(column.heading) for column in table.columns)
+    yield _row("---" if column.is_text else "--:" for column in table.columns)
+    yield from (_row(shown(cell.text) for cell in row.cells) for row in table.rows)
+
+
+def _row(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 

@@ -5,39 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
+from edgeconv.reporting.tables import Cell, Column, Table, number, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from edgeconv.types import Report, VersionResult
 
-COLUMNS = ("Model", "Version", "State", "Flipped", "SNR", "Why")
+
+def _snr(each: VersionResult) -> Cell:
+    if each.is_reference:
+        return number("reference", each.snr_db)
+    return number(units.decibels(each.snr_db), each.snr_db)
 
 
-def matrix_table(report: Report) -> PageTable | None:
+_COLUMNS: tuple[Column[VersionResult], ...] = (
+    Column("model", lambda each: units.plain(each.model), is_text=True),
+    Column("version", lambda each: units.plain(each.runtime), is_text=True),
+    Column("state", lambda each: each.state, is_text=True),
+    Column("flipped", lambda each: number(units.count(each.flips), each.flips)),
+    Column("SNR", _snr),
+    Column("why", lambda each: units.first_line(each.detail), is_text=True, wraps=True),
+)
+
+
+def matrix_table(report: Report) -> Table | None:
     """One line for each file and version; None where versions were not run."""
     if not report.matrix:
         return None
-    return PageTable(
+    return table(
+        _COLUMNS,
+        report.matrix,
         name="matrix",
         caption="Each file in each version that pip can install here. Right: its answers are those "
         "of the reference, to 20 dB. " + " ".join(matrix_lines(report)),
-        headings=headings(*COLUMNS, text={0, 1, 2, 5}),
-        lines=tuple(_line(each) for each in report.matrix),
-    )
-
-
-def matrix_cells(each: VersionResult) -> tuple[str, ...]:
-    """The cells of `COLUMNS`, as harmless text."""
-    snr = "reference" if each.is_reference else units.decibels(each.snr_db)
-    return (
-        units.plain(each.model),
-        units.plain(each.runtime),
-        each.state,
-        units.ABSENT if each.flips is None else str(each.flips),
-        units.ABSENT if each.snr_db is None and not each.is_reference else snr,
-        units.first_line(each.detail),
     )
 
 
@@ -69,17 +70,3 @@ def what_it_does(bad: VersionResult) -> str:
 
 def _does(bad: VersionResult) -> str:
     return "answers wrong" if bad.state == "wrong" else bad.state
-
-
-def _line(each: VersionResult) -> Line:
-    model, version, state, flips, snr, why = matrix_cells(each)
-    return Line(
-        cells=(
-            Cell(text=model),
-            Cell(text=version),
-            Cell(text=state),
-            number(flips, each.flips),
-            number(snr, each.snr_db),
-            Cell(text=why),
-        )
-    )

@@ -1,6 +1,6 @@
 """The error or the time of each layer, for Model Explorer to show on a graph.
 
-The format is that of the class `ModelNodeData` in ai-edge-model-explorer 0.1: by the id of a graph,
+It is the class `ModelNodeData` of ai-edge-model-explorer 0.1: by the id of a graph,
 and there by the name of a layer's output tensor.
 """
 
@@ -29,7 +29,7 @@ _COLORS = {"bad": "#d73a31", "middle": "#f7e7a8", "good": "#e8f4ec"}
 def node_data(
     model: Measurement, graphs: Mapping[str, Collection[str]], shown: Shown
 ) -> bytes | None:
-    """The JSON file; None where no layer of the graphs has a value.
+    """The JSON file; None if no layer of the graphs has a value.
 
     `graphs` has the names of the layers of every graph. Errors are signal-to-noise ratios in
     decibels, at most 100, and times are medians in microseconds; bad values are red.
@@ -49,7 +49,7 @@ def node_data(
 
 def _errors(model: Measurement) -> dict[str, float]:
     return {
-        error.tensor or error.layer: min(max(error.snr_db, -_MOST_DB), _MOST_DB)
+        error.tensor: min(max(error.snr_db, -_MOST_DB), _MOST_DB)
         for error in model.layer_errors
         if not math.isnan(error.snr_db)
     }
@@ -57,9 +57,7 @@ def _errors(model: Measurement) -> dict[str, float]:
 
 def _times(model: Measurement) -> dict[str, float]:
     operators = model.profile.operators if model.profile else ()
-    return {
-        each.tensor or each.layer: each.mean_us for each in operators if math.isfinite(each.mean_us)
-    }
+    return {each.tensor: each.mean_us for each in operators if math.isfinite(each.mean_us)}
 
 
 def _gradient(shown: Shown) -> list[dict[str, float | str]]:

@@ -5,55 +5,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.tables import Cell, Line, PageTable, headings, number
+from edgeconv.reporting.tables import Cell, Column, Table, number, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from edgeconv.types import Measurement, NpuEstimate, NpuLeft, Report
 
-# Each column, and whether it has numbers.
-NPU_COLUMNS = {
-    "Model": False,
-    "NPU": False,
-    "Operators": True,
-    "MACs": True,
-    "SRAM": True,
-    "Flash": True,
-    "DRAM": True,
-    "Estimate": True,
-    "On the CPU": False,
-}
+    _Pair = tuple[Measurement, NpuEstimate]
 
 
-def npu_rows(report: Report) -> tuple[tuple[Measurement, NpuEstimate], ...]:
+def npu_rows(report: Report) -> tuple[_Pair, ...]:
     """Each estimate with the first row of its file: runtimes do not change it."""
-    first: dict[tuple[str, str], tuple[Measurement, NpuEstimate]] = {}
+    first: dict[tuple[str, str], _Pair] = {}
     for row in report.measurements:
         for estimate in row.npu:
             first.setdefault((row.sha256, estimate.npu), (row, estimate))
     return tuple(first.values())
 
 
-def npu_cells(row: Measurement, estimate: NpuEstimate) -> tuple[str, ...]:
-    """The cells of `NPU_COLUMNS`, as harmless text."""
-    if estimate.error:
-        blank = [units.ABSENT] * 6
-        return (*_named(row, estimate), *blank, f"failed: {units.first_line(estimate.error)}")
-    return (
-        *_named(row, estimate),
-        f"{estimate.on_npu} of {estimate.operators}",
-        _share(estimate.work_share),
-        units.size(estimate.sram_bytes),
-        units.size(estimate.flash_bytes),
-        units.size(estimate.dram_bytes),
-        estimated(estimate),
-        left_text(estimate),
-    )
-
-
 def left_text(estimate: NpuEstimate) -> str:
-    """The operators that stay on the processor, and why."""
+    """The operators that stay on the processor, and why; or why there is no estimate."""
+    if estimate.error:
+        return f"failed: {units.first_line(estimate.error)}"
     if not estimate.operators:
         return "no operators"
     if not estimate.on_npu:
@@ -88,26 +62,12 @@ def npu_lines(report: Report) -> tuple[str, ...]:
     )
 
 
-def npu_table(report: Report) -> PageTable | None:
+def npu_table(report: Report) -> Table | None:
     """One line for each file and NPU; None without estimates."""
     if not (rows := npu_rows(report)):
         return None
-    lines = [f"{line[:1].upper()}{line[1:]}." for line in npu_lines(report)]
-    text = {index for index, is_number in enumerate(NPU_COLUMNS.values()) if not is_number}
-    return PageTable(
-        name="npu",
-        caption=" ".join(lines),
-        headings=headings(*NPU_COLUMNS, text=text),
-        lines=tuple(_line(*pair) for pair in rows),
-    )
-
-
-def _named(row: Measurement, estimate: NpuEstimate) -> tuple[str, str]:
-    return units.plain(row.name), units.plain(estimate.npu)
-
-
-def _share(share: float | None) -> str:
-    return units.percent(share, 0)
+    caption = " ".join(f"{line[:1].upper()}{line[1:]}." for line in npu_lines(report))
+    return table(_COLUMNS, rows, name="npu", caption=caption)
 
 
 def _kinds(estimate: NpuEstimate) -> str:
@@ -134,18 +94,26 @@ def _float_lines(report: Report) -> Iterator[str]:
         )
 
 
-def _line(row: Measurement, estimate: NpuEstimate) -> Line:
-    model, npu, operators, macs, sram, flash, dram, time, left = npu_cells(row, estimate)
-    return Line(
-        cells=(
-            Cell(text=model),
-            Cell(text=npu),
-            number(operators, estimate.operator_share),
-            number(macs, estimate.work_share),
-            number(sram, estimate.sram_bytes),
-            number(flash, estimate.flash_bytes),
-            number(dram, estimate.dram_bytes),
-            number(time, estimate.latency_us),
-            Cell(text=left),
-        )
-    )
+def _column(
+    heading: str, text: Callable[[NpuEstimate], str], key: Callable[[NpuEstimate], float | None]
+) -> Column[_Pair]:
+    """A column of numbers, which an estimate that failed has not."""
+
+    def cell(pair: _Pair) -> Cell:
+        _, estimate = pair
+        return number(units.ABSENT if estimate.error else text(estimate), key(estimate))
+
+    return Column(heading, cell)
+
+
+_COLUMNS: tuple[Column[_Pair], ...] = (
+    Column("model", lambda pair: units.plain(pair[0].name), is_text=True, wraps=True),
+    Column("NPU", lambda pair: units.plain(pair[1].npu), is_text=True),
+    _column("operators", lambda e: f"{e.on_npu} of {e.operators}", lambda e: e.operator_share),
+    _column("MACs", lambda e: units.percent(e.work_share, 0), lambda e: e.work_share),
+    _column("SRAM", lambda e: units.size(e.sram_bytes), lambda e: e.sram_bytes),
+    _column("flash", lambda e: units.size(e.flash_bytes), lambda e: e.flash_bytes),
+    _column("DRAM", lambda e: units.size(e.dram_bytes), lambda e: e.dram_bytes),
+    _column("estimate", estimated, lambda e: e.latency_us),
+    Column("on the CPU", lambda pair: left_text(pair[1]), is_text=True),
+)

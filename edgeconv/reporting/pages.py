@@ -23,7 +23,7 @@ PAGES = {
     "Inspection": f"{_HERE}.inspected:inspection_page",
     "Report": f"{_HERE}.text:report_page",
     "Scan": f"{_HERE}.scans:scan_page",
-    "Swept": f"{_HERE}.sweeps.page:sweep_page",
+    "Swept": f"{_HERE}.sweeps:sweep_page",
     "TrainingRecord": f"{_HERE}.text:training_page",
     "Tuning": f"{_HERE}.tuning:tuning_page",
     "Verdict": f"{_HERE}.text:verdict_page",

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
-from rich.text import Text
 
 from edgeconv.reporting.units import plain
-from edgeconv.reporting.verdicts.machine import as_json
-from edgeconv.reporting.verdicts.sarif import message, sarif_document
+from edgeconv.reporting.verdicts.machine import as_json, message, sarif_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.reporting.layout import Page
     from edgeconv.types import Scan, ScanFinding
 
 _LEVELS = {"error": "error", "warn": "warning"}
@@ -34,16 +31,12 @@ _RULES = {
 
 
 def render_scan_text(scans: Sequence[Scan]) -> str:
-    """Each model with its findings: what, why it matters, and where."""
-    return "".join(f"{line}\n" for scan in scans for line in _lines(scan))
+    """The page of each model."""
+    return "".join(f"{line}\n" for scan in scans for line in scan_page(scan))
 
 
-def scan_page(scan: Scan) -> Page:
-    """The same of one model, as a page."""
-    return [Text(line) for line in _lines(scan)]
-
-
-def _lines(scan: Scan) -> list[str]:
+def scan_page(scan: Scan) -> list[str]:
+    """A model with its findings: what, why it matters, and where."""
     outcome = "refused" if scan.is_refused else "nothing that reaches outside of the model"
     lines = [f"{plain(scan.path)}: {outcome}", f"  sha256 {scan.sha256}"]
     for finding in scan.findings:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from edgeconv.processes.escaping import shell_line
 from edgeconv.reporting import units
-from edgeconv.reporting.closeness import comparison_lines, error_lines, span
-from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Page, Row
-from edgeconv.reporting.limits import closing_line, word_of_verdict
-from edgeconv.reporting.matrix import COLUMNS, matrix_cells, matrix_lines
-from edgeconv.reporting.npu import NPU_COLUMNS, npu_cells, npu_lines, npu_rows
-from edgeconv.reporting.rows import (
-    SAME_SPEED,
-    ModelRow,
-    accuracy_heading,
+from edgeconv.reporting.closeness import (
+    agreement_lines,
+    comparison_lines,
     difference_lines,
+    error_lines,
     io_types,
-    model_rows,
+    span,
     weights,
 )
+from edgeconv.reporting.columns import SAME_SPEED, SHOWN, columns_of, model_rows
+from edgeconv.reporting.facts import pace_lines
+from edgeconv.reporting.layers import layer_name
+from edgeconv.reporting.layout import Labeled, dim, notes
+from edgeconv.reporting.limits import closing_line, word_of_verdict
+from edgeconv.reporting.matrix import matrix_lines, matrix_table
+from edgeconv.reporting.npu import npu_lines, npu_table
+from edgeconv.reporting.tables import Cell, Column, Row, table
 from edgeconv.reporting.training import (
     circumstance_facts,
     epoch_table,
@@ -30,13 +33,16 @@ from edgeconv.reporting.training import (
     place_facts,
     qat_remarks,
 )
-from edgeconv.reporting.verdicts.terminal import finding_grids, word
+from edgeconv.reporting.verdicts.terminal import finding_tables, word
+from edgeconv.system.processes.escaping import shell_line
 from edgeconv.types import Distance
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from edgeconv.reporting.columns import ModelColumn, ModelRow
+    from edgeconv.reporting.layout import Block, Page
     from edgeconv.types import (
         Artifact,
         Conversion,
@@ -49,62 +55,32 @@ if TYPE_CHECKING:
         Verdict,
     )
 
+# Below the table of a terminal.
+_EXPLAINED = ("flips", "CPU flips")
 _STYLES = {
     "ok": "green",
     "over": "bold red",
     **dict.fromkeys(("warn", "not measured", "?"), "yellow"),
 }
 
-_CONVERSION = (
-    GridColumn("recipe", right=False, wraps=True),
-    GridColumn("file", right=False, beneath=True),
-    GridColumn("size"),
-    GridColumn("ratio", beneath=True),
-    GridColumn("weights"),
-    GridColumn("engine", beneath=True),
-    GridColumn("state", right=False),
-    GridColumn("I/O", right=False, beneath=True),
-)
-
-# Each with the name of its field in a row.
-_REPORT = {
-    "size": GridColumn("size"),
-    "size_ratio": GridColumn("ratio", beneath=True),
-    "gzip": GridColumn("gzip", beneath=True),
-    "p50": GridColumn("p50"),
-    "p90": GridColumn("p90", beneath=True),
-    "p99": GridColumn("p99", beneath=True),
-    "paced": GridColumn("paced p50"),
-    "cold": GridColumn("cold p50"),
-    "speed_up": GridColumn("speed-up"),
-    "memory": GridColumn("memory", beneath=True),
-    "arena": GridColumn("arena", beneath=True),
-    "accuracy": GridColumn("accuracy"),
-    "drop": GridColumn("drop", beneath=True),
-    "drop_interval": GridColumn("95 % interval", beneath=True),
-    "flips": GridColumn("flips"),
-    "gpu": GridColumn("GPU"),
-    "kernel_flips": GridColumn("CPU flips", beneath=True),
-    "training": GridColumn("training", beneath=True),
-}
 # Methods that were chosen faster are not worth a word about it.
 _NOTED_S = 1.0
-# Left out where no model has them.
-_TIMED = ("p50", "p90", "p99", "paced", "cold", "speed_up", "memory")
-_ON_GPU = ("gpu", "kernel_flips")
-_RARE = frozenset({"gzip", "arena", "drop_interval", "training", *_TIMED, *_ON_GPU})
 
 
 def conversion_page(conversion: Conversion) -> Page:
     """One row an artifact, then one a failure, then a line that counts them."""
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
     shared = _shared(conversion.artifacts)
-    rows = [_artifact_row(a, base, conversion.reused, shared) for a in conversion.artifacts]
-    rows += map(_failure_row, conversion.failures)
-    table = [Grid(_CONVERSION, rows)] if rows else []
-    remarks = [Text(f"all: {remark}", style) for remark, style in shared.items()]
-    remarks += [Text(line, "dim") for line in comparison_lines(conversion.artifacts)]
-    return [*table, *remarks, _conversion_summary(conversion)]
+    columns = _artifact_columns(base, conversion.reused)
+    made = table(columns, conversion.artifacts, partial(_below, shared))
+    failed = tuple(map(_failure_row, conversion.failures))
+    rows = (*made.rows, *failed)
+    return [
+        *([replace(made, rows=rows)] if rows else []),
+        *(Text(f"all: {remark}", style) for remark, style in shared.items()),
+        *map(dim, comparison_lines(conversion.artifacts)),
+        _conversion_summary(conversion),
+    ]
 
 
 def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
@@ -116,70 +92,70 @@ def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
 
 def training_page(record: TrainingRecord) -> Page:
     """One row an epoch, then the results, the files, and how it was trained."""
-    table = epoch_table(record)
-    columns = [
-        GridColumn(heading, right=i > 0, beneath=beneath, wraps=i == 0)
-        for i, (heading, beneath) in enumerate(zip(table.headings, table.is_beneath, strict=True))
-    ]
-    rows = [Row(tuple(Text(cell) for cell in row)) for row in table.rows]
     facts = [*outcome_facts(record), *place_facts(record), *circumstance_facts(record)]
-    pairs = [(fact.label, fact.text) for fact in facts]
-    return [Grid(tuple(columns), rows), Text(), Labeled(pairs)]
+    return [epoch_table(record), "", Labeled([(fact.label, fact.text) for fact in facts])]
 
 
 def report_page(report: Report) -> Page:
     """The title, the machine and data, and one row a model, the baseline first."""
-    models = model_rows(report)
-    shown = [name for name in _REPORT if name not in _RARE or _is_there(name, models)]
-    accuracy = accuracy_heading(report)
-    has_runtime = _is_there("oldest_runtime", models)
-    columns = (
-        GridColumn("model", right=False, wraps=True),
-        *(GridColumn(accuracy) if name == "accuracy" else _REPORT[name] for name in shown),
-        GridColumn("budget", right=False),
-        *([GridColumn("runs from", right=False, beneath=True)] if has_runtime else []),
-    )
-    notes = [f"note: {units.plain(note)}" for note in report.notes]
-    if _is_there("flips", models):
-        notes.insert(0, "flips: samples that became right (+) or wrong (−), against the baseline")
-    if _is_there("kernel_flips", models):
-        notes.insert(0, "CPU flips: samples with another answer than from the same file on the CPU")
-    if any(row.speed_up == SAME_SPEED for row in models):
-        notes.insert(0, f"speed-up: {SAME_SPEED} is as fast as float32, within noise")
+    rows = model_rows(report)
+    further: list[Block] = []
+    if matrix := matrix_table(report):
+        further += ["", matrix, *matrix_lines(report)]
+    if npu := npu_table(report):
+        further += ["", npu, *map(dim, npu_lines(report))]
+    remarks = [c.note for c in SHOWN if c.heading in _EXPLAINED and c.is_known(rows)]
+    if any(row.text("speed-up") == SAME_SPEED for row in rows):
+        remarks.insert(0, f"speed-up: {SAME_SPEED} is as fast as float32, within noise")
     return [
         Text(units.plain(report.title), style="bold"),
-        *(Text(line, style="dim") for line in _circumstances(report)),
-        Text(),
-        Grid(columns, [_measured_row(row, shown, has_runtime) for row in models]),
-        *_matrix(report),
-        *_npu(report),
-        *(Text(line) for line in difference_lines(report)),
-        *(Text(note, style="dim") for note in notes),
+        *map(dim, _circumstances(report)),
+        "",
+        table(_model_columns(report, rows), rows, _below_model),
+        *further,
+        *difference_lines(report),
+        *map(dim, remarks),
+        *notes(report.notes),
     ]
 
 
-def _matrix(report: Report) -> Page:
-    """Every file in every version, and the first bad version."""
-    if not report.matrix:
-        return []
-    columns = tuple(
-        GridColumn(name.lower(), right=name in ("Flipped", "SNR"), wraps=name == "Why")
-        for name in COLUMNS
-    )
-    rows = [Row(tuple(map(Text, matrix_cells(each)))) for each in report.matrix]
-    return [Text(), Grid(columns, rows), *map(Text, matrix_lines(report))]
+def _model_columns(report: Report, rows: Sequence[ModelRow]) -> list[Column[ModelRow]]:
+    """The name, the columns that any model has, and the outcome of its limits."""
+    measured = [shown for column in columns_of(report) for shown in _shown(column, rows)]
+    return [
+        Column("model", _name, is_text=True, wraps=True),
+        *(column for column in measured if not column.is_text),
+        Column("budget", lambda row: Cell(row.mark, style=_STYLES.get(row.mark, "")), is_text=True),
+        *(column for column in measured if column.is_text),
+    ]
 
 
-def _npu(report: Report) -> Page:
-    """The estimates for NPUs, and what they are."""
-    if not (rows := npu_rows(report)):
-        return []
-    columns = tuple(
-        GridColumn(name.lower() if name != "NPU" else name, right=is_number, wraps=not is_number)
-        for name, is_number in NPU_COLUMNS.items()
-    )
-    lines = [Row(tuple(map(Text, npu_cells(*each)))) for each in rows]
-    return [Text(), Grid(columns, lines), *(Text(line, style="dim") for line in npu_lines(report))]
+def _shown(column: ModelColumn, rows: Sequence[ModelRow]) -> Iterator[Column[ModelRow]]:
+    """The column if any model has it, and that of its interval."""
+
+    def cell(row: ModelRow) -> Cell:
+        return Cell(column.text(row), style="dim" if column.is_text else "")
+
+    if column.is_main or column.is_of_file or column.is_known(rows):
+        yield Column(column.heading, cell, column.is_text, column.beneath)
+    if column.interval_heading and column.has_interval(rows):
+        yield Column(column.interval_heading, column.interval_text, beneath=True)
+
+
+def _name(row: ModelRow) -> Cell:
+    return Cell(row.name, aside=" (baseline)" if row.is_named_baseline else "")
+
+
+def _below_model(row: ModelRow) -> Iterator[Text]:
+    """Its error, pace and further metrics; without an accuracy, the agreement of its outputs."""
+    if row.error:
+        yield Text(f"did not run: {row.error}", style="red")
+    yield from map(dim, pace_lines(row.model))
+    if row.metrics:
+        yield dim(", ".join(f"{name} {value}" for name, value in row.metrics.items()))
+    if row.model.accuracy is None:
+        yield from map(dim, agreement_lines(row.model))
+    yield from map(dim, qat_remarks(row.qat) if row.qat else ())
 
 
 def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:
@@ -189,26 +165,35 @@ def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:
     """
     which = "PASS" if verdict.ok else word_of_verdict(verdict)
     closing = Text.assemble(word(which), " ", closing_line(verdict))
-    return [*finding_grids(verdict.findings, below_table=below_table), closing]
+    return [*finding_tables(verdict.findings, below_table=below_table), closing]
 
 
-def _artifact_row(
-    artifact: Artifact, base: int | None, reused: Sequence[str], shared: Mapping[str, str]
-) -> Row:
-    cells = (
-        artifact.recipe.name,
-        units.plain(artifact.file),
-        units.size(artifact.size_bytes),
-        units.times(artifact.size_bytes / base if base else None),
-        weights(artifact),
-        artifact.engine,
-        "up to date" if artifact.recipe.name in reused else "new",
-        io_types(artifact.signature),
+def _artifact_columns(base: int | None, reused: Sequence[str]) -> tuple[Column[Artifact], ...]:
+    return (
+        Column("recipe", lambda each: each.recipe.name, is_text=True, wraps=True),
+        Column("file", lambda each: units.plain(each.file), is_text=True, beneath=True),
+        Column("size", lambda each: units.size(each.size_bytes)),
+        Column(
+            "ratio",
+            lambda each: units.times(each.size_bytes / base if base else None),
+            beneath=True,
+        ),
+        Column("weights", weights),
+        Column("engine", lambda each: each.engine, beneath=True),
+        Column(
+            "state",
+            lambda each: "up to date" if each.recipe.name in reused else "new",
+            is_text=True,
+        ),
+        Column("I/O", lambda each: io_types(each.signature), is_text=True, beneath=True),
     )
-    own = {r: style for r, style in _remarks(artifact).items() if r not in shared}
+
+
+def _below(shared: Mapping[str, str], artifact: Artifact) -> Iterator[str | Text]:
+    """The error of each output, and the remarks that the other files do not have."""
     checked = artifact.verification
-    lines = [Text(line) for line in error_lines(checked.outputs, checked.samples)]
-    return Row(tuple(Text(cell) for cell in cells), (*lines, *(Text(r, s) for r, s in own.items())))
+    yield from error_lines(checked.outputs, checked.samples)
+    yield from (Text(r, style) for r, style in _remarks(artifact).items() if r not in shared)
 
 
 def _remarks(artifact: Artifact) -> dict[str, str]:
@@ -233,13 +218,13 @@ def _remarks(artifact: Artifact) -> dict[str, str]:
 
 
 def _failure_row(failure: Failure) -> Row:
-    blank = [Text()] * (len(_CONVERSION) - 3)
     message = f"{units.plain(failure.error)}: {units.first_line(failure.message)}"
-    cells = (Text(failure.recipe), *blank, Text("failed", style="bold red"), Text())
-    return Row(cells, (Text(message, style="red"),))
+    cells = (failure.recipe, *[""] * 5)
+    failed = Cell("failed", style="bold red")
+    return Row((*map(Cell, cells), failed, Cell("")), (Text(message, style="red"),))
 
 
-def _conversion_summary(conversion: Conversion) -> Text:
+def _conversion_summary(conversion: Conversion) -> str:
     files = units.counted(len(conversion.artifacts), "file")
     parts = [f"{files} in {units.plain(conversion.directory)}"]
     if conversion.reused:
@@ -248,7 +233,7 @@ def _conversion_summary(conversion: Conversion) -> Text:
         parts.append(f"{len(conversion.failures)} failed")
     if conversion.choosing_s >= _NOTED_S:
         parts.append(f"methods chosen in {conversion.choosing_s:.1f} s")
-    return Text(", ".join(parts))
+    return ", ".join(parts)
 
 
 def _circumstances(report: Report) -> list[str]:
@@ -258,32 +243,6 @@ def _circumstances(report: Report) -> list[str]:
         steps = f", {data.preprocessing}" if data.preprocessing else ""
         lines.append(units.plain(f"data {data.source}{steps}: {data.samples} samples"))
     return lines
-
-
-def _is_there(name: str, models: Sequence[ModelRow]) -> bool:
-    return any(getattr(row, name) != units.ABSENT for row in models)
-
-
-def _measured_row(row: ModelRow, shown: Sequence[str], has_runtime: bool) -> Row:
-    name = Text(row.name)
-    if row.is_baseline and row.name != "baseline":
-        name.append(" (baseline)", style="dim")
-    numbers = (Text(getattr(row, field)) for field in shown)
-    mark = Text(row.mark, style=_STYLES.get(row.mark, ""))
-    runtime = (Text(row.oldest_runtime, style="dim"),) if has_runtime else ()
-    error = (Text(f"did not run: {row.error}", style="red"),) if row.error else ()
-    remarks = tuple(Text(remark, style="dim") for remark in (*_measured_remarks(row), *row.remarks))
-    return Row((name, *numbers, mark, *runtime), (*error, *remarks))
-
-
-def _measured_remarks(row: ModelRow) -> tuple[str, ...]:
-    """The pace and the further metrics; without an accuracy, the agreement of the outputs too."""
-    metrics = ", ".join(f"{name} {value}" for name, value in row.metrics.items())
-    return (
-        *row.pace,
-        *([metrics] if metrics else []),
-        *(row.agreement if row.accuracy == units.ABSENT else ()),
-    )
 
 
 def shared_scale_line(shared: SharedScale) -> str:

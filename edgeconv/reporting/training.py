@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
+from edgeconv.reporting.tables import Column, Table, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from edgeconv.types import Epoch, QatRecord, TrainingRecord
+
+    _Numbered = tuple[int, Epoch]
 
 _LOOPS = {"fit": "Keras fit", "custom": "custom training loop"}
 
@@ -22,18 +25,6 @@ class Fact:
     label: str
     text: str
     is_code: bool = False
-
-
-@dataclass(frozen=True)
-class EpochTable:
-    """The epochs as cells, one row each; the number of the one that was kept has a *.
-
-    `is_beneath` says of each heading whether it belongs under the one before it.
-    """
-
-    headings: tuple[str, ...]
-    is_beneath: tuple[bool, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def training_facts(record: TrainingRecord) -> list[Fact]:
@@ -48,23 +39,27 @@ def training_facts(record: TrainingRecord) -> list[Fact]:
     ]
 
 
-def epoch_table(record: TrainingRecord) -> EpochTable:
-    """What was logged: every metric with its validation, and the throughput."""
+def epoch_table(record: TrainingRecord) -> Table:
+    """What was logged: every metric with its validation, and the throughput.
+
+    One row an epoch; the number of the one that was kept has a *.
+    """
     names = dict.fromkeys(name for e in record.epochs for name in (*e.metrics, *e.validation))
     pairs = [(name, val) for name in names for val in (False, True) if _has(record, name, val)]
-    rows = [
-        (
-            f"{number}{'*' if number == record.best_epoch else ''}",
-            *(metric(_of(epoch, val).get(name)) for name, val in pairs),
-            units.significant(epoch.samples_per_second),
-            units.duration(epoch.seconds * 1e6),
-        )
-        for number, epoch in enumerate(record.epochs, start=1)
+    columns: list[Column[_Numbered]] = [
+        Column("epoch", lambda e: f"{e[0]}{'*' * (e[0] == record.best_epoch)}", True, wraps=True),
+        *(_logged(record, name, validation) for name, validation in pairs),
+        Column("samples/s", lambda e: units.significant(e[1].samples_per_second)),
+        Column("time", lambda e: units.duration(e[1].seconds * 1e6), beneath=True),
     ]
-    logged = [f"{'val ' if val else ''}{units.plain(name)}" for name, val in pairs]
-    beneath = [val and _has(record, name, False) for name, val in pairs]
-    return EpochTable(
-        ("epoch", *logged, "samples/s", "time"), (False, *beneath, False, True), tuple(rows)
+    return table(columns, enumerate(record.epochs, start=1), is_sortable=False)
+
+
+def _logged(record: TrainingRecord, name: str, validation: bool) -> Column[_Numbered]:
+    return Column(
+        f"{'val ' if validation else ''}{units.plain(name)}",
+        lambda numbered: metric(_of(numbered[1], validation).get(name)),
+        beneath=validation and _has(record, name, False),
     )
 
 
@@ -155,19 +150,12 @@ def _has(record: TrainingRecord, name: str, validation: bool) -> bool:
     return any(name in _of(epoch, validation) for epoch in record.epochs)
 
 
-def is_smaller_packed(record: QatRecord) -> bool:
-    """Whether the weights were pruned or clustered, so that they pack smaller."""
-    return record.settings.prune is not None or record.settings.cluster is not None
-
-
 def qat_remarks(record: QatRecord) -> list[str]:
     """The quantization-aware training in a few lines: length, cost, and layers left float."""
     remarks = [
         f"trained on for {_length(record)} in {units.duration(record.seconds * 1e6)}, "
         f"{strategy_line(record.training)}"
     ]
-    if is_smaller_packed(record):
-        remarks.append(", ".join(_packing(record)))
     if record.equalized:
         remarks.append(f"channels equalized: {_equalized(record)}")
     return remarks + [f"left float: {text}" for text in _left_float(record)]
@@ -185,6 +173,7 @@ def qat_facts(record: QatRecord) -> list[Fact]:
         Fact("strategy", strategy_line(record.training)),
         Fact("samples", f"{samples_line(record.training)}, of {units.plain(record.source)}"),
         Fact("started from", _start(record)),
+        *([Fact("loss", _losses(record))] if record.losses else []),
         Fact(
             "ranges",
             f"observed for {units.counted(settings.warmup_steps, 'step')} before weights change",
@@ -195,16 +184,6 @@ def qat_facts(record: QatRecord) -> list[Fact]:
     facts += [Fact("left float", text) for text in _left_float(record)]
     if record.equalized:
         facts.append(Fact("channels equalized", _equalized(record)))
-    if is_smaller_packed(record):
-        facts.append(Fact("weights", ", ".join(_packing(record))))
-    facts += [
-        Fact(
-            "before it",
-            f"{units.plain(why)}: {units.counted(len(each.epochs), 'epoch')}, "
-            f"{units.duration(each.seconds * 1e6)} of steps",
-        )
-        for why, each in record.fine_tuned.items()
-    ]
     return facts + interruption_facts(record.training)
 
 
@@ -221,6 +200,10 @@ def _start(record: QatRecord) -> str:
         return "the tf_keras model, unchanged"
     error = units.significant(record.rebuilt_max_abs_error)
     return f"the Keras 3 model rebuilt in tf_keras, outputs differ by at most {error}"
+
+
+def _losses(record: QatRecord) -> str:
+    return units.plain(", ".join(f"{loss} of {name}" for name, loss in record.losses.items()))
 
 
 def _equalized(record: QatRecord) -> str:
@@ -251,11 +234,3 @@ def _left_float(record: QatRecord) -> list[str]:
         )
         for reason in reasons
     ]
-
-
-def _packing(record: QatRecord) -> Iterator[str]:
-    if record.settings.prune is not None:
-        yield f"pruned to {units.percent(record.sparsity, 1)} zeros"
-    if record.settings.cluster is not None:
-        clusters = units.ABSENT if record.clusters is None else record.clusters
-        yield f"clustered to {clusters} different weights a layer"

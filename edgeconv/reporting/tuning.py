@@ -7,26 +7,18 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Grid, GridColumn, Page, Row
+from edgeconv.reporting.layout import dim, notes
 from edgeconv.reporting.npu import chip, estimated
+from edgeconv.reporting.tables import Cell, Column, table
 from edgeconv.reporting.units import duration_interval
 from edgeconv.statistics.comparison import is_faster_trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from edgeconv.reporting.layout import Page
     from edgeconv.types import Confirmation, Loss, Tuning, TuningTrial
 
-_TRIALS = (
-    GridColumn("recipe", right=False, wraps=True),
-    GridColumn("size"),
-    GridColumn("latency", beneath=True),
-    GridColumn("drop"),
-    GridColumn("95 % interval", beneath=True),
-    GridColumn("fixed/broken", beneath=True),
-    GridColumn("chance"),
-    GridColumn("", right=False),
-)
 _STOPPED = {
     "time": "The time was up before the search ended: a longer --time-limit-s goes on from here.",
     "trials": "The search ended with its last trial: more --trials go on from here.",
@@ -35,16 +27,17 @@ _STOPPED = {
 
 def tuning_page(tuning: Tuning) -> Page:
     """The objective, one row a trial in order of cost, and the recommendation."""
+    stopped = _STOPPED.get(tuning.stopped)
     return [
-        *(Text(units.plain(line), style="dim") for line in _circumstances(tuning)),
-        Text(),
-        Grid(_TRIALS, [_row(tuning, trial) for trial in _ordered(tuning)]),
-        Text(),
-        *(Text(line, style="yellow") for line in (_STOPPED.get(tuning.stopped),) if line),
-        *(Text(_confirmed(tuning, each)) for each in tuning.confirmations),
+        *(dim(units.plain(line)) for line in _circumstances(tuning)),
+        "",
+        table(_columns(tuning), _ordered(tuning), _why),
+        "",
+        *([Text(stopped, style="yellow")] if stopped else []),
+        *(_confirmed(tuning, each) for each in tuning.confirmations),
         *_conclusion(tuning),
-        *(Text(units.plain(line)) for line in tuning.advice),
-        *(Text(f"note: {units.plain(note)}", style="dim") for note in tuning.notes),
+        *map(units.plain, tuning.advice),
+        *notes(tuning.notes),
     ]
 
 
@@ -78,25 +71,43 @@ def _ordered(tuning: Tuning) -> list[TuningTrial]:
     return sorted(tuning.trials, key=lambda trial: (trial.cost(tuning.objective), trial.name))
 
 
-def _row(tuning: Tuning, trial: TuningTrial) -> Row:
-    name = Text(units.plain(trial.name))
-    details = (Text(units.first_line(trial.error), style="dim"),) if trial.error else ()
-    if trial.loss is None or (trial.error and not trial.refused):
-        return Row((name, *(Text("–") for _ in range(6)), Text("failed", style="red")), details)
-    loss = trial.loss
-    return Row(
-        (
-            name,
-            Text(units.size(trial.size_bytes)),
-            Text(_latency(trial)),
-            Text(f"{loss.drop:+.4f}"),
-            Text(_interval(loss)),
-            Text("–" if loss.broken is None else f"{loss.fixed}/{loss.broken}"),
-            Text(f"{trial.chance:.0%}"),
-            _mark(tuning, trial),
+def _columns(tuning: Tuning) -> tuple[Column[TuningTrial], ...]:
+    return (
+        Column("recipe", lambda trial: units.plain(trial.name), is_text=True, wraps=True),
+        _measured("size", lambda trial, _: units.size(trial.size_bytes)),
+        _measured("latency", lambda trial, _: _latency(trial), beneath=True),
+        _measured("drop", lambda _, loss: f"{loss.drop:+.4f}"),
+        _measured("95 % interval", lambda _, loss: _interval(loss), beneath=True),
+        _measured(
+            "fixed/broken",
+            lambda _, loss: "–" if loss.broken is None else f"{loss.fixed}/{loss.broken}",
+            beneath=True,
         ),
-        details,
+        _measured("chance", lambda trial, _: f"{trial.chance:.0%}"),
+        Column("", lambda trial: _mark(tuning, trial), is_text=True),
     )
+
+
+def _measured(
+    heading: str, text: Callable[[TuningTrial, Loss], str], *, beneath: bool = False
+) -> Column[TuningTrial]:
+    """A column that a trial without a result has not."""
+
+    def cell(trial: TuningTrial) -> str:
+        loss = _loss(trial)
+        return units.ABSENT if loss is None else text(trial, loss)
+
+    return Column(heading, cell, beneath=beneath)
+
+
+def _loss(trial: TuningTrial) -> Loss | None:
+    """What a trial lost, None where it failed; one that was refused has its numbers."""
+    return None if trial.error and not trial.refused else trial.loss
+
+
+def _why(trial: TuningTrial) -> Iterator[Text]:
+    if trial.error:
+        yield dim(units.first_line(trial.error))
 
 
 def _latency(trial: TuningTrial) -> str:
@@ -107,14 +118,16 @@ def _latency(trial: TuningTrial) -> str:
     )
 
 
-def _mark(tuning: Tuning, trial: TuningTrial) -> Text:
+def _mark(tuning: Tuning, trial: TuningTrial) -> Cell | str:
+    if _loss(trial) is None:
+        return Cell("failed", style="red")
     if trial.refused:
-        return Text("refused", style="red")
+        return Cell("refused", style="red")
     if trial.name == tuning.recommended:
-        return Text("recommended", style="bold green")
+        return Cell("recommended", style="bold green")
     if any(each.trial == trial.name for each in tuning.confirmations):
-        return Text("not confirmed", style="yellow")
-    return Text("Pareto") if trial.name in tuning.pareto else Text()
+        return Cell("not confirmed", style="yellow")
+    return "Pareto" if trial.name in tuning.pareto else ""
 
 
 def _confirmed(tuning: Tuning, confirmation: Confirmation) -> str:
@@ -126,7 +139,7 @@ def _confirmed(tuning: Tuning, confirmation: Confirmation) -> str:
     )
 
 
-def _conclusion(tuning: Tuning) -> Iterator[Text]:
+def _conclusion(tuning: Tuning) -> Iterator[str | Text]:
     tried = len(tuning.confirmations)
     if tuning.ok:
         best = tuning.trial(tuning.recommended)
@@ -137,16 +150,16 @@ def _conclusion(tuning: Tuning) -> Iterator[Text]:
             style="bold green",
         )
         if alike := _as_fast(tuning, best):
-            yield Text(f"  equally fast within noise, but larger: {', '.join(alike)}")
-        yield Text(f"  {tuning.directory}/{tuning.artifact}")
-        yield Text(
+            yield f"  equally fast within noise, but larger: {', '.join(alike)}"
+        yield f"  {tuning.directory}/{tuning.artifact}"
+        yield (
             f"  again: edgeconv convert {tuning.model} --config "
             f"{tuning.directory}/{tuning.recipe_file} -o OUT"
         )
         return
     yield Text(f"No trial is within the budget of {tuning.max_drop:g}.", style="bold red")
     if tuning.closest:
-        yield Text(f"The closest is {tuning.closest}{_lacks(tuning)}")
+        yield f"The closest is {tuning.closest}{_lacks(tuning)}"
 
 
 def _as_fast(tuning: Tuning, best: TuningTrial) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from edgeconv.processes.escaping import plain as plain
+from edgeconv.system.processes.escaping import plain as plain
 from edgeconv.types import MAX_SNR_DB
 
 if TYPE_CHECKING:
@@ -166,6 +166,11 @@ def with_interval(value: str, interval: str) -> str:
 def counted(count: int, what: str) -> str:
     """A number of things: "1 epoch", "3 epochs"."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def count(value: int | None) -> str:
+    """A number of things alone; "–" where it is not known."""
+    return ABSENT if value is None else str(value)
 
 
 def first_line(text: str) -> str:

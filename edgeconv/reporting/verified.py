@@ -6,27 +6,20 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import msgspec
-from rich.text import Text
 
 from edgeconv.reporting.units import plain
 from edgeconv.reporting.verdicts.machine import as_json, schema_of
 from edgeconv.types import Evidence
 
 if TYPE_CHECKING:
-    from edgeconv.reporting.layout import Page
     from edgeconv.types import Link, LinkState
 
 _WORDS: dict[LinkState, str] = {"verified": "ok", "failed": "FAIL", "unchecked": "not checked"}
 
 
 def render_evidence_text(evidence: Evidence) -> str:
-    """Each link with what was checked against what, and what could not be checked."""
-    return "".join(f"{line}\n" for line in _lines(evidence))
-
-
-def evidence_page(evidence: Evidence) -> Page:
-    """The same as a page."""
-    return [Text(line) for line in _lines(evidence)]
+    """The page as text."""
+    return "".join(f"{line}\n" for line in evidence_page(evidence))
 
 
 def render_evidence_json(evidence: Evidence) -> str:
@@ -39,14 +32,14 @@ def evidence_schema() -> bytes:
     return schema_of(Evidence, "edgeconv evidence")
 
 
-def _lines(evidence: Evidence) -> list[str]:
+def evidence_page(evidence: Evidence) -> list[str]:
+    """Each link with what was checked against what, and what could not be checked."""
     width = max((len(link.link) for link in evidence.links), default=0)
     lines = []
     for file in dict.fromkeys(link.file for link in evidence.links):
         lines.append(plain(file) or "(all)")
         own = (link for link in evidence.links if link.file == file)
         lines += [_line(link, width) for link in own]
-    lines += [f"signed: {plain(signature)}" for signature in evidence.signed]
     counts = Counter(link.state for link in evidence.links)
     totals = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
     return [*lines, f"{evidence.outcome}: {', '.join(totals) or 'nothing was checked'}"]

@@ -4,8 +4,8 @@ Command lines, tables of edgeconv.toml, their JSON Schema, Python's keywords and
 are all derived from the fields.
 
 option      what a field declares, and the leaves that the options are
-texts       the kinds of texts; paths: paths and SOURCEs as a configuration has them
+texts       the kinds of texts: paths and SOURCEs as a configuration has them, names, programs
 request     what all requests do; from raw values and from Python's arguments
-table       the verbs by name: the request and the function of each
+table       the verbs by name: the request and the function of each, callable from Python
 shared      the options that several verbs have
 """

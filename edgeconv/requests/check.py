@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from edgeconv.requests.option import Option, Within
+from msgspec import Meta, structs
+
+from edgeconv.requests.option import Argument, Input, Output, Quality, Within
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import JSON, QUIET, ExecutionOverrides, RunForAll, Sandboxed
-from edgeconv.requests.texts import NAMED_PATH, PATH, TEXT, TRACKER, VERSIONS
+from edgeconv.requests.texts import NAMED_PATH, PATH, TEXT, TRACKER, VERSIONS, Reads
 from edgeconv.types import Budget, GateStatistics, Report, RuntimeVersions
 
 Tested = Annotated[
     GateStatistics,
     Within(
-        confidence=Option(
-            "Quality",
-            "Confidence of each bound of an accuracy drop.",
-            least=0.5,
-            is_above=True,
-            most=1,
-            is_below=True,
-            is_common=True,
+        confidence=Quality(
+            "Confidence of each bound of an accuracy drop.", bounds=Meta(gt=0.5, lt=1)
         ),
-        method=Option("Quality", "How the bounds of a drop are computed."),
-        seed=Option("Quality", "Seed of the bootstrap."),
-        resamples=Option("Quality", "Resamples of the bootstrap.", least=100),
-        inconclusive=Option(
-            "Quality", "Whether too few test samples to decide are an error or a warning."
-        ),
+        method=Quality("How the bounds of a drop are computed."),
+        seed=Quality("Seed of the bootstrap."),
+        resamples=Quality("Resamples of the bootstrap.", bounds=Meta(ge=100)),
+        inconclusive=Quality("Whether too few test samples to decide are an error or a warning."),
     ),
 ]
 
@@ -58,36 +52,29 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
     model say of how to run.
     """
 
-    report: Annotated[
-        Report | str | None, Option(is_argument=True, text=PATH, metavar="[REPORT]")
-    ] = None
+    report: Annotated[Report | str | None, Argument(text=PATH, metavar="[REPORT]")] = None
     budget: Budget | None = None
     names: Annotated[
         tuple[str, ...],
-        Option(
-            "Input",
+        Input(
             "Check this model of the configuration only. Repeatable. [default: all]",
             name="model",
             text=TEXT,
             several=True,
             metavar="NAME",
-            is_common=True,
         ),
     ] = ()
     update: Annotated[
         bool,
-        Option(
-            "Input",
+        Input(
             "Accept the models as they are: write the lock. They must keep the budget and must not "
             "have lost anything against the lock.",
             is_typed=True,
-            is_common=True,
         ),
     ] = False
     accept_drops: Annotated[
         tuple[str, ...],
-        Option(
-            "Input",
+        Input(
             "With --update, accept what this model has lost against the lock. NAME:int8, "
             "NAME:trained, or all of NAME. The lock records it. Repeatable.",
             name="accept-drop",
@@ -95,37 +82,30 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
             several=True,
             is_typed=True,
             metavar="NAME[:RECIPE]",
-            is_common=True,
         ),
     ] = ()
     lock: Annotated[
         str | None,
-        Option(
-            "Input",
+        Input(
             "The accepted state. [default: edgeconv.lock next to the configuration]",
             text=PATH,
             metavar="FILE",
-            is_common=True,
         ),
     ] = None
     versions: Annotated[
         RuntimeVersions | None,
-        Option(
-            "Quality",
+        Quality(
             "Also run every artifact in each version of a runtime that pip can install here, such "
             "as 'litert>=2.0'. Fails with the first version that is wrong, fails or crashes. "
             "[default: that of bench]",
             name="runtimes",
             text=VERSIONS,
-            metavar="SPECIFIER",
-            is_common=True,
         ),
     ] = None
     statistics: Tested = GateStatistics()
     outputs: Annotated[
         tuple[tuple[str, str], ...],
-        Option(
-            "Output",
+        Output(
             "Write the verdict to a file too. FORMAT: text, json, junit, sarif, "
             "github-annotations, github-summary, github-comment, gitlab-codequality, "
             "gitlab-metrics. Repeatable. A job of GitHub Actions always gets its annotations and "
@@ -134,25 +114,24 @@ class CheckRequest(ConfigRequest, frozen=True, kw_only=True):
             text=NAMED_PATH,
             several=True,
             is_output=True,
-            metavar="FORMAT=FILE",
-            is_common=True,
         ),
     ] = ()
     trackers: Annotated[
         tuple[tuple[str, str], ...],
-        Option(
-            "Output",
+        Output(
             "Log the measurements: mlflow:URI, tensorboard:DIRECTORY, csv:FILE. Repeatable.",
             name="track",
             text=TRACKER,
             several=True,
             is_output=True,
-            metavar="KIND:PLACE",
-            is_common=True,
         ),
     ] = ()
     execution: RunForAll = ExecutionOverrides()
     sandbox: Sandboxed = None
+
+    def inputs(self) -> Reads:
+        """What is read. An update writes the lock."""
+        return Request.inputs(structs.replace(self, lock=None) if self.update else self)
 
 
 class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
@@ -164,8 +143,7 @@ class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
 
     names: Annotated[
         tuple[str, ...],
-        Option(
-            "Input",
+        Input(
             "Build this model of the configuration only. Repeatable. [default: all with [embed]]",
             name="model",
             text=TEXT,
@@ -175,8 +153,7 @@ class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
     ] = ()
     depfile: Annotated[
         str | None,
-        Option(
-            "Output",
+        Output(
             "Write the dependencies of the files, as a rule for make and ninja.",
             text=PATH,
             is_output=True,
@@ -185,8 +162,7 @@ class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
     ] = None
     depfile_target: Annotated[
         str,
-        Option(
-            "Output",
+        Output(
             "The target of that rule. [default: the record of the first model's files]",
             text=TEXT,
             metavar="TARGET",
@@ -199,12 +175,8 @@ class BuildRequest(ConfigRequest, frozen=True, kw_only=True):
 class BuildPrinting(Request, frozen=True, kw_only=True):
     """What `edgeconv build` prints."""
 
-    list_outputs: Annotated[
-        bool, Option("Output", "Print the path of every file, one per line.")
-    ] = False
-    watch: Annotated[
-        bool, Option("Output", "Build again whenever something changes, until Ctrl-C.")
-    ] = False
-    verbose: Annotated[bool, Option("Output", "Print the progress on stderr.")] = False
+    list_outputs: Annotated[bool, Output("Print the path of every file, one per line.")] = False
+    watch: Annotated[bool, Output("Build again whenever something changes, until Ctrl-C.")] = False
+    verbose: Annotated[bool, Output("Print the progress on stderr.")] = False
     quiet: QUIET = False
     as_json: JSON = False

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from edgeconv.errors import UsageError, unknown_name
-from edgeconv.requests.option import Option
+from edgeconv.requests.option import Argument, Data, Input, Quality, Recipes, out
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
     AllowedFloat,
@@ -22,14 +21,14 @@ from edgeconv.requests.shared import (
 from edgeconv.requests.texts import (
     KEYED_SOURCE,
     NAMES,
-    PATH,
     SOURCE,
+    SUBJECT,
     TARGET_RUNTIME,
     TEXT,
     KeyedSource,
 )
 from edgeconv.requests.training import Trained
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import (
     EVERY_RECIPE,
     DataSource,
@@ -41,6 +40,7 @@ from edgeconv.types import (
     Steps,
     TargetRuntime,
 )
+from edgeconv.types.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,26 +136,16 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     `samples` of it calibrate, None for all but the held-back ones. `training`: the SOURCE of
     labeled samples for the recipe qat, which also calibrate where no other does. `select_ops`
     allows operators that only TensorFlow has. The files are verified on `target_runtime` too.
+    `states` are outputs fed back as inputs, OUTPUT=INPUT, `("none",)` for none, () for those that
+    are recognized. `fuse_lstm` keeps LSTM layers as single operators, which keep their state.
     `allow_suspect_calibration` converts with samples that cannot be right.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
-    directory: Annotated[
-        str | None,
-        Option(
-            "Output",
-            "Directory to publish in. [default: NAME.tflites]",
-            name="out",
-            short="o",
-            text=PATH,
-            is_output=True,
-            is_common=True,
-        ),
-    ] = None
+    model: Annotated[str, Argument(text=SUBJECT)]
+    directory: Annotated[str | None, out("Directory to publish in. [default: NAME.tflites]")] = None
     to: Annotated[
         tuple[str | Recipe, ...],
-        Option(
-            "Recipes",
+        Recipes(
             "float32, float16, dynamic, weight-only-int8, int8, int16x8, all or qat. "
             "Comma-separated; all is the first six, qat is quantization-aware training to int8. "
             "weight-only-int4 and int8x4 have 4-bit weights.",
@@ -163,13 +153,11 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             to_raw=_recipe_names,
             words=("all", *EVERY_RECIPE),
             metavar="RECIPES",
-            is_common=True,
         ),
     ]
     signature: Annotated[
         tuple[str, ...],
-        Option(
-            "Input",
+        Input(
             "The signature to convert, if there are several. More than one, or `all`, go into one "
             "file.",
             text=TEXT,
@@ -179,8 +167,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     ] = ()
     calibration: Annotated[
         dict[str, DataSource],
-        Option(
-            "Data",
+        Data(
             "Samples to calibrate and verify with, such as train.npz. A file, a directory or "
             "KIND:PLACE; ?INPUT=ARRAY renames. See docs/data.md. int8 and int16x8 need them. KEY= "
             "is for one signature of several.",
@@ -188,33 +175,26 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             several=True,
             make=by_signature,
             to_raw=_keyed_sources,
-            metavar="[KEY=]SOURCE",
-            is_common=True,
         ),
     ] = {}
     samples: Annotated[
         int | None,
-        Option(
-            "Data",
+        Data(
             "How many samples to calibrate with. [default: all but a seventh, at most 64, which "
-            "verify]",
+            "verify]"
         ),
     ] = None
     preprocess: Preprocessed = Steps()
     training: Annotated[
         DataSource | None,
-        Option(
-            "Data",
+        Data(
             "Labeled samples that qat trains on. Without --calibration they calibrate too.",
             text=SOURCE,
-            metavar="SOURCE",
-            is_common=True,
         ),
     ] = None
     input_type: Annotated[
         IoType,
-        Option(
-            "Recipes",
+        Recipes(
             "Input and output type: float32, int8, uint8 or int16. For full-integer recipes (int16 "
             "for int16x8 only); input=TYPE or output=TYPE sets one side. [default: float32]",
             name="io",
@@ -225,15 +205,13 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             to_raw=_io_texts,
             also="output_type",
             metavar="TYPE",
-            is_common=True,
         ),
     ] = "float32"
     output_type: IoType = "float32"
     batch: Batched = None
     shapes: Annotated[
         dict[str, tuple[int, ...]],
-        Option(
-            "Input",
+        Input(
             "Fix the dynamic dimensions of an input, batch included; ? leaves one dynamic.",
             name="shape",
             text=TEXT,
@@ -245,28 +223,42 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     ] = {}
     target_runtime: Annotated[
         TargetRuntime,
-        Option(
-            "Recipes",
+        Recipes(
             "Verify on this runtime too, such as tflite-runtime==2.14.0. Others are litert==2.1.0, "
             "tflite-micro, gpu, arm64 and armv7. It is installed once, in a separate environment.",
             text=TARGET_RUNTIME,
-            metavar="RUNTIME",
             is_shown=False,
-            is_common=True,
         ),
     ] = TargetRuntime()
     select_ops: Annotated[
         bool,
-        Option(
-            "Recipes",
+        Recipes(
             "Allow operators that only TensorFlow has. They run where the Select-TF (Flex) "
             "delegate is linked, and are verified in a TensorFlow that has it, installed once.",
             name="allow-select-ops",
         ),
     ] = False
+    states: Annotated[
+        tuple[str, ...],
+        Input(
+            "An output that the app feeds back as an input, as the state of a recurrent model. "
+            "[default: those whose names and shapes say so] `none` for none.",
+            name="state",
+            text=TEXT,
+            several=True,
+            metavar="OUTPUT=INPUT",
+        ),
+    ] = ()
+    fuse_lstm: Annotated[
+        bool,
+        Recipes(
+            "Keep each LSTM layer one operator, which is smaller than unrolled steps. It keeps its "
+            "state between invokes: the app resets it before each input.",
+            name="fuse-lstm",
+        ),
+    ] = False
     engine: Annotated[
-        Engine,
-        Option("Recipes", "The quantizer: ai-edge-quantizer (litert) or TFLiteConverter (tflite)."),
+        Engine, Recipes("The quantizer: litert-quantizer (litert) or TFLiteConverter (tflite).")
     ] = "auto"
     calibration_range: Ranged = None
     methods: Improved = None
@@ -274,10 +266,9 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     allow_float: AllowedFloat = ()
     min_snr_db: Annotated[
         float | None,
-        Option(
-            "Quality",
+        Quality(
             "Lowest signal-to-noise ratio of an output, against the float model, that verification "
-            "accepts. [default: by recipe]",
+            "accepts. [default: by recipe]"
         ),
     ] = None
     allow_suspect_calibration: Suspected = False
@@ -293,7 +284,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     @property
     def recipes(self) -> tuple[Recipe, ...]:
         """The recipes that `to` names, with their options. Raises `UsageError`."""
-        from edgeconv.quantize.recipes import make_recipes
+        from edgeconv.requests.recipes import make_recipes
 
         ready = tuple(each for each in self.to if isinstance(each, Recipe))
         names = [each for each in self.to if isinstance(each, str)]

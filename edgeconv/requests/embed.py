@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from edgeconv.errors import UsageError
 from edgeconv.plugins import EMBED_TARGETS
-from edgeconv.requests.option import Option
+from edgeconv.requests.option import POSITIVE, Argument, Data, Input, Output, out
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import Allowed, Sandboxed
-from edgeconv.requests.texts import PATH, SOURCE, TEXT
+from edgeconv.requests.texts import PATH, SOURCE, SUBJECT, TEXT
 from edgeconv.types import Allowance, DataSource
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,83 +41,44 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
     `signature` is the one to call, "" for the only one. `data` is the SOURCE of the golden vectors,
     None for random ones, and `vectors` their number. `labels` is a file with the name of a class on
     each line, "" for the names that `data` has. `options` are the target's. `allow_code`: `data`
-    may name a function. `require_check`: refuse what `edgeconv check` has not checked. `bom`: write
-    SYMBOL.cdx.json too, a bill of materials of CycloneDX; `report` is a report.json for its
-    metrics, "" for the one next to the artifact. `remake`: convert the model again first, for a
-    microcontroller.
+    may name a function. `require_check`: refuse what `edgeconv check` has not checked. `remake`:
+    convert the model again first, for a microcontroller.
     """
 
-    artifact: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    artifact: Annotated[str, Argument(text=SUBJECT)]
     target: Annotated[
         str,
-        Option(
-            "Output",
-            f"{', '.join(EMBED_TARGETS)}.",
-            text=TEXT,
-            metavar="TARGET",
-            words=tuple(EMBED_TARGETS),
-            is_common=True,
+        Output(
+            f"{', '.join(EMBED_TARGETS)}.", text=TEXT, metavar="TARGET", words=tuple(EMBED_TARGETS)
         ),
     ]
-    directory: Annotated[
-        str,
-        Option(
-            "Output",
-            "Directory to write in.",
-            name="out",
-            short="o",
-            text=PATH,
-            is_output=True,
-            is_common=True,
-        ),
-    ]
+    directory: Annotated[str, out("Directory to write in.")]
     recipe: Annotated[
         str,
-        Option(
-            "Input",
+        Input(
             "The file to take, if ARTIFACT is a directory with several: int8, float16, …",
             text=TEXT,
             metavar="RECIPE",
-            is_common=True,
         ),
     ] = ""
     symbol: Annotated[
-        str,
-        Option(
-            "Output",
-            "The prefix of all generated names. [default: the model's name]",
-            text=TEXT,
-            is_common=True,
-        ),
+        str, Output("The prefix of all generated names. [default: the model's name]", text=TEXT)
     ] = ""
-    signature: Annotated[
-        str, Option("Input", "The signature to call, if there are several.", text=TEXT)
-    ] = ""
+    signature: Annotated[str, Input("The signature to call, if there are several.", text=TEXT)] = ""
     data: Annotated[
         DataSource | None,
-        Option(
-            "Data",
+        Data(
             "Samples for the golden vectors of the self-test; see docs/data.md. [default: random]",
             text=SOURCE,
-            metavar="SOURCE",
-            is_common=True,
         ),
     ] = None
-    vectors: Annotated[int, Option("Data", "How many golden vectors.", least=1, is_common=True)] = 2
+    vectors: Annotated[int, Data("How many golden vectors.", bounds=POSITIVE)] = 2
     labels: Annotated[
-        str,
-        Option(
-            "Data",
-            "The names of the classes, one per line, UTF-8.",
-            text=PATH,
-            metavar="FILE",
-            is_common=True,
-        ),
+        str, Data("The names of the classes, one per line, UTF-8.", text=PATH, metavar="FILE")
     ] = ""
     options: Annotated[
         dict[str, str],
-        Option(
-            "Output",
+        Output(
             "An option of the target; --help-all lists them. Repeatable.",
             name="option",
             text=TEXT,
@@ -125,55 +86,27 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
             make=_named_values,
             to_raw=_value_texts,
             metavar="NAME=VALUE",
-            is_common=True,
         ),
     ] = {}
     depfile: Annotated[
         str | None,
-        Option(
-            "Output",
-            "Write the dependencies of the result, for make and ninja.",
-            text=PATH,
-            is_output=True,
+        Output(
+            "Write the dependencies of the result, for make and ninja.", text=PATH, is_output=True
         ),
     ] = None
-    depfile_target: Annotated[
-        str, Option("Output", "What the depfile calls the result.", text=TEXT)
-    ] = ""
+    depfile_target: Annotated[str, Output("What the depfile calls the result.", text=TEXT)] = ""
     require_check: Annotated[
         bool,
-        Option(
-            "Input",
+        Input(
             "Refuse a file that `edgeconv check` has not checked. One that it rejected is always "
-            "refused.",
-            is_common=True,
+            "refused."
         ),
     ] = False
-    bom: Annotated[
-        bool,
-        Option(
-            "Output",
-            "Write SYMBOL.cdx.json too, a bill of materials (CycloneDX) with a model card.",
-            is_common=True,
-        ),
-    ] = False
-    report: Annotated[
-        str,
-        Option(
-            "Data",
-            "A report.json, for the metrics in the bill of materials. [default: the one next to "
-            "ARTIFACT, if there is one]",
-            text=PATH,
-            metavar="FILE",
-        ),
-    ] = ""
     remake: Annotated[
         bool,
-        Option(
-            "Input",
+        Input(
             "For microcontrollers: convert the model again first. Uses its manifest, with a batch "
-            "of 1 and integer inputs and outputs, and prints what that saves.",
-            is_common=True,
+            "of 1 and integer inputs and outputs, and prints what that saves."
         ),
     ] = False
     allowance: Allowed = Allowance(timeout_s=600.0)

@@ -1,4 +1,4 @@
-"""The requests of the verbs that look at models and reports: debug, doctor, inspect and others."""
+"""The requests of the verbs that look at models and reports: debug, doctor, verify and others."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from typing import Annotated, Literal
 
 from msgspec import structs
 
-from edgeconv.requests.option import Option, Within
+from edgeconv.requests.option import (
+    POSITIVE,
+    Argument,
+    Data,
+    Input,
+    Option,
+    Output,
+    Recipes,
+    Within,
+    out,
+)
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
     CUSTOM,
     JSON,
+    LABELED_OUTPUT,
     QUIET,
     TAG,
     Executed,
@@ -21,8 +32,8 @@ from edgeconv.requests.shared import (
     Ruled,
     Sandboxed,
 )
-from edgeconv.requests.texts import PATH, SOURCE, STEPS, TEXT
-from edgeconv.types import Budget, DataSource, Execution, Opening, Recipe, Steps
+from edgeconv.requests.texts import PATH, SOURCE, STEPS, SUBJECT, TEXT
+from edgeconv.types import Budget, DataSource, Execution, LinkName, Opening, Recipe, Steps
 
 Format = Literal["html", "text", "markdown", "json", "csv"]
 
@@ -35,21 +46,18 @@ class DebugRequest(Request, frozen=True, kw_only=True):
     debug, if there are several.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    model: Annotated[str, Argument(text=SUBJECT)]
     calibration: Annotated[
         DataSource,
-        Option(
-            "Data",
+        Data(
             "Samples to calibrate and measure with: a file, a directory or KIND:PLACE. See "
             "docs/data.md.",
             text=SOURCE,
-            metavar="SOURCE",
         ),
     ]
     to: Annotated[
         str | Recipe,
-        Option(
-            "Recipes",
+        Recipes(
             "A recipe that quantizes: float16, dynamic, weight-only-int8, int8, int16x8, "
             "weight-only-int4 or int8x4.",
             text=TEXT,
@@ -58,12 +66,10 @@ class DebugRequest(Request, frozen=True, kw_only=True):
     ] = "int8"
     preprocess: Preprocessed = Steps()
     samples: Annotated[
-        int | None,
-        Option("Data", "How many samples to calibrate with. [default: all but at most 8]"),
+        int | None, Data("How many samples to calibrate with. [default: all but at most 8]")
     ] = None
     signature: Annotated[
-        str | None,
-        Option("Input", "The signature to debug, if there are several.", text=TEXT, metavar="KEY"),
+        str | None, Input("The signature to debug, if there are several.", text=TEXT, metavar="KEY")
     ] = None
     calibration_range: Ranged = None
     methods: Improved = None
@@ -78,9 +84,7 @@ class DebugPrinting(Request, frozen=True, kw_only=True):
 
     top: Annotated[
         int,
-        Option(
-            "Output", "How many layers to show, the costliest first. --json shows all.", least=1
-        ),
+        Output("How many layers to show, the costliest first. --json shows all.", bounds=POSITIVE),
     ] = 20
     quiet: QUIET = False
     as_json: JSON = False
@@ -95,32 +99,24 @@ class DoctorRequest(Request, frozen=True, kw_only=True):
     `samples`: how many, by a fixed seed; None takes 48, or all where there are fewer.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
-    data: Annotated[DataSource, Option(is_argument=True, text=SOURCE, metavar="DATA")]
+    model: Annotated[str, Argument(text=SUBJECT)]
+    data: Annotated[DataSource, Argument(text=SOURCE, metavar="DATA")]
     preprocess: Annotated[
         Steps | None,
-        Option(
-            "Data",
+        Data(
             "The current preprocessing of each sample; its shapes are kept. [default: that of the "
             "manifest, else none]",
             text=STEPS,
-            metavar="STEPS",
         ),
     ] = None
     samples: Annotated[
         int | None,
-        Option(
-            "Data",
-            "How many samples, by a fixed seed, with equal shares of the labels. [default: 48]",
-        ),
+        Data("How many samples, by a fixed seed, with equal shares of the labels. [default: 48]"),
     ] = None
     signature: Annotated[
-        str | None, Option("Input", "The signature to run, if there are several.", text=TEXT)
+        str | None, Input("The signature to run, if there are several.", text=TEXT)
     ] = None
-    output: Annotated[
-        str | None,
-        Option("Data", "The output that the labels are for, if there are several.", text=TEXT),
-    ] = None
+    output: Annotated[str | None, LABELED_OUTPUT] = None
     opening: Opened = Opening()
     execution: Executed = Execution()
     sandbox: Sandboxed = None
@@ -129,7 +125,7 @@ class DoctorRequest(Request, frozen=True, kw_only=True):
 class InspectRequest(Request, frozen=True, kw_only=True):
     """A model to look into without running it; `opening` has the tags of a SavedModel's graph."""
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    model: Annotated[str, Argument(text=SUBJECT)]
     opening: Annotated[Opening, Within(tags=TAG)] = Opening()
     sandbox: Sandboxed = None
 
@@ -141,7 +137,7 @@ class ScanRequest(Request, frozen=True, kw_only=True):
     `reads_layers`: also what tf_keras would build of a SavedModel's layers, to train them.
     """
 
-    path: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    path: Annotated[str, Argument(text=SUBJECT)]
     custom_objects: Annotated[
         tuple[str, ...],
         structs.replace(
@@ -151,11 +147,7 @@ class ScanRequest(Request, frozen=True, kw_only=True):
         ),
     ] = ()
     reads_layers: Annotated[
-        bool,
-        Option(
-            "Input",
-            "Also scan what tf_keras builds from a SavedModel's layers, to train them.",
-        ),
+        bool, Input("Also scan what tf_keras builds from a SavedModel's layers, to train them.")
     ] = False
     sandbox: Sandboxed = None
 
@@ -163,14 +155,12 @@ class ScanRequest(Request, frozen=True, kw_only=True):
 class ScanPrinting(Request, frozen=True, kw_only=True):
     """What `edgeconv scan` prints, and further models to scan."""
 
-    further: Annotated[
-        tuple[str, ...], Option(is_argument=True, several=True, text=PATH, metavar="[PATH]...")
-    ] = ()
+    further: Annotated[tuple[str, ...], Argument(several=True, text=PATH, metavar="[PATH]...")] = ()
     format: Annotated[
         Literal["text", "json", "sarif"],
-        Option("Output", "The format of the output; sarif is for code scanning."),
+        Output("The format of the output; sarif is for code scanning."),
     ] = "text"
-    as_json: Annotated[bool, Option("Output", "The same as --format json.", name="json")] = False
+    as_json: Annotated[bool, Output("The same as --format json.", name="json")] = False
 
 
 class JsonPrinting(Request, frozen=True, kw_only=True):
@@ -182,15 +172,15 @@ class JsonPrinting(Request, frozen=True, kw_only=True):
 class CompareRequest(Request, frozen=True, kw_only=True):
     """Two reports of `bench`, or two .tflite files, to see what changed between them."""
 
-    before: Annotated[str, Option(is_argument=True, text=PATH)]
-    after: Annotated[str, Option(is_argument=True, text=PATH)]
+    before: Annotated[str, Argument(text=PATH)]
+    after: Annotated[str, Argument(text=PATH)]
 
 
 class ComparePrinting(Request, frozen=True, kw_only=True):
     """What `edgeconv compare` prints."""
 
     everything: Annotated[
-        bool, Option("Output", "Show every tensor and flip, not only the first ones.", name="all")
+        bool, Output("Show every tensor and flip, not only the first ones.", name="all")
     ] = False
     as_json: JSON = False
 
@@ -202,23 +192,17 @@ class ReportRequest(Request, frozen=True, kw_only=True):
     each of `formats`, html without any.
     """
 
-    files: Annotated[tuple[str, ...], Option(is_argument=True, several=True, text=PATH)] = ()
+    files: Annotated[tuple[str, ...], Argument(several=True, text=PATH)] = ()
     directory: Annotated[
         str | None,
-        Option(
-            "Output",
+        out(
             "Directory for report.html and the other formats. [default: one format, to the "
-            "terminal]",
-            name="out",
-            short="o",
-            text=PATH,
-            is_output=True,
+            "terminal]"
         ),
     ] = None
     formats: Annotated[
         tuple[Format, ...],
-        Option(
-            "Output",
+        Output(
             "The format; can be given several times. [default: html with -o, else text]",
             name="format",
             several=True,
@@ -226,31 +210,24 @@ class ReportRequest(Request, frozen=True, kw_only=True):
     ] = ()
     side_by_side: Annotated[
         bool,
-        Option(
-            "Output",
-            "Show reports that cannot be compared, such as those of two machines, separately.",
-        ),
+        Output("Show reports that cannot be compared, such as those of two machines, separately."),
     ] = False
-    title: Annotated[
-        str, Option("Output", "The title. [default: those of the reports]", text=TEXT)
-    ] = ""
+    title: Annotated[str, Output("The title. [default: those of the reports]", text=TEXT)] = ""
     budget: Budget | None = None
 
 
 class ReportPrinting(Request, frozen=True, kw_only=True):
     """What else `edgeconv report` prints."""
 
-    schema: Annotated[
-        bool, Option("Output", "Print the JSON Schema of report.json, and nothing else.")
-    ] = False
+    schema: Annotated[bool, Output("Print the JSON Schema of report.json, and nothing else.")] = (
+        False
+    )
 
 
 class DemoRequest(Request, frozen=True, kw_only=True):
     """Where the whole job on a small model writes all its files."""
 
-    directory: Annotated[
-        str, Option("Output", "Where to write.", name="out", short="o", text=PATH, is_output=True)
-    ] = "edgeconv-demo"
+    directory: Annotated[str, out("Where to write.")] = "edgeconv-demo"
     execution: Executed = Execution()
     sandbox: Sandboxed = None
 
@@ -258,32 +235,53 @@ class DemoRequest(Request, frozen=True, kw_only=True):
 class VisualizeRequest(Request, frozen=True, kw_only=True):
     """A .tflite to open with the error of each layer on its graph."""
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    model: Annotated[str, Argument(text=SUBJECT)]
     report_file: Annotated[
         str | None,
-        Option(
-            "Input",
+        Input(
             "The report.json with the errors or times of this model's layers.",
             name="report",
             text=PATH,
             metavar="FILE",
         ),
     ] = None
-    shown: Annotated[
-        Literal["errors", "times"], Option("Output", "What colors the layers.", name="show")
-    ] = "errors"
+    shown: Annotated[Literal["errors", "times"], Output("What colors the layers.", name="show")] = (
+        "errors"
+    )
     viewer: Annotated[
         Literal["model-explorer", "netron"] | None,
-        Option("Output", "The viewer. [default: the first that is installed]"),
+        Output("The viewer. [default: the first that is installed]"),
     ] = None
     target: Annotated[
-        str | None,
-        Option(
-            "Output",
-            "Write Model Explorer's node data to this file, and open nothing.",
-            name="out",
-            short="o",
-            text=PATH,
-            is_output=True,
-        ),
+        str | None, out("Write Model Explorer's node data to this file, and open nothing.")
     ] = None
+
+
+class VerifyRequest(Request, frozen=True, kw_only=True):
+    """What to verify together: folders that `convert`, `bench`, `check` or `embed` wrote, or files.
+
+    `source`: the trained model, "" for the one that the manifests name. `require`: links that must
+    be verified wherever they are possible.
+    """
+
+    paths: Annotated[tuple[str, ...], Argument(takes_rest=True, several=True, text=PATH)] = ()
+    source: Annotated[
+        str,
+        Option(
+            help="The trained model. [default: the one that the manifests name, if available]",
+            text=PATH,
+        ),
+    ] = ""
+    require: Annotated[
+        tuple[LinkName, ...],
+        Option(help="Fail if this link could not be checked. Repeatable.", several=True),
+    ] = ()
+
+
+class VerifyPrinting(Request, frozen=True, kw_only=True):
+    """What `edgeconv verify` prints."""
+
+    as_json: JSON = False
+    schema: Annotated[
+        bool, Output("Print the JSON Schema of the --json output, and nothing else.")
+    ] = False

@@ -1,22 +1,24 @@
 """The options of a request: what its fields declare, and the leaves that all else is made from.
 
-A field that is an option is `Annotated[type, Option(...)]`; one that is a value with options as its
-fields is `Annotated[type, Within(field=Option(...), ...)]`. Command lines, the tables of
-edgeconv.toml, its JSON Schema, Python's keywords and keys all come from the leaves.
+A field that is an option is `Annotated[type, Data(...)]`, or with another section of --help; one
+that is a value with options as its fields is `Annotated[type, Within(field=Data(...), ...)]`.
+Command lines, the tables of edgeconv.toml, its JSON Schema, Python's keywords and keys all come
+from the leaves.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType, NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Meta
 
-from edgeconv.errors import UsageError
-from edgeconv.requests.texts import NAMES, SANDBOX_MODE, TEXT, TextKind
+from edgeconv.requests.texts import NAMES, PATH, SANDBOX_MODE, TEXT, TextKind
+from edgeconv.types.errors import UsageError
 from edgeconv.types.words import quoted, shortened
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ Group = Literal[
 ]
 _TYPES: dict[Any, Takes] = {bool: "flag", int: "whole", float: "number"}
 # What an option takes in TOML, in words and as Python's types.
-FORMS: dict[Takes, tuple[str, type | tuple[type, ...]]] = {
+_FORMS: dict[Takes, tuple[str, type | tuple[type, ...]]] = {
     "flag": ("true or false", bool),
     "whole": ("a whole number", int),
     "number": ("a number", (int, float)),
@@ -45,6 +47,9 @@ FORMS: dict[Takes, tuple[str, type | tuple[type, ...]]] = {
     "text": ("a text", str),
 }
 NOTHING: Any = msgspec.UNSET
+POSITIVE = Meta(ge=1)
+ABOVE_ZERO = Meta(gt=0)
+NOT_BELOW_ZERO = Meta(ge=0)
 
 
 class Refused(UsageError):
@@ -63,18 +68,16 @@ class MissingOption(UsageError):
 class Option(msgspec.Struct, frozen=True):
     """What a command line and TOML need to know of a field.
 
-    `group` is its section of --help, which shows an `is_common` one at once, with the first
-    sentence of `help`. `name` is the long option, "" for the field's own, and `short` a letter.
-    `text` is the kind of its texts, and `words` complete them. An `is_argument` is positional; an
-    `is_subject` names the model that is converted or measured; an `is_output` is where something
-    is written; an `is_typed` is never taken from a configuration. One that `takes_rest` is all
-    positional arguments of Python. `several`: it can be repeated.
+    `group` is its section of --help. `name` is the long option, "" for the field's own, and `short`
+    a letter. `text` is the kind of its texts, and `words` complete them. An `is_argument` is
+    positional; an `is_output` is where something is written; an `is_typed` is never taken from a
+    configuration. One that `takes_rest` is all positional arguments of Python. `several`: it can be
+    repeated.
 
     `make(raw, values)` gives the field's value from what was typed (a tuple of `several`) and the
     values of the fields before it; `to_raw(value)` is the inverse. `also` is a second field: the
-    value is a pair. `takes` is the type of what is typed, where the field's does not tell, and
-    `shown` the default, where it is not the value's. `least` and `most` bound numbers, `is_above`
-    and `is_below` exclude the bound.
+    value is a pair. `takes` is the type of what is typed, where the field's does not tell, `bounds`
+    its range, and `shown` the default, where it is not the value's.
     """
 
     group: Group = ""
@@ -84,12 +87,9 @@ class Option(msgspec.Struct, frozen=True):
     metavar: str = ""
     text: TextKind | None = None
     words: tuple[str, ...] = ()
-    is_common: bool = False
     is_argument: bool = False
-    is_subject: bool = False
     is_output: bool = False
     is_typed: bool = False
-    is_required: bool = False
     takes_rest: bool = False
     is_shown: bool = True
     several: bool = False
@@ -97,11 +97,25 @@ class Option(msgspec.Struct, frozen=True):
     to_raw: Callable[[Any], Any] | None = None
     also: str = ""
     takes: Takes | None = None
+    bounds: Meta = Meta()
     shown: Any = NOTHING
-    least: float | None = None
-    is_above: bool = False
-    most: float | None = None
-    is_below: bool = False
+
+
+Argument = partial(Option, is_argument=True)
+# An option, by its section of --help.
+Input = partial(Option, "Input")
+Recipes = partial(Option, "Recipes")
+Data = partial(Option, "Data")
+Quality = partial(Option, "Quality")
+ForQat = partial(Option, "Quantization-aware training")
+Distributing = partial(Option, "Distribution")
+Output = partial(Option, "Output")
+Running = partial(Option, "Execution")
+
+
+def out(text: str, kind: TextKind = PATH) -> Option:
+    """-o, --out: the directory to write in."""
+    return Output(text, name="out", short="o", text=kind, is_output=True)
 
 
 class Parsed(msgspec.Struct, frozen=True):
@@ -111,7 +125,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class Within:
-    """A field whose value has options as its fields."""
+    """A field whose value has options as its fields; without `options`, those of its class."""
 
     def __init__(self, **options: Option | Within) -> None:
         self.options = MappingProxyType(options)
@@ -147,6 +161,11 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         return f"--{self.key}"
 
     @property
+    def metavar(self) -> str:
+        """The word for its value in --help, "" where its type tells."""
+        return self.option.metavar or self.text.metavar or ("PATH" if self.is_path else "")
+
+    @property
     def is_path(self) -> bool:
         """Whether it names a location, whose content counts and not its path."""
         return self.text.is_path or self.option.is_output
@@ -160,7 +179,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_required(self) -> bool:
         """Whether the request cannot be without it."""
-        return self.default is NOTHING or self.option.is_required
+        return self.default is NOTHING
 
     @property
     def raw_default(self) -> Any:
@@ -233,7 +252,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def refuse(self, raw: Any) -> None:
         """Raise `Refused` for a value of another type, or out of bounds."""
-        form, types = FORMS[self.takes]
+        form, types = _FORMS[self.takes]
         # bool is an int to Python, and never a number here.
         if not isinstance(raw, types) or (isinstance(raw, bool) and types is not bool):
             is_number = isinstance(raw, int | float) and not isinstance(raw, bool)
@@ -243,26 +262,33 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
             raise Refused(f"is refused: {raw!r} is not one of {quoted(self.choices)}")
         if raw != raw:
             raise Refused("is not a number")
-        if isinstance(raw, int | float) and not self._is_within(raw):
-            number = float(raw) if self.takes == "number" else raw
-            raise Refused(f"is refused: {number} is not in the range {self.bounds}")
-
-    def _is_within(self, number: float) -> bool:
-        option = self.option
-        low, high = option.least, option.most
-        too_low = low is not None and (number <= low if option.is_above else number < low)
-        too_high = high is not None and (number >= high if option.is_below else number > high)
-        return not (too_low or too_high)
+        number: Any = float(raw) if isinstance(raw, int) and self.takes == "number" else raw
+        try:
+            msgspec.convert(number, self.typed)
+        except msgspec.ValidationError as error:
+            raise Refused(f"is refused: {number} is not in the range {self._range}") from error
 
     @property
-    def bounds(self) -> str:
+    def typed(self) -> Any:
+        """The type of what is typed, with its bounds."""
+        kinds: dict[Takes, Any] = {takes: kind for kind, takes in _TYPES.items()}
+        return Annotated[kinds.get(self.takes, str), self.option.bounds]
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The lowest and the highest number, which `gt` and `lt` of the bounds exclude."""
+        bounds = self.option.bounds
+        low = bounds.ge if bounds.gt is None else bounds.gt
+        return low, bounds.le if bounds.lt is None else bounds.lt
+
+    @property
+    def _range(self) -> str:
         """The range of a number, as in "0<x<=1"."""
-        option = self.option
-        low = "" if option.least is None else f"{option.least:g}{'<' if option.is_above else '<='}"
-        high = "" if option.most is None else f"{'<' if option.is_below else '<='}{option.most:g}"
-        if low and not high:
-            return f"x{'>' if option.is_above else '>='}{option.least:g}"
-        return f"{low}x{high}"
+        (low, high), bounds = self.ends, self.option.bounds
+        if high is None:
+            return f"x{'>=' if bounds.gt is None else '>'}{low:g}"
+        begin = "" if low is None else f"{low:g}{'<=' if bounds.gt is None else '<'}"
+        return f"{begin}x{'<=' if bounds.lt is None else '<'}{high:g}"
 
     def _in_list(self, item: object) -> str:
         if not isinstance(item, str) or "," in item:
@@ -290,7 +316,7 @@ def _leaves(
     base: Any,
 ) -> Iterator[Leaf]:
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    for name in fields if options is None else options:
+    for name in options or fields:
         own, marks = _unpacked(fields[name].type)
         declared = next((each for each in marks if isinstance(each, Option | Within)), None)
         mark = options[name] if options else declared

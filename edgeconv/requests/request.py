@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from edgeconv.errors import EdgeconvError, UsageError, unknown_name
+from edgeconv.data.location import roots_of
 from edgeconv.requests.option import (
     NOTHING,
     Leaf,
@@ -18,13 +18,15 @@ from edgeconv.requests.option import (
     struct_of,
     value_at,
 )
-from edgeconv.requests.texts import TEXT, Reads
-from edgeconv.store.hashes import hash_of
+from edgeconv.requests.texts import Reads
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Execution
+from edgeconv.types.errors import EdgeconvError, UsageError, unknown_name
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
@@ -34,11 +36,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def inputs(self) -> Reads:
         """What is read: the paths and the SOURCEs of all options."""
-        reads = [each for leaf, value in self._values() for each in _read(leaf, value)]
+        reads = [each for leaf, value in self.values() for each in _read(leaf, value)]
         return Reads(
             paths=tuple(path for each in reads for path in each.paths),
             sources=tuple(source for each in reads for source in each.sources),
         )
+
+    def roots(self) -> tuple[Path, ...]:
+        """The files, globs and directories that are read, whether they are there or not."""
+        reads = self.inputs()
+        return (*reads.paths, *(root for source in reads.sources for root in roots_of(source)))
 
     def settings(self) -> dict[str, Any]:
         """What decides the result and is not the default, as texts and numbers by option.
@@ -47,7 +54,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         return {
             leaf.key: leaf.raw_of(value)
-            for leaf, value in self._values()
+            for leaf, value in self.values()
             if leaf.decides and value != leaf.default
         }
 
@@ -59,7 +66,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """The words of the equivalent command line, after the command's name."""
         arguments: list[str] = []
         options: list[str] = []
-        for leaf, value in self._values():
+        for leaf, value in self.values():
             raw = leaf.raw_of(value) if value is not None else None
             if leaf.option.is_argument:
                 arguments += [raw] if isinstance(raw, str) else raw or ()
@@ -68,7 +75,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         dashed = ["--"] if any(word.startswith("-") for word in arguments) else []
         return (*options, *dashed, *arguments) if dashed else (*arguments, *options)
 
-    def _values(self) -> Iterator[tuple[Leaf, Any]]:
+    def values(self) -> Iterator[tuple[Leaf, Any]]:
+        """The options, each with its value."""
         for leaf in leaves_of(type(self)):
             value = value_at(self, leaf.path)
             if leaf.option.also:
@@ -184,7 +192,7 @@ def parsed(request: Kind) -> Kind:
     values = {}
     for leaf in leaves_of(type(request)):
         value = value_at(request, leaf.path)
-        if leaf.text.parse is not TEXT.parse and (new := leaf.parsed(value)) is not value:
+        if leaf.text.is_parsed and (new := leaf.parsed(value)) is not value:
             values[leaf.path] = new
     return put(type(request), values, request) if values else request
 

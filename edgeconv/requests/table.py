@@ -1,12 +1,25 @@
-"""Every verb by name: its request, what its command prints, and the function that does it."""
+"""Every verb by name: its request, what its command prints, and the function that does it.
+
+`edgeconv.NAME` is a `Verb`, which the command of that name calls too.
+"""
 
 from __future__ import annotations
 
+import inspect
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from edgeconv.requests.request import Request
+from edgeconv.requests.request import Request, called, parsed
 from edgeconv.requests.shared import JSON, QUIET
+from edgeconv.system.store.inputs import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.types.execution import SandboxMode
+
+Result = TypeVar("Result")
 
 
 class Printing(Request, frozen=True, kw_only=True):
@@ -52,13 +65,19 @@ _LOOKING = "edgeconv.requests.looking"
 # In the order of the commands; those with a table have one of their name in edgeconv.toml.
 VERBS = {
     "demo": VerbEntry(f"{_LOOKING}:DemoRequest", "edgeconv.gate.demo:demonstrate"),
-    "train": VerbEntry("edgeconv.requests.train:TrainRequest", "edgeconv.training.baseline:train"),
+    "train": VerbEntry(
+        "edgeconv.requests.training:TrainRequest", "edgeconv.training.baseline:train"
+    ),
     "convert": VerbEntry(
         "edgeconv.requests.convert:ConvertRequest", "edgeconv.conversion.convert:convert"
     ),
-    "tune": VerbEntry("edgeconv.requests.tune:TuneRequest", "edgeconv.tuning.flow:tune"),
+    "tune": VerbEntry(
+        "edgeconv.requests.tune:TuneRequest", "edgeconv.plugins.scale.tuning.flow:tune"
+    ),
     "bench": VerbEntry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
-    "sweep": VerbEntry("edgeconv.requests.sweep:SweepRequest", "edgeconv.sweeping.flow:sweep"),
+    "sweep": VerbEntry(
+        "edgeconv.requests.tune:SweepRequest", "edgeconv.plugins.scale.sweeping.flow:sweep"
+    ),
     "report": VerbEntry(
         f"{_LOOKING}:ReportRequest",
         "edgeconv.gate.report:report",
@@ -77,7 +96,7 @@ VERBS = {
     ),
     "build": VerbEntry(
         "edgeconv.requests.check:BuildRequest",
-        "edgeconv.building.build:build",
+        "edgeconv.embedding.building.build:build",
         "edgeconv.requests.check:BuildPrinting",
     ),
     "doctor": VerbEntry(
@@ -90,28 +109,22 @@ VERBS = {
     ),
     "inspect": VerbEntry(
         f"{_LOOKING}:InspectRequest",
-        "edgeconv.source.loading:inspect",
+        "edgeconv.model.source.loading:inspect",
         f"{_LOOKING}:JsonPrinting",
         tells=False,
     ),
     "scan": VerbEntry(
         f"{_LOOKING}:ScanRequest",
-        "edgeconv.source.scanning:scan",
+        "edgeconv.model.source.scanning:scan",
         f"{_LOOKING}:ScanPrinting",
         tells=False,
         has_table=False,
     ),
     "verify": VerbEntry(
-        "edgeconv.requests.verify:VerifyRequest",
-        "edgeconv.gate.evidence:verify",
-        "edgeconv.requests.verify:VerifyPrinting",
+        f"{_LOOKING}:VerifyRequest",
+        "edgeconv.plugins.evidence:verify",
+        f"{_LOOKING}:VerifyPrinting",
         tells=False,
-        has_table=False,
-    ),
-    "worker": VerbEntry(
-        "edgeconv.requests.worker:WorkerRequest",
-        "edgeconv.sweeping.worker:worker",
-        "edgeconv.requests.request:Nothing",
         has_table=False,
     ),
     "visualize": VerbEntry(
@@ -122,3 +135,52 @@ VERBS = {
 }
 # Those that a configuration has a table for.
 TABLES = {name: entry for name, entry in VERBS.items() if entry.has_table}
+
+
+class Verb(Generic[Result]):
+    """A verb. Its arguments are the fields of its request, in their order or by name.
+
+    A text means what it means on a command line, and None is the default. A single argument may be
+    the request. `on_progress` is called with a line for each step.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+        self._entry = VERBS[name]
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return f"{named(self._entry.function).__doc__}\n\n{self._entry.kind.__doc__}"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        fields = self._entry.kind.__struct_fields__
+        on_progress = inspect.Parameter("on_progress", inspect.Parameter.KEYWORD_ONLY)
+        parameters = [inspect.Parameter(each, either) for each in fields]
+        return inspect.Signature([*parameters, on_progress])
+
+    def __repr__(self) -> str:
+        return f"edgeconv.{self.__name__}"
+
+    def __call__(
+        self, *fields: Any, on_progress: Callable[[str], None] = lambda _: None, **by_name: Any
+    ) -> Result:
+        """The verb's result. Raises an `EdgeconvError`."""
+        kind = self._entry.kind
+        is_request = len(fields) == 1 and not by_name and isinstance(fields[0], kind)
+        request: Any = parsed(fields[0]) if is_request else called(kind, fields, by_name)
+        progress = {"on_progress": on_progress} if self._entry.tells else {}
+        with sandboxed(getattr(request, "sandbox", None)), reading(request.roots()):
+            result: Result = named(self._entry.function)(request, **progress)
+        return result
+
+
+def sandboxed(mode: SandboxMode | None) -> AbstractContextManager[None]:
+    """For the block, the sandbox of children; None takes the user's configuration."""
+    from edgeconv.system.processes.sandbox import using
+    from edgeconv.system.store.user import read_user_config
+
+    if mode is None and (mode := read_user_config().sandbox) == "auto":
+        return nullcontext()
+    return using(mode)

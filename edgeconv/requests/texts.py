@@ -2,48 +2,42 @@
 
 The command line takes each as typed. A configuration writes paths relative to its folder, and lists
 as arrays. What it names outside its project, and code, only the user can allow: see
-edgeconv/config/reach.py.
+edgeconv/requests/config/reach.py.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from dataclasses import dataclass, replace
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
-from edgeconv.data.location import parse_source
+from edgeconv.data.location import PATH_OPTIONS, parse_source
 from edgeconv.data.preprocessing import describe, parse_preprocessing
-from edgeconv.errors import InputRefused, UsageError, unknown_name
 from edgeconv.plugins import METRIC_ALIASES, METRICS, tracker
-from edgeconv.quantize.rules import parse_rule
 from edgeconv.reporting.verdicts import FORMATS
-from edgeconv.requests.durations import parse_period, period_text
-from edgeconv.requests.paths import (
-    Reach,
-    path_reach,
-    path_within,
-    source_reach,
-    source_within,
-    tree_reach,
-)
+from edgeconv.requests.recipes import parse_rule
 from edgeconv.runtimes.choice import (
     files_named,
     parse_choice,
     parse_target_runtime,
     runs_here_alone,
 )
-from edgeconv.runtimes.npu.choice import parse_npu
 from edgeconv.runtimes.versions import parse_versions
-from edgeconv.store.hashes import is_sha256
+from edgeconv.system.store.hashes import is_sha256
 from edgeconv.types import MetricChoice, Steps
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
+from edgeconv.types.npus import parse_npu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from edgeconv.types import DataSource, RuntimeChoice
+    from edgeconv.types import DataSource, LayerRule, RuntimeChoice
+
+Sort = Literal["path", "tree", "address", "code", "program", "file", "runtime", "tracker"]
 
 
 class Reads(NamedTuple):
@@ -53,41 +47,71 @@ class Reads(NamedTuple):
     sources: tuple[DataSource, ...] = ()
 
 
-def _reads_nothing(_: Any) -> Reads:
-    return Reads()
+class Reach(NamedTuple):
+    """One thing that a value names, as it is from the current directory.
 
-
-def _same(value: Any, _: Any = None) -> Any:
-    return value
-
-
-@dataclass(frozen=True)
-class TextKind:
-    """A kind of text. The default names nothing outside the model and the command.
-
-    `form` describes it for the JSON Schema. A configuration may write an `is_list` as an array. The
-    shell completes an `is_file`. Of an `is_path` the content counts, and not where it is.
+    `path`: read or written. `tree`: a path, a pattern, or a directory with its content.
+    `address`: another machine, or a URL. `code`: a module. `program`: one that is started. `file`:
+    read by a program or runtime that is allowed, and allowed with it unless it is in the project.
+    `runtime` and `tracker`: such a text as a whole.
     """
 
-    form: str = ""
-    is_list: bool = False
-    may_run_code: bool = False
-    is_file: bool = False
-    is_path: bool = False
-    # What the text means. Raises `UsageError`.
-    parse: Callable[[str], Any] = _same
-    # The value that a configuration in a folder has, as it is from here.
-    within: Callable[[Any, Path], Any] = _same
-    # What the value names that a project may not choose freely. Raises `UsageError`.
-    reaches: Callable[[Any], Iterable[Reach]] = lambda _: ()
-    # The value with what is in the file that it names. Raises `UsageError` or `InputRefused`.
-    load: Callable[[Any], Any] = _same
-    # The value of a text that Python gives for a key.
-    of_key: Callable[[str], Any] = _same
-    # The text of a value.
-    text_of: Callable[[Any], str] = str
-    # What is read for a value.
-    reads: Callable[[Any], Reads] = _reads_nothing
+    sort: Sort
+    text: str
+
+
+class TextKind:
+    """A kind of text. This one names nothing outside the model and the command.
+
+    `form` describes it for the JSON Schema, `metavar` is its word in --help, and `meaning` parses
+    it. A configuration may write an `is_list` as an array. The shell completes an `is_file`. Of an
+    `is_path` the content counts, and not where it is. An `is_subject` names a model.
+    """
+
+    is_list = is_file = is_path = is_subject = may_run_code = False
+
+    def __init__(
+        self, form: str = "", metavar: str = "", meaning: Callable[[str], Any] = str
+    ) -> None:
+        self.form = form
+        self.metavar = metavar
+        self._meaning = meaning
+
+    @property
+    def is_parsed(self) -> bool:
+        """Whether a text means something other than itself."""
+        return self._meaning is not str or type(self).parse is not TextKind.parse
+
+    def parse(self, text: str) -> Any:
+        """What the text means. Raises `UsageError`."""
+        return self._meaning(text)
+
+    def of_key(self, text: str) -> Any:
+        """The value of a text that Python gives for a key."""
+        return text
+
+    def within(self, value: Any, folder: Path) -> Any:  # noqa: ARG002
+        """The value that a configuration in `folder` has, as it is from here."""
+        return value
+
+    def reaches(self, value: Any) -> tuple[Reach, ...]:  # noqa: ARG002
+        """What the value names that a project may not choose freely. Raises `UsageError`."""
+        return ()
+
+    def load(self, value: Any) -> Any:
+        """The value with what is in the file that it names. Raises an `EdgeconvError`."""
+        return value
+
+    def text_of(self, value: Any) -> str:
+        """The text of a value."""
+        return str(value)
+
+    def reads(self, value: Any) -> Reads:  # noqa: ARG002
+        """What is read for a value."""
+        return Reads()
+
+
+# Names
 
 
 def comma_list(text: str) -> list[str]:
@@ -95,42 +119,238 @@ def comma_list(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _reaches_as(sort: Any) -> Callable[[str], tuple[Reach, ...]]:
-    return lambda text: (Reach(sort, text),) if text else ()
+class _Names(TextKind):
+    is_list = True
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        return tuple(comma_list(text))
+
+    def text_of(self, value: Any) -> str:
+        return ",".join(map(str, value))
 
 
-def _path_reads(path: str) -> Reads:
-    return Reads(paths=(Path(path),)) if path else Reads()
+class _Rule(TextKind):
+    def text_of(self, value: LayerRule) -> str:
+        return f"{value.pattern}={value.precision}"
 
 
-def _split_pair(text: str, mark: str, option: str, form: str, example: str) -> tuple[str, str]:
-    name, _, rest = text.partition(mark)
-    if not rest:
-        raise UsageError(f"{option} {text}: not of the form {form}", hint=f"for example {example}")
-    return name, rest
+class _SandboxMode(TextKind):
+    def within(self, value: str, folder: Path) -> str:  # noqa: ARG002
+        if value in ("auto", "off"):
+            raise UsageError(
+                f"a configuration cannot set the sandbox to {value!r}",
+                hint='write "required", or remove the line; --sandbox works on the command line',
+            )
+        return value
 
 
-def _output(text: str) -> tuple[str, str]:
-    name, path = _split_pair(text, "=", "--output", "FORMAT=FILE", "junit=build/junit.xml")
-    if name not in FORMATS:
-        raise unknown_name("--output format", name, FORMATS)
-    return name, path
+def _sha256(text: str) -> str:
+    if not is_sha256(text):
+        raise UsageError(f"{text!r} is not a sha256: 64 digits, as `edgeconv scan` shows it")
+    return text
 
 
-def _named_within(named: tuple[str, str], folder: Path) -> tuple[str, str]:
-    return named[0], path_within(named[1], folder)
+# Durations
+
+_SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+_DURATION = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?)\s*([^\d\s]*)", re.IGNORECASE)
+# A request for more would run for minutes with nothing to see.
+_LONGEST_S = 10.0
 
 
-def _tracker(text: str) -> tuple[str, str]:
-    tracker(text.partition(":")[0])
-    return _split_pair(text, ":", "--track", "KIND:PLACE", "csv:accuracy.csv")
+def parse_period(text: str) -> float:
+    """The seconds of a period such as "10ms", above 0 and 10 s at most. Raises `UsageError`."""
+    hint = f"a number and its unit, one of {', '.join(_SECONDS)}: as in 10ms or 0.5s"
+    match = _DURATION.fullmatch(text.strip())
+    number = _number(match[1]) if match else None
+    if match is None or number is None:
+        raise UsageError(f"the period {text!r} is not a duration", hint=hint)
+    if not match[2]:
+        raise UsageError(f"the period {text!r} has no unit", hint=hint)
+    if match[2] not in _SECONDS:
+        raise UsageError(f"the period {text!r} has an unknown unit, {match[2]!r}", hint=hint)
+    seconds = number * _SECONDS[match[2]]
+    if not 0 < seconds <= _LONGEST_S:
+        raise UsageError(
+            f"the period {text!r} is not above 0 and {_LONGEST_S:g}s at most", hint="as in 10ms"
+        )
+    return seconds
 
 
-def _tracker_reach(named: tuple[str, str]) -> tuple[Reach, ...]:
-    kind, path = named
-    # Others than those of files talk to what the path names, or run what is stored there.
-    is_files = getattr(tracker(kind), "WRITES_FILES_ONLY", False)
-    return path_reach(path) if is_files else (Reach("tracker", ":".join(named)),)
+def period_text(seconds: float) -> str:
+    """What is typed for a period: 0.01 is "10ms"."""
+    unit = next((u for u in ("s", "ms") if seconds >= _SECONDS[u]), "us")
+    return f"{seconds / _SECONDS[unit]:.12g}{unit}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+class _Period(TextKind):
+    def text_of(self, value: float) -> str:
+        return period_text(value)
+
+
+# Paths
+
+# Such as gs://bucket/models, which is not a path of this machine.
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+# With file:/home/me/x, which tools take for a URL too.
+_URL = re.compile(rf"{_REMOTE.pattern}|file:", re.IGNORECASE)
+
+
+def path_within(path: str, folder: Path) -> str:
+    """A path that starts in `folder`, as it is from here; a remote one stays as it is."""
+    if not path or _REMOTE.match(path) or folder == Path():
+        return path
+    return str(folder / path)
+
+
+def _path_reach(path: str, sort: Sort = "path") -> tuple[Reach, ...]:
+    """What a path names: a file or directory, or a URL."""
+    if not path:
+        return ()
+    return (Reach("address" if _URL.match(path) else sort, path),)
+
+
+def _path_reads(path: Any) -> Reads:
+    # Python may give what is in the file.
+    return Reads(paths=(Path(path),)) if path and isinstance(path, str | os.PathLike) else Reads()
+
+
+class _Path(TextKind):
+    is_file = is_path = True
+
+    def within(self, value: str, folder: Path) -> str:
+        return path_within(value, folder)
+
+    def reaches(self, value: str) -> tuple[Reach, ...]:
+        return _path_reach(value)
+
+    def reads(self, value: Any) -> Reads:
+        return _path_reads(value)
+
+
+class _Subject(_Path):
+    is_subject = True
+
+
+class _Tree(_Path):
+    """A path that counts with the links in it: what is read or written there is in folders."""
+
+    def reaches(self, value: str) -> tuple[Reach, ...]:
+        return _path_reach(value, "tree")
+
+
+class _NamedPath(TextKind):
+    """A name, a mark and a path, of `option`."""
+
+    is_path = True
+    mark, option, example = "=", "--output", "junit=build/junit.xml"
+
+    def parse(self, text: str) -> tuple[str, str]:
+        name, path = self._split(text)
+        if name not in FORMATS:
+            raise unknown_name(f"{self.option} format", name, FORMATS)
+        return name, path
+
+    def _split(self, text: str) -> tuple[str, str]:
+        name, _, rest = text.partition(self.mark)
+        if not rest:
+            raise UsageError(
+                f"{self.option} {text}: not of the form {self.metavar}",
+                hint=f"for example {self.example}",
+            )
+        return name, rest
+
+    def within(self, value: tuple[str, str], folder: Path) -> tuple[str, str]:
+        return value[0], path_within(value[1], folder)
+
+    def reaches(self, value: tuple[str, str]) -> tuple[Reach, ...]:
+        return _path_reach(value[1])
+
+    def text_of(self, value: tuple[str, str]) -> str:
+        return self.mark.join(value)
+
+
+class _Tracker(_NamedPath):
+    mark, option, example = ":", "--track", "csv:accuracy.csv"
+
+    def parse(self, text: str) -> tuple[str, str]:
+        tracker(text.partition(":")[0])
+        return self._split(text)
+
+    def reaches(self, value: tuple[str, str]) -> tuple[Reach, ...]:
+        # Others than those of files talk to what the path names, or run what is stored there.
+        is_files = getattr(tracker(value[0]), "WRITES_FILES_ONLY", False)
+        return super().reaches(value) if is_files else (Reach("tracker", self.text_of(value)),)
+
+
+# SOURCEs
+
+# The kinds whose location is not simply a path.
+NAMED_KINDS = frozenset({"function", "sklearn", "tfds"})
+
+
+def source_within(source: DataSource, folder: Path) -> DataSource:
+    """A SOURCE whose paths start in `folder`, as it is from here. Raises `UsageError`."""
+    if folder == Path():
+        return source
+    location, kind = source.location, source.kind
+    if kind not in NAMED_KINDS or (kind == "tfds" and (folder / location).is_dir()):
+        location = path_within(location, folder)
+    option = _path_option(source)
+    options = {
+        name: path_within(text, folder) if name == option else text
+        for name, text in source.options.items()
+    }
+    moved = replace(source, location=location, options=options)
+    if moved != source and {"?", "&"} & {*str(folder)}:
+        raise UsageError(f"{folder} has a ? or & in it, which SOURCEs cannot have")
+    return moved
+
+
+def source_reach(source: DataSource) -> tuple[Reach, ...]:
+    """What a SOURCE names: files, directories, code."""
+    kind, path = source.kind, source.location
+    if kind == "function":
+        return (Reach("code", path),)
+    option, options = _path_option(source), source.options
+    # What a directory holds may make another option the path.
+    paths = [text for name, text in options.items() if name == option or os.path.lexists(text)]
+    # The name of a data set, which may be below `dir`, or else is where its tool puts it.
+    is_path = Path(path).exists() or Path(path).is_absolute() or ".." in Path(path).parts
+    if kind == "tfds" and not is_path:
+        path = str(Path(options["dir"], path)) if options.get("dir") else ""
+    if kind != "sklearn":
+        paths.append(path)
+    return tuple(reach for each in paths for reach in _path_reach(each, "tree"))
+
+
+def _path_option(source: DataSource) -> str:
+    """The option of a SOURCE that is a path; a directory of sounds has that of one of images."""
+    return PATH_OPTIONS.get(source.kind or "images", "")
+
+
+class _Source(TextKind):
+    is_file = is_path = may_run_code = True
+
+    def parse(self, text: str) -> Any:
+        return parse_source(text)
+
+    def within(self, value: Any, folder: Path) -> Any:
+        return source_within(value, folder)
+
+    def reaches(self, value: Any) -> tuple[Reach, ...]:
+        return source_reach(value)
+
+    def reads(self, value: Any) -> Reads:
+        return Reads(sources=(value,))
 
 
 class KeyedSource(NamedTuple):
@@ -147,67 +367,92 @@ class KeyedSource(NamedTuple):
         return f"{self.key}={self.source}" if self.key else str(self.whole)
 
 
-def _keyed(text: str) -> KeyedSource:
-    whole = parse_source(text)
-    key, _, source = text.partition("=")
-    if source and key.isidentifier():
-        return KeyedSource(key, parse_source(source), whole)
-    return KeyedSource("", whole, whole)
-
-
-def _keyed_within(keyed: KeyedSource, folder: Path) -> KeyedSource:
-    whole = source_within(keyed.whole, folder)
-    # A file of this name has no key.
-    if not keyed.key or Path(whole.location).exists():
+class _KeyedSource(_Source):
+    def parse(self, text: str) -> KeyedSource:
+        whole = parse_source(text)
+        key, _, source = text.partition("=")
+        if source and key.isidentifier():
+            return KeyedSource(key, parse_source(source), whole)
         return KeyedSource("", whole, whole)
-    return KeyedSource(keyed.key, source_within(keyed.source, folder), whole)
+
+    def of_key(self, text: str) -> DataSource:
+        return parse_source(text)
+
+    def within(self, value: KeyedSource, folder: Path) -> KeyedSource:
+        whole = source_within(value.whole, folder)
+        # A file of this name has no key.
+        if not value.key or Path(whole.location).exists():
+            return KeyedSource("", whole, whole)
+        return KeyedSource(value.key, source_within(value.source, folder), whole)
+
+    def reaches(self, value: KeyedSource) -> tuple[Reach, ...]:
+        whole = value.whole.location
+        is_file = bool(value.key) and os.path.lexists(whole)
+        return (*source_reach(value.source), *(_path_reach(whole, "tree") if is_file else ()))
+
+    def reads(self, value: dict[str, DataSource]) -> Reads:
+        return Reads(sources=tuple(value.values()))
 
 
-def _keyed_reach(keyed: KeyedSource) -> tuple[Reach, ...]:
-    whole = keyed.whole.location
-    is_file = bool(keyed.key) and os.path.lexists(whole)
-    return (*source_reach(keyed.source), *(tree_reach(whole) if is_file else ()))
+class _Steps(TextKind):
+    is_file = True
+
+    def parse(self, text: str) -> Steps:
+        is_file = text.endswith(".toml")
+        return Steps(file=text) if is_file else Steps(by_input=parse_preprocessing(text))
+
+    def within(self, value: Steps, folder: Path) -> Steps:
+        return replace(value, file=path_within(value.file, folder))
+
+    def reaches(self, value: Steps) -> tuple[Reach, ...]:
+        return _path_reach(value.file)
+
+    def load(self, value: Steps) -> Steps:
+        if value.by_input or not value.file:
+            return value
+        return replace(value, by_input=parse_preprocessing(value.file))
+
+    def text_of(self, value: Steps) -> str:
+        return describe(value.by_input) if value.by_input or not value.file else value.file
+
+    def reads(self, value: Steps) -> Reads:
+        return _path_reads(value.file) if value else Reads()
 
 
-def _parsed_steps(text: str) -> Steps:
-    is_file = text.endswith(".toml")
-    return Steps(file=text) if is_file else Steps(by_input=parse_preprocessing(text))
+# Code, programs, other machines
 
 
-def _steps_within(steps: Steps, folder: Path) -> Steps:
-    return msgspec.structs.replace(steps, file=path_within(steps.file, folder))
+class _Program(TextKind):
+    is_file = may_run_code = True
+
+    def reaches(self, value: str) -> tuple[Reach, ...]:
+        return (Reach("program", value),) if value else ()
 
 
-def _loaded_steps(steps: Steps) -> Steps:
-    if steps.by_input or not steps.file:
-        return steps
-    return msgspec.structs.replace(steps, by_input=parse_preprocessing(steps.file))
+class _Address(TextKind):
+    def reaches(self, value: str) -> tuple[Reach, ...]:
+        return (Reach("address", value),) if value else ()
 
 
-def _steps_text(steps: Steps) -> str:
-    return describe(steps.by_input) if steps.by_input or not steps.file else steps.file
+class _CustomObjects(TextKind):
+    may_run_code = True
 
+    def within(self, value: str, folder: Path) -> str:
+        from edgeconv.data.code import is_path
 
-def _custom_within(text: str, folder: Path) -> str:
-    from edgeconv.data.custom import is_path
+        return path_within(value, folder) if is_path(value) else value
 
-    return path_within(text, folder) if is_path(text) else text
+    def reaches(self, value: str) -> tuple[Reach, ...]:
+        return (Reach("code", value),) if value else ()
 
+    def reads(self, value: str) -> Reads:
+        from edgeconv.data.code import custom_files
 
-def _custom_reads(text: str) -> Reads:
-    from edgeconv.data.custom import custom_files
-
-    try:
-        return Reads(paths=tuple(custom_files(text, str(Path.cwd()))))
-    except (InputRefused, UsageError):
-        # One that is missing is refused when the model is converted.
-        return Reads()
-
-
-def _runtime_reach(choice: RuntimeChoice) -> tuple[Reach, ...]:
-    if runs_here_alone(choice):
-        return ()
-    return (Reach("runtime", str(choice)), *(Reach("file", file) for file in files_named(choice)))
+        try:
+            return Reads(paths=tuple(custom_files(value, str(Path.cwd()))))
+        except (InputRefused, UsageError):
+            # One that is missing is refused when the model is converted.
+            return Reads()
 
 
 def parse_metric(text: str) -> MetricChoice:
@@ -225,125 +470,60 @@ def parse_metric(text: str) -> MetricChoice:
     return MetricChoice(function, module)
 
 
-def _sandbox_within(text: str, _: Path) -> str:
-    if text in ("auto", "off"):
-        raise UsageError(
-            f"a configuration cannot set the sandbox to {text!r}",
-            hint='write "required", or remove the line; --sandbox works on the command line',
-        )
-    return text
+class _Metric(TextKind):
+    may_run_code = True
+
+    def reaches(self, value: MetricChoice) -> tuple[Reach, ...]:
+        return (Reach("code", str(value)),) if value.module else ()
 
 
-def _sha256(text: str) -> str:
-    if not is_sha256(text):
-        raise UsageError(f"{text!r} is not a sha256: 64 digits, as `edgeconv scan` shows it")
-    return text
+class _Runtime(TextKind):
+    def reaches(self, value: RuntimeChoice) -> tuple[Reach, ...]:
+        if runs_here_alone(value):
+            return ()
+        return (Reach("runtime", str(value)), *(Reach("file", file) for file in files_named(value)))
 
 
+# The kinds, as the options name them
+
+_PATH = "A path, relative to this file's folder."
 TEXT = TextKind()
-NAMES = TextKind(
-    "One text with commas, or an array of texts.",
-    is_list=True,
-    parse=lambda text: tuple(comma_list(text)),
-    text_of=lambda names: ",".join(map(str, names)),
-)
-PATH = TextKind(
-    "A path, relative to this file's folder.",
-    is_file=True,
-    is_path=True,
-    within=path_within,
-    reaches=path_reach,
-    reads=_path_reads,
-)
-# A path that counts with the links in it: what is read or written there is in folders.
-TREE = replace(PATH, reaches=tree_reach)
-NAMED_PATH = TextKind(
-    "NAME=PATH, the path relative to this file's folder.",
-    is_path=True,
-    parse=_output,
-    within=_named_within,
-    reaches=lambda named: path_reach(named[1]),
-    text_of="=".join,
-)
-TRACKER = TextKind(
+NAMES = _Names("One text with commas, or an array of texts.")
+PATH = _Path(_PATH)
+TREE = _Tree(_PATH)
+SUBJECT = _Subject(_PATH)
+NAMED_PATH = _NamedPath("NAME=PATH, the path relative to this file's folder.", "FORMAT=FILE")
+TRACKER = _Tracker(
     "KIND:PLACE, a path relative to this file's folder or a URI, which has to be allowed.",
-    is_path=True,
-    parse=_tracker,
-    within=_named_within,
-    reaches=_tracker_reach,
-    text_of=":".join,
+    "KIND:PLACE",
 )
-SOURCE = TextKind(
-    "A SOURCE, its paths relative to this file's folder.",
-    is_file=True,
-    is_path=True,
-    may_run_code=True,
-    parse=parse_source,
-    within=source_within,
-    reaches=source_reach,
-    reads=lambda source: Reads(sources=(source,)),
+SOURCE = _Source("A SOURCE, its paths relative to this file's folder.", "SOURCE")
+KEYED_SOURCE = _KeyedSource(
+    "[KEY=]SOURCE, its paths relative to this file's folder.", "[KEY=]SOURCE"
 )
-KEYED_SOURCE = replace(
-    SOURCE,
-    form="[KEY=]SOURCE, its paths relative to this file's folder.",
-    parse=_keyed,
-    within=_keyed_within,
-    reaches=_keyed_reach,
-    of_key=parse_source,
-    reads=lambda by_key: Reads(sources=tuple(by_key.values())),
+STEPS = _Steps("Steps, or a .toml file, relative to this file's folder.", "STEPS")
+METRIC = _Metric("", "NAME", parse_metric)
+CUSTOM_OBJECTS = _CustomObjects(
+    "MODULE or MODULE:NAME; a path to a file is relative to this file's folder.", "MODULE[:NAME]"
 )
-STEPS = TextKind(
-    "Steps, or a .toml file, relative to this file's folder.",
-    is_file=True,
-    parse=_parsed_steps,
-    within=_steps_within,
-    reaches=lambda steps: path_reach(steps.file),
-    load=_loaded_steps,
-    text_of=_steps_text,
-    reads=lambda steps: _path_reads(steps.file) if steps else Reads(),
+PROGRAM = _Program("A program, named as on the command line.", "FILE")
+RUNTIME = _Runtime(
+    "A runtime outside this machine has to be allowed; see docs/security.md.", "NAME", parse_choice
 )
-METRIC = TextKind(
-    may_run_code=True,
-    parse=parse_metric,
-    reaches=lambda metric: (Reach("code", str(metric)),) if metric.module else (),
+PERIOD = _Period("A duration with its unit, such as 10ms.", "PERIOD", parse_period)
+VERSIONS = TextKind(
+    "A runtime and a PEP 440 specifier, such as litert>=2.0.", "SPECIFIER", parse_versions
 )
-CUSTOM_OBJECTS = TextKind(
-    "MODULE or MODULE:NAME; a path to a file is relative to this file's folder.",
-    may_run_code=True,
-    within=_custom_within,
-    reaches=_reaches_as("code"),
-    reads=_custom_reads,
-)
-PROGRAM = TextKind(
-    "A program, named as on the command line.",
-    is_file=True,
-    may_run_code=True,
-    reaches=_reaches_as("program"),
-)
-RUNTIME = TextKind(
-    "A runtime outside this machine has to be allowed; see docs/security.md.",
-    parse=parse_choice,
-    reaches=_runtime_reach,
-)
-DEVICES = TextKind(
-    "One text with commas, or an array of texts.",
-    is_list=True,
-    parse=lambda text: tuple(map(parse_choice, comma_list(text))),
-    text_of=lambda choices: ",".join(map(str, choices)),
-)
-PERIOD = TextKind(
-    "A duration with its unit, such as 10ms.", parse=parse_period, text_of=period_text
-)
-VERSIONS = TextKind("A runtime and a PEP 440 specifier, such as litert>=2.0.", parse=parse_versions)
 NPU = TextKind(
     "An NPU that Vela compiles for, such as ethos-u55-128, with ?system=NAME&memory=NAME for a "
     "chip.",
-    parse=parse_npu,
+    "NAME",
+    parse_npu,
 )
-TARGET_RUNTIME = TextKind(parse=parse_target_runtime)
-ADDRESS = TextKind("It has to be allowed; see docs/security.md.", reaches=_reaches_as("address"))
-LAYER_RULE = TextKind(parse=parse_rule, text_of=lambda rule: f"{rule.pattern}={rule.precision}")
-SANDBOX_MODE = TextKind(
-    'Only "required": a project cannot weaken the sandbox.', within=_sandbox_within
+TARGET_RUNTIME = TextKind("", "RUNTIME", parse_target_runtime)
+ADDRESS = _Address("It has to be allowed; see docs/security.md.", "NAME")
+LAYER_RULE = _Rule("", "PATTERN=PRECISION", parse_rule)
+SANDBOX_MODE = _SandboxMode(
+    'Only "required": a project cannot weaken the sandbox.', "[auto|required|off]"
 )
-SHA256 = TextKind(parse=_sha256)
+SHA256 = TextKind("", "SHA256", _sha256)

@@ -1,15 +1,28 @@
-"""The options of everything that trains: what it runs on, and quantization-aware training."""
+"""The request of `train`, and the options of everything that trains: what it runs on, and QAT."""
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
-from msgspec import structs
-
-from edgeconv.errors import UsageError
-from edgeconv.requests.option import Group, Option, Within
-from edgeconv.requests.texts import ADDRESS, NAMES, TEXT
-from edgeconv.types import Qat
+from edgeconv.requests.option import (
+    ABOVE_ZERO,
+    NOT_BELOW_ZERO,
+    POSITIVE,
+    Argument,
+    Data,
+    Distributing,
+    ForQat,
+    Output,
+    Quality,
+    Within,
+    out,
+)
+from edgeconv.requests.request import Request
+from edgeconv.requests.shared import CUSTOM, Placed, Sandboxed, Unlimited
+from edgeconv.requests.texts import ADDRESS, NAMES, TEXT, TREE
+from edgeconv.types import Allowance, Qat, Training
+from edgeconv.types.errors import UsageError
 
 
 def _devices(names: tuple[str, ...], _: Any) -> tuple[tuple[str, ...], int]:
@@ -31,30 +44,25 @@ def _or_none(count: int) -> int | None:
 
 
 DISTRIBUTION = Within(
-    strategy=Option(
-        "Distribution",
+    strategy=Distributing(
         "none, mirrored, central-storage, multiworker, parameter-server or tpu. The distribution "
         "strategy; see docs/training.md.",
         metavar="NAME",
-        is_common=True,
     ),
-    workers=Option(
-        "Distribution",
+    workers=Distributing(
         "Start N local processes, with TF_CONFIG set. For multiworker and parameter-server; "
         "without it, TF_CONFIG describes the cluster.",
-        least=1,
+        bounds=POSITIVE,
         to_raw=_or_none,
         metavar="N",
     ),
-    servers=Option(
-        "Distribution",
+    servers=Distributing(
         "With --workers and parameter-server: how many parameter servers. [default: 1]",
-        least=1,
+        bounds=POSITIVE,
         to_raw=_or_none,
         metavar="N",
     ),
-    devices=Option(
-        "Distribution",
+    devices=Distributing(
         "How many GPUs or logical CPU devices, or which: GPU:0,GPU:2. Without it, all GPUs, or 2 "
         "CPU devices.",
         text=NAMES,
@@ -62,20 +70,16 @@ DISTRIBUTION = Within(
         to_raw=_device_text,
         also="device_count",
         metavar="N|NAMES",
-        is_common=True,
     ),
-    cross_device_ops=Option("Distribution", "How mirrored adds up gradients."),
-    communication=Option("Distribution", "How multiworker adds up gradients."),
-    tpu=Option("Distribution", "The TPU's name or address.", text=ADDRESS, metavar="NAME"),
-    gpu_memory_growth=Option("Distribution", "Take a GPU's memory as it is needed."),
-    gpu_memory_limit_mib=Option(
-        "Distribution", "Take no more than this of a GPU's memory.", least=1, to_raw=_or_none
+    cross_device_ops=Distributing("How mirrored adds up gradients."),
+    communication=Distributing("How multiworker adds up gradients."),
+    tpu=Distributing("The TPU's name or address.", text=ADDRESS),
+    gpu_memory_growth=Distributing("Take a GPU's memory as it is needed."),
+    gpu_memory_limit_mib=Distributing(
+        "Take no more than this of a GPU's memory.", bounds=POSITIVE, to_raw=_or_none
     ),
-    connect_timeout_s=Option(
-        "Distribution",
-        "How long to wait for the other members of a cluster, in seconds.",
-        least=0,
-        is_above=True,
+    connect_timeout_s=Distributing(
+        "How long to wait for the other members of a cluster, in seconds.", bounds=ABOVE_ZERO
     ),
 )
 
@@ -92,42 +96,31 @@ def _freeze_text(epochs: int | None) -> str:
     return "never" if epochs is None else str(epochs)
 
 
-def _uncommon(option: Option | Within) -> Option:
-    assert isinstance(option, Option)
-    return structs.replace(option, is_common=False)
-
-
-_QAT: Group = "Quantization-aware training"
 # None where none of its options is given.
 Trained = Annotated[
     Qat | None,
     Within(
-        target=Option(
-            _QAT,
-            "Train to the samples' labels, or to the float model's outputs.",
-            name="qat-target",
+        target=ForQat(
+            "Train to the samples' labels, or to the float model's outputs.", name="qat-target"
         ),
-        epochs=Option(_QAT, "Epochs of training.", name="qat-epochs", least=1, is_common=True),
-        learning_rate=Option(_QAT, "The learning rate.", name="qat-learning-rate", is_common=True),
-        global_batch=Option(
-            _QAT, "Samples per step, shared among the replicas.", name="qat-batch", least=1
+        epochs=ForQat("Epochs of training.", name="qat-epochs", bounds=POSITIVE),
+        learning_rate=ForQat("The learning rate.", name="qat-learning-rate"),
+        global_batch=ForQat(
+            "Samples per step, shared among the replicas.", name="qat-batch", bounds=POSITIVE
         ),
-        seed=Option(_QAT, "Seed of the order of samples.", name="qat-seed"),
-        layers=Option(
-            _QAT,
+        seed=ForQat("Seed of the order of samples.", name="qat-seed"),
+        layers=ForQat(
             "Layers to quantize, comma-separated names or patterns, such as conv*. [default: all]",
             name="qat-layers",
             text=NAMES,
             metavar="NAMES",
         ),
-        warmup_steps=Option(
-            _QAT,
+        warmup_steps=ForQat(
             "Steps that find the ranges before the weights change.",
             name="qat-warmup-steps",
-            least=0,
+            bounds=NOT_BELOW_ZERO,
         ),
-        freeze_batch_norm_after=Option(
-            _QAT,
+        freeze_batch_norm_after=ForQat(
             "The epochs after which batch normalization stops following the batches.",
             name="qat-freeze-batch-norm",
             text=TEXT,
@@ -136,28 +129,88 @@ Trained = Annotated[
             to_raw=_freeze_text,
             metavar="EPOCHS|never",
         ),
-        validation_fraction=Option(
-            _QAT,
+        validation_fraction=ForQat(
             "Hold this share of the training samples back; the best epoch on them is kept.",
             name="qat-validation-fraction",
         ),
-        patience=Option(
-            _QAT,
+        patience=ForQat(
             "Stop after N epochs without a better one.",
             name="qat-patience",
-            least=1,
+            bounds=POSITIVE,
             metavar="N",
         ),
-        prune=Option(_QAT, "First train to this share of zero weights.", metavar="SHARE"),
-        cluster=Option(_QAT, "First train to N different weights per layer.", least=2, metavar="N"),
-        fine_tune_epochs=Option(
-            _QAT,
-            "Epochs of the training for --prune, and for --cluster.",
-            name="qat-fine-tune-epochs",
-            least=1,
-        ),
-        distribution=Within(
-            **{name: _uncommon(each) for name, each in DISTRIBUTION.options.items()}
-        ),
+        distribution=DISTRIBUTION,
     ),
 ]
+
+
+Trainable = Annotated[
+    Training,
+    Within(
+        module=Argument(text=TEXT),
+        data=Data("The file or directory that MODULE reads.", text=TREE, metavar="PATH"),
+        distribution=DISTRIBUTION,
+        loop=Quality("Keras's fit, or a custom training loop on strategy.run."),
+        epochs=Quality("Epochs to train. [default: the module's]", bounds=POSITIVE),
+        steps_per_epoch=Quality(
+            "Steps per epoch. [default: one pass over the samples]", bounds=POSITIVE
+        ),
+        global_batch=Quality(
+            "Samples per step, shared among the replicas. [default: the module's]", bounds=POSITIVE
+        ),
+        learning_rate=Quality("The learning rate. [default: the module's]"),
+        seed=Quality("Seed of weights and order of samples."),
+        validation_fraction=Quality(
+            "Hold this share of the training samples back. The best epoch on them is kept.",
+            is_shown=False,
+        ),
+        patience=Quality("Stop after N epochs without a better one.", bounds=POSITIVE, metavar="N"),
+        checkpoint_steps=Output(
+            "Keep a checkpoint every N steps too.", bounds=POSITIVE, metavar="N"
+        ),
+        custom_objects=CUSTOM,
+    ),
+]
+
+
+class TrainRequest(Request, frozen=True, kw_only=True):
+    """A baseline to train, and where to.
+
+    `training`: what to train and how, or the module alone. The SavedModel goes to
+    `directory`/NAME/N; None takes the current directory, or AIP_MODEL_DIR where that is set, which
+    then holds the model itself. `checkpoints`: where they are kept, else in AIP_CHECKPOINT_DIR,
+    else next to the model until it is there. `tensorboard`: where its logs go, else to
+    AIP_TENSORBOARD_LOG_DIR. `on`: the cluster of Ray that the members run on.
+    """
+
+    training: Trainable
+    directory: Annotated[
+        str | None,
+        out(
+            "Directory for MODULE/1, MODULE/2, … It may be remote, such as gs://bucket/models. "
+            "[default: AIP_MODEL_DIR, which Vertex AI sets, else here]",
+            TREE,
+        ),
+    ] = None
+    checkpoints: Annotated[
+        str | None,
+        Output(
+            "Directory for the checkpoints. [default: AIP_CHECKPOINT_DIR, else next to the model "
+            "until it is exported]",
+            name="checkpoint-dir",
+            text=TREE,
+            is_output=True,
+        ),
+    ] = None
+    tensorboard: Annotated[
+        str | None,
+        Output(
+            "Directory for TensorBoard's logs. [default: AIP_TENSORBOARD_LOG_DIR, else none]",
+            name="tensorboard-dir",
+            text=TREE,
+            is_output=True,
+        ),
+    ] = None
+    on: Placed = None
+    allowance: Unlimited = Allowance(timeout_s=math.inf)
+    sandbox: Sandboxed = None

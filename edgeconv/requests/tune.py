@@ -1,13 +1,25 @@
-"""The request of `tune`."""
+"""The requests of the searches, `tune` and `sweep`."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from edgeconv.plugins import METRICS
-from edgeconv.requests.option import Option
+from edgeconv.requests.option import (
+    POSITIVE,
+    Argument,
+    Data,
+    Input,
+    Quality,
+    Recipes,
+    Running,
+    Within,
+    out,
+)
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
+    EXECUTED,
+    LABELED_OUTPUT,
     AllowedFloat,
     Batched,
     Executed,
@@ -17,7 +29,7 @@ from edgeconv.requests.shared import (
     Sandboxed,
     Suspected,
 )
-from edgeconv.requests.texts import METRIC, NAMES, NPU, PATH, RUNTIME, SOURCE, TEXT
+from edgeconv.requests.texts import METRIC, NAMES, NPU, PATH, RUNTIME, SOURCE, SUBJECT, TEXT
 from edgeconv.types import (
     DataSource,
     Execution,
@@ -40,134 +52,132 @@ class TuneRequest(Request, frozen=True, kw_only=True):
     `samples` of the data are used, None for all. `metric` None is top1, or the
     agreement where there are no labels. `allow_float` names the operators that may
     stay in float, `allow_suspect_calibration` samples that cannot be right to calibrate. The search
-    stops after `trials`, or `time_limit_s`. `on`: the cluster that the files are evaluated on.
+    stops after `trials`, or `time_limit_s`.
     """
 
-    model: Annotated[str, Option(is_argument=True, is_subject=True, text=PATH)]
+    model: Annotated[str, Argument(text=SUBJECT)]
     data: Annotated[
         DataSource,
-        Option(
-            "Data",
+        Data(
             "Samples, with labels for accuracy. One half searches. The other, which the search "
             "never sees, confirms the result.",
             name="data",
             text=SOURCE,
-            metavar="SOURCE",
-            is_common=True,
         ),
     ]
     max_drop: Annotated[
         float,
-        Option(
-            "Quality",
+        Quality(
             "Largest loss against float32, in the metric's unit. 0.005 is half a "
             "point of accuracy.",
             metavar="DROP",
-            is_common=True,
         ),
     ]
-    directory: Annotated[
-        str | None,
-        Option(
-            "Output",
-            "Directory to publish in. [default: NAME.tuned]",
-            name="out",
-            short="o",
-            text=PATH,
-            is_output=True,
-            is_common=True,
-        ),
-    ] = None
+    directory: Annotated[str | None, out("Directory to publish in. [default: NAME.tuned]")] = None
     calibration: Annotated[
         DataSource | None,
-        Option(
-            "Data",
+        Data(
             "Samples to calibrate with. Without it, up to 500 of the half of --data that searches, "
             "without their labels.",
             text=SOURCE,
-            metavar="SOURCE",
-            is_common=True,
         ),
     ] = None
     preprocess: Preprocessed = Steps()
     objective: Annotated[
         Objective,
-        Option(
-            "Quality",
-            "Minimize the file's size, the time of an invoke, or its estimated time on --npu.",
-            is_common=True,
-        ),
+        Quality("Minimize the file's size, the time of an invoke, or its estimated time on --npu."),
     ] = "size"
     npu: Annotated[
         NpuChoice | None,
-        Option(
-            "Quality",
-            "The NPU of the objective npu-latency, as in `edgeconv bench --npu`.",
-            text=NPU,
-            metavar="NAME",
-        ),
+        Quality("The NPU of the objective npu-latency, as in `edgeconv bench --npu`.", text=NPU),
     ] = None
     recipes: Annotated[
         tuple[str, ...],
-        Option(
-            "Recipes",
+        Recipes(
             "The recipes to choose from, comma-separated. [default: all; float32 for latency only]",
             name="to",
             text=NAMES,
             metavar="RECIPES",
-            is_common=True,
         ),
     ] = ()
     metric: Annotated[
         MetricChoice | None,
-        Option(
-            "Quality",
+        Quality(
             f"The metric to keep, such as top1 or mae. One of {', '.join(METRICS)}, or "
             "module:function. Without it: top1, or, if there are no labels, the agreement with the "
             "float32 model.",
             text=METRIC,
-            metavar="NAME",
-            is_common=True,
         ),
     ] = None
-    output: Annotated[
-        str, Option("Data", "The output that the labels are for, if there are several.", text=TEXT)
-    ] = ""
+    output: Annotated[str, LABELED_OUTPUT] = ""
     runtime: Annotated[
         RuntimeChoice,
-        Option(
-            "Recipes",
+        Recipes(
             "Where the files run, as in `edgeconv bench --runtime`.",
             text=RUNTIME,
             metavar="RUNTIME",
-            is_common=True,
         ),
     ] = RuntimeChoice(name="litert")
-    signature: Annotated[
-        str, Option("Input", "The signature to tune, if there are several.", text=TEXT)
-    ] = ""
+    signature: Annotated[str, Input("The signature to tune, if there are several.", text=TEXT)] = ""
     batch: Batched = None
     samples: Annotated[
         int | None,
-        Option(
-            "Data",
+        Data(
             "How many samples of --data, by a fixed seed. The labels have equal shares. [default: "
-            "all]",
-            is_common=True,
+            "all]"
         ),
     ] = None
     allow_float: AllowedFloat = ("*",)
-    trials: Annotated[int, Option("Quality", "Recipes to try, at most.", is_common=True)] = 40
+    trials: Annotated[int, Quality("Recipes to try, at most.")] = 40
     time_limit_s: Annotated[
         float,
-        Option(
-            "Quality",
-            "Seconds that the search may take. Confirming and publishing take extra time.",
-            is_common=True,
-        ),
+        Quality("Seconds that the search may take. Confirming and publishing take extra time."),
     ] = 480.0
     allow_suspect_calibration: Suspected = False
-    on: Placed = None
     opening: Opened = Opening()
     execution: Executed = Execution()
+    sandbox: Sandboxed = None
+
+
+_THREADS = Running("Threads of each process.", bounds=POSITIVE)
+
+
+class SweepRequest(Request, frozen=True, kw_only=True):
+    """The file of a sweep: models, recipes, runtimes and data, combined to cells.
+
+    What `directory` (None: NAME.sweep in the current one) has of an earlier run is kept; a cell
+    that failed is repeated only with `retry_failed`, and with `resume` a run without any earlier
+    result is refused. Up to `jobs` processes work at once, None: as cores and memory allow; `on` is
+    the cluster, None: processes of this machine. With `status` nothing runs. `allow` and
+    `any_code`: what the file may name outside its project, as in `--allow` and `--allow-code`.
+    """
+
+    file: Annotated[str, Argument(text=PATH, metavar="FILE")]
+    directory: Annotated[
+        str | None,
+        out("Directory for the results, which a later run continues. [default: NAME.sweep]"),
+    ] = None
+    jobs: Annotated[
+        int | None,
+        Running(
+            "Processes at once, at most. [default: as cores and memory allow]", bounds=POSITIVE
+        ),
+    ] = None
+    on: Placed = None
+    status: Annotated[
+        bool, Input("Show which cells are done, failed and missing. Nothing runs.", is_typed=True)
+    ] = False
+    resume: Annotated[
+        bool,
+        Input(
+            "Continue an earlier run, as a sweep always does, but refuse if it left no result.",
+            is_typed=True,
+        ),
+    ] = False
+    retry_failed: Annotated[bool, Input("Run the cells that failed again.", is_typed=True)] = False
+    allow: tuple[str, ...] = ()
+    any_code: bool = False
+    execution: Annotated[Execution, Within(**{**EXECUTED.options, "threads": _THREADS})] = (
+        Execution(threads=1)
+    )
     sandbox: Sandboxed = None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.errors import ToolFailed
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Event(NamedTuple):
 
 
 class ProfiledModel:
-    """A compiled model with buffers, ready to run. Raises `ToolFailed` where it does not compile.
+    """A compiled model with buffers, ready to run. Raises `ToolFailed` if it does not compile.
 
     The model at `path` has one signature and no open dimensions. `inputs` are arrays of the
     inputs' shapes by the signature's names, in the tensors' own dtypes.

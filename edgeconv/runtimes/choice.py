@@ -10,9 +10,9 @@ import re
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
-from edgeconv.errors import UsageError, unknown_name
 from edgeconv.plugins import runtime_module
 from edgeconv.types import RuntimeChoice, TargetRuntime
+from edgeconv.types.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,7 +68,7 @@ def runs_here_alone(choice: RuntimeChoice) -> bool:
 
 
 def compared_with(choice: RuntimeChoice, accelerator: Accelerator) -> RuntimeChoice | None:
-    """The runtime whose answers to the same files are compared with those of `choice`, if any."""
+    """The runtime with whose answers to the same files `choice` is compared, if any."""
     name = getattr(runtime_module(choice.name), "COMPARES_WITH", {}).get(accelerator)
     return RuntimeChoice(name=name) if name else None
 

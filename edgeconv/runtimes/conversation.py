@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from edgeconv.errors import Cause, ToolFailed
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.talk import Talk
-from edgeconv.processes.workers import Child
 from edgeconv.runtimes.interface import Delegated, Timed
 from edgeconv.runtimes.vulkan import VulkanDrivers
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.talk import Talk
+from edgeconv.system.processes.workers import Child
 from edgeconv.types import Accelerator, Allowance, Environment
+from edgeconv.types.errors import Cause, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
     gpu: VulkanDrivers | None = None
 
     def facts(self) -> Facts:
-        """What the machine is. Raises `ToolFailed` where it does not have the runtime."""
+        """What the machine is. Raises `ToolFailed` if it does not have the runtime."""
         with self._open(f"the runtime in {self.label}", self.access) as talk:
             answer, _ = talk.ask({"do": "facts", "runtime": self.package})
         return msgspec.convert(answer, Facts)
@@ -166,7 +166,7 @@ class RunnerSession:
 
 
 def delegated(loaded: dict[str, Any]) -> Delegated | None:
-    """What a GPU delegate took, in the answer to a load; None where there is no delegate."""
+    """What a GPU delegate took, in the answer to a load; None if there is no delegate."""
     gpu = loaded.get("gpu")
     return msgspec.convert(gpu, Delegated) if gpu else None
 
@@ -216,7 +216,7 @@ class Conversation(Talk):
     def ask(
         self, request: dict[str, Any], arrays: Arrays | None = None
     ) -> tuple[dict[str, Any], dict[str, NDArray[np.generic]]]:
-        """The answer to a request, and its arrays. Raises `ToolFailed` where the runner fails."""
+        """The answer to a request, and its arrays. Raises `ToolFailed` if the runner fails."""
         self.tell(request, arrays)
         return self.hear()
 
@@ -230,7 +230,7 @@ class Conversation(Talk):
         return answer, arrays
 
     def tell(self, request: dict[str, Any], arrays: Arrays | None = None) -> None:
-        """Send a request. Raises `ToolFailed` where the runner has ended."""
+        """Send a request. Raises `ToolFailed` if the runner has ended."""
         from edgeconv.runtimes.runner import message_parts
 
         with self.waited_for():

@@ -13,8 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-# That of ROOT/proc/cpuinfo. QEMU's own has matrix instructions that few devices have, and whose
-# kernels give other integers than those of x86.
+# As in ROOT/proc/cpuinfo. QEMU's own has matrix instructions that few devices have, and whose
+# kernels give other integers than on x86.
 _PROCESSOR = "neoverse-n1"
 
 

@@ -1,7 +1,7 @@
 """LiteRT's GPU delegate for runner.py, in the same directory: needs only ai_edge_litert.
 
-The delegate computes with WebGPU on Vulkan. What it takes of a graph, and why it leaves the rest,
-is in what it prints only, so that is read from the process's own log.
+The delegate computes with WebGPU on Vulkan. It only prints which part of a graph
+it takes, and why it leaves the rest, so that is read from the process's own log.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import ToolFailed
 from edgeconv.runtimes.runner import LoadedModel, to_tensors
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

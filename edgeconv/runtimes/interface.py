@@ -5,9 +5,9 @@ Each runtime is a module of `edgeconv.plugins.RUNTIMES` with one function:
     open_runtime(choice, settings) -> AbstractContextManager[Runtime]
 
 It finds the device, the browser or the Python, checks that a model runs there, and closes it at the
-end. It raises `UsageError` for an impossible choice, and `ToolFailed` where the runtime does not
+end. It raises `UsageError` for an impossible choice, and `ToolFailed` if the runtime does not
 answer. With `RUNS_HERE_ALONE = True` it runs on this machine, from edgeconv's own environments, and
-a project may choose it. Otherwise `files_named(choice)`, where there is one, gives the files that
+a project may choose it. Otherwise `files_named(choice)`, if there is one, gives the files that
 decide which programs it starts. With `HAS_VERSIONS = True` a version can be chosen. `OPTIONS` are
 the options that a location may end in, as in `host?key=value&key=value`; with
 `HAS_LOCATION = False` there is nothing before them. `COMPARES_WITH` has, by accelerator, the
@@ -82,10 +82,10 @@ class Timed(msgspec.Struct, frozen=True, kw_only=True):
     """The times of one model in one process, in microseconds.
 
     `runtime` and `version` are the runtime's own names. `warmup` is the number of invokes until the
-    times were stable, None where it is unknown. `starts_us` are when the timed invokes began, from
-    the first one on, empty where the runtime does not tell. `memory_bytes` is the growth of the
+    times were stable, None if it is unknown. `starts_us` are when the timed invokes began, from
+    the first one on, empty if the runtime does not tell. `memory_bytes` is the growth of the
     peak resident set from just before the model was loaded, `arena_bytes` what the model took of
-    its arena; None where the runtime does not tell. `gpu` is what a GPU delegate took. `log` is
+    its arena; None if the runtime does not tell. `gpu` is what a GPU delegate took. `log` is
     what the process printed, where it is kept.
     """
 
@@ -122,13 +122,13 @@ class Runtime(Protocol):
     """An opened runtime."""
 
     environment: Environment
-    # Whether its times are those of the device that it stands for.
+    # Whether its times hold for the device that it stands for.
     has_times: bool
     # The GPU that it computes on, "" for a processor.
     gpu: str
     # Whether it can time invokes in a fixed period, and starts a new process for each timing.
     has_pace: bool
-    # How many sessions may work at the same time; 0 where it gives no outputs.
+    # How many sessions may work at the same time; 0 if it gives no outputs.
     sessions: int
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:

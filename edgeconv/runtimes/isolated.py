@@ -12,15 +12,22 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.errors import PackageMissing, RuntimeUnusable, ToolFailed, UsageError
 from edgeconv.runtimes import environments
 from edgeconv.runtimes.emulation import MACHINES, PYTHON, emulator, fill_root
-from edgeconv.runtimes.environments import VENV, InstalledRuntime, make_directory
-from edgeconv.runtimes.interpreters import Interpreter, Version, interpreters, preferred
+from edgeconv.runtimes.environments import (
+    VENV,
+    InstalledRuntime,
+    Interpreter,
+    Version,
+    interpreters,
+    make_directory,
+    preferred,
+)
 from edgeconv.runtimes.local import RuntimePython, start_run
-from edgeconv.store import cache_directory, locked, publish_sealed, read_sealed
-from edgeconv.store.pruning import prune_environments
+from edgeconv.system.store import cache_directory, locked, publish_sealed, read_sealed
+from edgeconv.system.store.pruning import prune_environments
 from edgeconv.types import Allowance
+from edgeconv.types.errors import PackageMissing, RuntimeUnusable, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,7 +288,7 @@ def relu_model() -> bytes:
     """A .tflite without signatures: y = max(0, x), both float32 of shape (1, 2)."""
     from ai_edge_litert import schema_py_generated as schema
 
-    from edgeconv.tflite.flatbuffer import serialize
+    from edgeconv.model.tflite.flatbuffer import serialize
 
     relu = schema.BuiltinOperator.RELU
     tensors = [

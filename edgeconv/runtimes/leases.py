@@ -6,7 +6,7 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING
 
-from edgeconv.store import cache_directory, hash_of, locked, writable_directory
+from edgeconv.system.store import cache_directory, hash_of, locked, writable_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -27,17 +27,11 @@ def device_name(choice: RuntimeChoice) -> str:
     return f"{choice.name}:{choice.location}" if is_device(choice) else ""
 
 
-def is_device_name(text: str) -> bool:
-    """Whether a text, such as the name of a resource, is a `device_name`."""
-    name, colon, _ = text.partition(":")
-    return bool(colon) and name in _DEVICES
-
-
 @contextlib.contextmanager
 def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None]) -> Iterator[None]:
     """A block in which no other run of this machine's user has the devices among `choices`.
 
-    It waits for one that does. Raises `OutputRefused` where the locks cannot be made.
+    It waits for one that does. Raises `OutputRefused` if the locks cannot be made.
     """
     # In one order for all, so that no two wait for each other.
     names = sorted({device_name(choice) for choice in choices} - {""})

@@ -6,27 +6,30 @@ import math
 import shutil
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, UsageError, WorkerTimedOut
-from edgeconv.processes.sandbox import Access
 from edgeconv.runtimes.conversation import Package, Runner, delegated
 from edgeconv.runtimes.emulation import SCRIPT
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.vulkan import VulkanDrivers
-from edgeconv.store import tool_versions
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.store import tool_versions
 from edgeconv.types import Allowance
+from edgeconv.types.errors import ToolFailed, UsageError, WorkerTimedOut
 from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.processes.sandbox.access import Profile
     from edgeconv.runtimes.conversation import Conversation, RunnerSession
     from edgeconv.runtimes.interface import Arrays, Delegated, Timed
+    from edgeconv.system.processes.sandbox.profiles import Profile
     from edgeconv.types import Environment, Timing
 
 RUNNER = Path(__file__).with_name("runner.py")
@@ -63,16 +66,18 @@ def start_run(
     target: RuntimePython = RuntimePython(),
     allowance: Allowance = Allowance(),
     idle: IdleRunners | None = None,
+    states: Mapping[str, str] = MappingProxyType({}),
 ) -> StoredRun:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
 
     One of the `idle` processes takes it where there is one, and is given back after the run.
+    `states` has outputs that are fed back with the next sample, by input.
 
     Raises `UsageError` where the target's Python does not exist.
     """
     runner = _runner(target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance))
     loaded = Model(file=model, signature=signature, batch=batch)
-    return StoredRun(runner, loaded, samples, idle or IdleRunners(keeps=False))
+    return StoredRun(runner, loaded, samples, idle or IdleRunners(keeps=False), states)
 
 
 class RunResult(NamedTuple):
@@ -125,7 +130,14 @@ class IdleRunners:
 class StoredRun:
     """A model running on stored samples. The context manager ends the process."""
 
-    def __init__(self, runner: Runner, model: Model, samples: Path, idle: IdleRunners) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        model: Model,
+        samples: Path,
+        idle: IdleRunners,
+        states: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         from edgeconv.data.handover import sample_files
 
         files = {name: str(path.absolute()) for name, path in sample_files(samples).items()}
@@ -135,7 +147,8 @@ class StoredRun:
         self._failure: ToolFailed | None = None
         try:
             self._talk.tell(runner.request("load", str(model.file.absolute()), model))
-            self._talk.tell({"do": "run", "runtime": runner.package, "files": files})
+            request = {"do": "run", "runtime": runner.package, "files": files}
+            self._talk.tell({**request, "states": dict(states)} if states else request)
         except ToolFailed as error:
             # For `result`, which the caller waits for.
             self._failure = error

@@ -26,7 +26,8 @@ load     load the model for "run": path "model", with "threads", "signature" (nu
          one invoke, and "accelerator": "interpreter", or "compiled", LiteRT's CompiledModel.
          The answer has load_us
 run      run the inputs, (n, *sample) by name; the arrays of the answer are the outputs,
-         (n, *shape) by name
+         (n, *shape) by name. "states" has the output that is fed back to an input with the next
+         batch, by input: of the samples only the first is taken there
 time     load the model, as load does, and time it on the arrays, the samples of one invoke.
          warmup: the least number of invokes before timing; warmup_seconds: the longest warm-up,
          which ends when the times are stable; repeats, seconds: the most timed invokes and
@@ -181,7 +182,8 @@ class RequestHandler:
         """Run all samples in the loaded model."""
         for name, file in request.get("files", {}).items():
             arrays[name] = np.load(file, mmap_mode="r")
-        return {}, join_batches([self.model.run(batch) for batch in batches(arrays, self.batch)])
+        run = feeding_back(self.model.run, request.get("states", {}))
+        return {}, run_batches(run, arrays, self.batch)
 
 
 def time_call(function: Callable[[], Any]) -> tuple[Any, float]:
@@ -384,7 +386,16 @@ def to_tensors(batch: Batch, inputs: Batch) -> Batch:
     for name in batch:
         if name not in inputs:
             raise ValueError("the model has no input %r; it has %s" % (name, sorted(inputs)))
-    return {name: to_tensor(value, inputs[name]) for name, value in batch.items()}
+    return {
+        name: to_tensor(unstacked(value, inputs[name]), inputs[name])
+        for name, value in batch.items()
+    }
+
+
+def unstacked(value: Any, details: dict[str, Any]) -> Any:
+    """One sample (1, *shape) without its first axis, for an input that has no batch dimension."""
+    is_stacked = value.shape[:1] == (1,) and value.ndim == len(details["shape"]) + 1
+    return value[0] if is_stacked else value
 
 
 def to_tensor(value: Any, details: dict[str, Any]) -> Any:
@@ -434,10 +445,53 @@ def batches(inputs: Mapping[str, Any], size: int) -> Iterator[Batch]:
         yield {name: value[start : start + size] for name, value in inputs.items()}
 
 
-def join_batches(runs: list[Batch]) -> Batch:
-    """The outputs of several batches by name, joined along the first axis."""
-    parts = {name: [np.atleast_1d(run[name]) for run in runs] for name in runs[0]}
-    return {name: np.concatenate(each) if each[1:] else each[0] for name, each in parts.items()}
+def feeding_back(
+    run: Callable[[Batch], Batch], states: Mapping[str, str]
+) -> Callable[[Batch], Batch]:
+    """`run` with its own outputs as inputs from the second batch on: `states` has them by input."""
+    kept: Batch = {}
+
+    def run_next(batch: Batch) -> Batch:
+        outputs = run(dict(batch, **kept))
+        kept.update({name: outputs[output] for name, output in states.items()})
+        return outputs
+
+    return run_next if states else run
+
+
+def run_batches(run: Callable[[Batch], Batch], inputs: Mapping[str, Any], size: int) -> Batch:
+    """What `run` gives for the samples `size` at a time: outputs (n, *shape) by name."""
+    fed = list(batches(inputs, size))
+    sizes = [len(next(iter(batch.values()))) for batch in fed]
+    return join_batches([run(batch) for batch in fed], sizes)
+
+
+def join_batches(runs: list[Batch], sizes: list[int]) -> Batch:
+    """The outputs of several batches by name, (n, *shape): `sizes` has the samples of each."""
+    return {name: join_samples([run[name] for run in runs], sizes) for name in runs[0]}
+
+
+def join_samples(parts: list[Any], sizes: list[int]) -> Any:
+    """One output of several batches as an array (n, *shape) with a row for each sample.
+
+    An output whose first dimension does not count the samples, such as a constant or a mean over
+    the batch, belongs to each sample of its batch. Where the sizes of the parts depend on the
+    data, the shorter ones are filled up with zeros.
+    """
+    arrays = [np.asarray(part) for part in parts]
+    if not all(array.shape[:1] == (size,) for array, size in zip(arrays, sizes)):
+        arrays = [
+            np.broadcast_to(array, (size, *array.shape)) for array, size in zip(arrays, sizes)
+        ]
+    if not arrays[1:]:
+        return np.ascontiguousarray(arrays[0])
+    if any(array.shape[1:] != arrays[0].shape[1:] for array in arrays):
+        most = np.max([array.shape[1:] for array in arrays], axis=0).tolist()
+        arrays = [
+            np.pad(array, [(0, 0)] + [(0, to - n) for n, to in zip(array.shape[1:], most)])
+            for array in arrays
+        ]
+    return np.concatenate(arrays)
 
 
 def timings(invoke: Callable[[], None], request: dict[str, Any]) -> dict[str, Any]:

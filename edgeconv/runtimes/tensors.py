@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Signature
+from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ def signature_of(model: Model) -> Signature:
     """The signature of `model` that is to run, its tensors in the order of the graph.
 
     Its key is "" in a file without signatures. Raises `InputRefused` for a file that is not a
-    model, and `UsageError` for an unknown signature, or without one where there are several.
+    model, and `UsageError` for an unknown signature, or without one if there are several.
     """
-    from edgeconv.tflite.flatbuffer import read
-    from edgeconv.tflite.summary import summarize
+    from edgeconv.model.tflite.flatbuffer import read
+    from edgeconv.model.tflite.summary import summarize
 
     data = model.file.read_bytes()
     signatures = summarize(data, where=str(model.file)).signatures
@@ -64,7 +64,7 @@ def _in_graph_order(model: ModelT, signature: Signature, index: int) -> Signatur
 
 
 def check_fixed(model: Model, signature: Signature, where: str) -> None:
-    """Raise `InputRefused` where an input has an open dimension."""
+    """Raise `InputRefused` if an input has an open dimension."""
     for spec in signature.inputs:
         if -1 in spec.shape:
             raise InputRefused(

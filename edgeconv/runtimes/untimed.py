@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import UsageError
 from edgeconv.runtimes.choice import default_target, target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import LocalRuntime
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from edgeconv.runtimes.interface import RuntimeSettings
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refuse_settings(choice: RuntimeChoice, settings: RuntimeSettings, why: str) -> None:
-    """Raise `UsageError` for another accelerator or Python than those of `choice`."""
+    """Raise `UsageError` for another accelerator or Python than `choice` has."""
     if settings.accelerator != "interpreter" or settings.python:
         named = f"--python {settings.python}" if settings.python else "--accelerator"
         raise UsageError(

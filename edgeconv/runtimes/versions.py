@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import OutputRefused, ToolFailed, UsageError, unknown_name
-from edgeconv.processes.workers import run_program
 from edgeconv.runtimes.choice import target_runtime
 from edgeconv.runtimes.isolated import distribution_of
-from edgeconv.store import (
+from edgeconv.system.processes.workers import run_program
+from edgeconv.system.store import (
     cache_directory,
     hash_of,
     publish_sealed,
@@ -23,6 +22,7 @@ from edgeconv.store import (
     scratch_directory,
 )
 from edgeconv.types import RuntimeVersions
+from edgeconv.types.errors import OutputRefused, ToolFailed, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 120.0
 # A check where nothing changed must not wait for the index.
 _FRESH_S = 86400.0
-# Of tflite-micro there are builds of each day, which no specifier chooses.
+# tflite-micro has a build for each day, and no specifier chooses one.
 _NAMES = ("litert", "tensorflow", "tflite-runtime")
 _FORM = re.compile(r"([a-z][a-z-]*?)\s*([<>=!~].*)?")
 # What pip prints on the line of its answer.

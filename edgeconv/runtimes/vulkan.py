@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import UsageError
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ class VulkanDrivers(msgspec.Struct, frozen=True, kw_only=True):
     """Descriptions of drivers, and the library that loads them.
 
     `files` are as `VK_DRIVER_FILES` has them, "" for those that the loader finds; `loader` is ""
-    for the system's. `has_device`: whether they may be those of a real GPU.
+    for the system's. `has_device`: whether they may be a real GPU's.
     """
 
     files: str = ""
@@ -64,7 +64,7 @@ class VulkanDrivers(msgspec.Struct, frozen=True, kw_only=True):
 def vulkan_drivers() -> tuple[VulkanDrivers, ...]:
     """Those to try, in their order: named by the environment, else of a GPU, else SwiftShader.
 
-    Raises `UsageError` where there are none.
+    Raises `UsageError` if there are none.
     """
     browsers = list(_browser_directories())
     loader = _loader(browsers)
@@ -104,7 +104,7 @@ def _browser_directories() -> Iterator[Path]:
 
 
 def _loader(browsers: list[Path]) -> str:
-    """The system's loader as "", or that of a browser."""
+    """The system's loader as "", or a browser's."""
     # Debian has it in a directory with the name of the processor.
     patterns = (_LOADER, f"*-linux-gnu*/{_LOADER}")
     if any(next(Path(each).glob(pattern), None) for each in _SYSTEM for pattern in patterns):

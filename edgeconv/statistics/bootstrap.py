@@ -87,7 +87,7 @@ class MeanOf(BoundedEstimate):
     def enough(self, limit: float, levels: Levels) -> int | None:
         """How many samples distinguish a mean of 0, and one of twice the limit, from the limit.
 
-        Where there are enough already, or 0 is not expected, how many distinguish the present mean.
+        If there are enough already, or 0 is not expected, how many distinguish the present mean.
         """
         variance = _variance_at_most(np.asarray(self.values))
         if not self.has_zero:
@@ -139,7 +139,7 @@ class RelativeMean:
         return self._beyond(limit).is_below(0.0, level)
 
     def enough(self, limit: float, levels: Levels) -> int | None:
-        """As of a `MeanOf`."""
+        """See `MeanOf.enough`."""
         share = tuple(value / self._whole for value in self.of.values)
         estimate = MeanOf(share, self.of.scale / self._whole, self.of.resampling)
         return estimate.enough(limit, levels)

@@ -17,7 +17,7 @@ _MOST = 10**8
 _DIGITS = 2
 _STEP = 1.06
 _ABOVE = (1.0, 1.03, 1.07)
-# The width of an exact or resampled bound over that of the normal distribution.
+# The width of an exact or resampled bound, divided by the normal distribution's.
 _WIDER = 1.1
 # The part of `Levels.missed` that is planned for.
 MARGIN = 0.8

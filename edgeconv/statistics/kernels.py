@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-# Of the samples, those that must have the class that float32 gives them.
+# The share of samples that must have the class that float32 gives them.
 LEAST_AGREEMENT = 0.99
 # Twice the error, where that can be seen.
 MORE_DB, CLOSE_DB = 6.0, 60.0
-# Of a file on a processor where its own ratio is unknown: kernels may differ by a tenth, 20 dB.
+# For a file whose own ratio on the processor is unknown: kernels may differ by a tenth, 20 dB.
 ALONE_DB = 26.0
 
 
 def is_another(there_db: float, here_db: float) -> bool:
-    """Whether kernels compute something else: an SNR there, and that of others for the same file.
+    """Whether kernels compute something else: an SNR there, and with others for the same file.
 
     Kernels round differently, which costs next to nothing.
     """

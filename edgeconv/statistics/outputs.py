@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.errors import VerificationFailed
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.types import MAX_SNR_DB, OutputError
+from edgeconv.types.errors import VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ def snr_db(signal: float, noise: float) -> float:
 
 
 def snr_interval_db(signal: float, energies: Floats) -> tuple[float, float] | None:
-    """The 95 % interval of a signal-to-noise ratio in decibels; None where it is not known.
+    """The 95 % interval of a signal-to-noise ratio in decibels; None if it is not known.
 
     `energies`, float64 [samples], are the mean square errors of the samples. The interval of their
     mean is Student's, of its logarithm (delta method), since they are skewed; the signal is taken

@@ -6,8 +6,8 @@ import math
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, TypeVar
 
-from edgeconv.errors import InputRefused
 from edgeconv.statistics.estimate import LEVEL, normal_quantile
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def drop_of(
 def paired_difference(
     correct_a: Sequence[str], correct_b: Sequence[str], level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """The accuracy of a minus that of b with its interval: (difference, low, high), fractions.
+    """The accuracy of a minus b's, with its interval: (difference, low, high), fractions.
 
     `correct_a`, `correct_b`: "1" for right and "0" for wrong, one for each sample, in the same
     order. The interval misses the true difference with probability `level`: T. Tango, "Equivalence
@@ -66,7 +66,7 @@ def paired_difference(
 def paired_mean_difference(
     values_a: Sequence[float], values_b: Sequence[float], level: float = LEVEL
 ) -> tuple[float, float, float]:
-    """The mean of a minus that of b with Student's interval: (difference, low, high).
+    """The mean of a minus b's, with Student's interval: (difference, low, high).
 
     One number for each sample, in the same order. Raises `InputRefused` for fewer than two
     samples, and for different numbers of them.

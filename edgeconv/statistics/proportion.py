@@ -98,7 +98,7 @@ class Flips(Proportion):
     def enough(self, limit: float, levels: Levels) -> int | None:
         """How many samples distinguish a share of 0, and one of twice the limit, from the limit.
 
-        Where there are enough already, how many distinguish the present share.
+        If there are enough already, how many distinguish the present share.
         """
         needed = _enough_trials(limit, levels)
         if needed is None or self.samples < needed:

@@ -30,7 +30,7 @@ class SampleErrors:
 
     `noise` has the mean square error of each output in each sample over that output's variance:
     float64 [outputs, samples]. `same` has the fraction of rows of several values whose largest
-    is in the same place, float64 [samples], of the output where that is rarest; None where no
+    is in the same place, float64 [samples], of the output where that is rarest; None if no
     output has such rows. `step_noise`, float64 [outputs], is the `noise` of an error of one step
     of an output's integers, 0 for floats.
     """

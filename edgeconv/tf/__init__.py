@@ -1,5 +1,5 @@
 """The only folder that imports TensorFlow, and only inside functions that run in a child.
 
 Importing a module of this folder is cheap: the parent process does so to name the
-function that `edgeconv.processes.tasks.start_task` runs.
+function that `edgeconv.system.processes.tasks.start_task` runs.
 """

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.store import scratch_directory
+from edgeconv.statistics.rows import TOGETHER, differing_outputs
+from edgeconv.system.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.lazy import tf
-from edgeconv.tf.rewrite import last_line, load_saved_model
+from edgeconv.tf.reasons import whole_reason
+from edgeconv.tf.rewrite import load_saved_model
 from edgeconv.types import Opening, SourceKind, TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT, quoted
 
 if TYPE_CHECKING:
@@ -77,12 +79,37 @@ class BaselineRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BaselineModel(NamedTuple):
-    """A model ready to be called: `call(**tensors)` gives the output tensors by name."""
+    """A model ready to be called: `call(**tensors)` gives the output tensors by name.
+
+    `stacked` names the inputs without a batch dimension, whose samples have one all the same.
+    """
 
     call: Callable[..., Mapping[str, Any]]
     inputs: tuple[TensorSpec, ...]
     loader: str
     owner: object  # A signature does not keep its own variables alive.
+    stacked: frozenset[str] = frozenset()
+
+    def feeds(self, arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
+        """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
+        from edgeconv.data.strings import as_tensorflow_takes
+
+        for start in range(0, _count(arrays), batch):
+            piece = {name: array[start : start + batch] for name, array in arrays.items()}
+            yield {
+                name: tf.constant(array[0] if name in self.stacked else array)
+                for name, array in as_tensorflow_takes(piece).items()
+            }
+
+    def taking(self, arrays: Arrays) -> BaselineModel:
+        """The same model with its inputs as they take these samples."""
+        from edgeconv.data.samples import stacked_spec
+
+        stacked = frozenset(
+            spec.name for spec in self.inputs if arrays[spec.name].ndim == len(spec.shape) + 1
+        )
+        inputs = (stacked_spec(spec) if spec.name in stacked else spec for spec in self.inputs)
+        return self._replace(inputs=tuple(inputs), stacked=stacked)
 
 
 def run_baseline(job: BaselineJob) -> BaselineRun:
@@ -97,15 +124,18 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
     opened, load_us = _timed(partial(open_model, job))
     parts = _parts(opened, job)
     first = next(parts)
+    opened = opened.taking(first)
     small, large = batch_sizes(opened.inputs, job.batch, min(_count(first), job.samples))
-    latency_feed = next(_feeds(first, small))
+    latency_feed = next(opened.feeds(first, small))
     try:
         _, first_us = _timed(partial(_answer, opened, latency_feed))
+        if not _rows_are_apart(opened, first, small, large):
+            large = small
         samples_us = _call_times_us(opened, latency_feed, job.warmup, job.repeats)
-        batch_samples_us = _batch_times_us(opened, next(_feeds(first, large)), job)
+        batch_samples_us = _batch_times_us(opened, next(opened.feeds(first, large)), job)
         names = _evaluate(opened, chain([first], parts), large, job)
     except tf.errors.OpError as error:
-        raise InputRefused(f"{job.path} fails in TensorFlow: {last_line(error)}") from error
+        raise InputRefused(f"{job.path} fails in TensorFlow: {whole_reason(error)}") from error
     return BaselineRun(
         loader=opened.loader,
         names=names,
@@ -178,16 +208,38 @@ def _parts(opened: BaselineModel, job: BaselineJob) -> Iterator[Arrays]:
     """The samples part by part, by input, checked against the model's inputs."""
     from edgeconv.data.handover import take_parts
 
-    if all(spec.shape[0] != -1 for spec in opened.inputs):
-        batch_sizes(opened.inputs, job.batch, job.samples)
-    for part in take_parts(Path(job.inputs), job.samples):
-        yield fitting(opened, part)
+    for number, part in enumerate(take_parts(Path(job.inputs), job.samples)):
+        arrays = fitting(opened, part)
+        inputs = opened.taking(arrays).inputs
+        if not number and all(spec.shape[0] != -1 for spec in inputs):
+            batch_sizes(inputs, job.batch, job.samples)
+        yield arrays
+
+
+def _rows_are_apart(opened: BaselineModel, arrays: Arrays, small: int, large: int) -> bool:
+    """Whether samples have the same outputs, a row each, alone and in a batch of several."""
+    from edgeconv.data.samples import join_samples
+
+    count = min(TOGETHER[-1], large, _count(arrays))
+    if large == small or count == small:
+        return True
+    some = {name: array[:count] for name, array in arrays.items()}
+    try:
+        together = _answer(opened, next(opened.feeds(some, count)))
+    except tf.errors.OpError:
+        return False
+    runs = [_answer(opened, feed) for feed in opened.feeds(some, small)]
+    alone = {
+        name: join_samples([run[name] for run in runs], [small] * len(runs)) for name in runs[0]
+    }
+    several = {name: join_samples([values], [count]) for name, values in together.items()}
+    return not differing_outputs(alone, several, {})
 
 
 def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
     """The samples, (n, *input_shape), by input of the model. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
-    from edgeconv.tflite.names import match_names
+    from edgeconv.model.tflite.names import match_names
 
     specs = [
         TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
@@ -200,9 +252,10 @@ def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
             f"the model takes {quoted(spec.name for spec in opened.inputs)}",
             hint="name each array after its input",
         )
-    for spec in opened.inputs:
-        check_input(samples.source, samples.arrays[names[spec.name]], spec)
-    return {own: samples.arrays[name] for own, name in names.items()}
+    arrays = {own: samples.arrays[name] for own, name in names.items()}
+    for spec in opened.taking(arrays).inputs:
+        check_input(samples.source, arrays[spec.name], spec)
+    return arrays
 
 
 def batch_sizes(inputs: tuple[TensorSpec, ...], batch: int, count: int) -> tuple[int, int]:
@@ -226,15 +279,6 @@ def batch_sizes(inputs: tuple[TensorSpec, ...], batch: int, count: int) -> tuple
 
 def _count(arrays: Arrays) -> int:
     return len(next(iter(arrays.values())))
-
-
-def _feeds(arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
-    """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
-    from edgeconv.data.strings import as_tensorflow_takes
-
-    for start in range(0, _count(arrays), batch):
-        piece = {name: array[start : start + batch] for name, array in arrays.items()}
-        yield {name: tf.constant(array) for name, array in as_tensorflow_takes(piece).items()}
 
 
 def _answer(opened: BaselineModel, feed: dict[str, Any]) -> Arrays:
@@ -264,7 +308,8 @@ def _evaluate(
     opened: BaselineModel, parts: Iterable[Arrays], batch: int, job: BaselineJob
 ) -> tuple[str, ...]:
     """Write the outputs of all samples, a file each; their names."""
-    from edgeconv.data.rows import RowsFile
+    from edgeconv.data.handover import RowsFile
+    from edgeconv.data.samples import join_samples
 
     directory = Path(job.outputs)
     files: dict[str, RowsFile] = {}
@@ -273,9 +318,9 @@ def _evaluate(
         for start in range(0, _count(arrays), batch):
             size = min(batch, _count(arrays) - start)
             piece = {name: array[start : start + size] for name, array in arrays.items()}
-            outputs = _answer(opened, next(_feeds(piece, size)))
-            _refuse_unbatched(outputs, size)
-            for name, array in outputs.items():
+            outputs = _answer(opened, next(opened.feeds(piece, size)))
+            for name, whole in outputs.items():
+                array = join_samples([whole], [size])
                 if name not in files:
                     files[name] = RowsFile(directory / f"{len(files)}.npy", job.samples, array)
                 files[name].write(written, array)
@@ -283,15 +328,6 @@ def _evaluate(
     for file in files.values():
         file.close()
     return tuple(files)
-
-
-def _refuse_unbatched(outputs: Arrays, batch: int) -> None:
-    for name, array in outputs.items():
-        if array.shape[:1] != (batch,):
-            raise InputRefused(
-                f"output {name!r} has shape {array.shape} for {batch} samples, not one row each",
-                hint="choose a signature whose outputs have the samples in their first dimension",
-            )
 
 
 def _timed(function: Callable[[], Any]) -> tuple[Any, float]:

@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import (
-    ConversionRefused,
-    EdgeconvError,
-    UnsupportedFloats,
-    UnsupportedOperators,
-)
+from edgeconv.model.tflite import summarize, with_needs_declared, with_scalars
+from edgeconv.model.tflite.recurrent import STATEFUL
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
+from edgeconv.tf.saved_objects import leaves_variables_unread, save_again
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tf.tables import make_tables_known
 from edgeconv.tf.tensor_lists import LISTS
+from edgeconv.tf.training_mode import refuse_training
 from edgeconv.types import LadderStep, Opening, SourceKind
+from edgeconv.types.errors import (
+    ConversionRefused,
+    EdgeconvError,
+    InputRefused,
+    UnsupportedFloats,
+    UnsupportedOperators,
+)
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
@@ -33,8 +38,9 @@ class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `opening` and `other_keras` say how to load a Keras file, `fixed`, `fuse` (its LSTM layers) and
     `unroll` what to change in the model first; `select_ops` allows operators that only TensorFlow
-    has. `target` is the .tflite to write, `exported` where the SavedModel of a Keras file is
-    written, and `rewritten` where a changed one is.
+    has. Unless `keeps_fused`, recurrent layers that the converter fuses become loops again.
+    `target` is the .tflite to write, `exported` where the SavedModel of a Keras file is written, or
+    one that was saved again, and `rewritten` where a changed one is.
     """
 
     path: str
@@ -45,6 +51,7 @@ class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
     fixed: FixedShapes
     fuse: bool = False
     unroll: bool
+    keeps_fused: bool = False
     select_ops: bool
     target: str
     exported: str
@@ -57,7 +64,7 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     `trained` is the SavedModel whose outputs are the reference, `read` the one that TensorFlow's
     converter read. `loading` are the attempts at loading where the first failed; otherwise
     `loader` is the Keras that loaded. `narrow`: the trained model computes in coarser floats than
-    float32. `can_fuse`: it has LSTM layers that become loops unless they are fused.
+    float32. `can_fuse`: it has recurrent layers that are loops unless they are fused.
     """
 
     trained: str
@@ -73,19 +80,22 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
 def to_float(job: FloatJob) -> FloatConversion:
     """Write the float32 .tflite. Runs in a child.
 
-    Raises `InputRefused` for a model that does not load or convert.
+    Raises `InputRefused` for a model that does not load or convert, or that trains when it serves.
     """
     if job.kind == "saved_model":
-        graph = FloatConversion(trained=job.path, read=job.path, signatures=job.signatures)
         changes = job.fixed.fixes or job.unroll
         if not changes:
             lean.import_converter_only()
+        graph = _saved(job)
     else:
         graph = _exported(job)
         changes = job.unroll
+    refuse_training(graph.trained, graph.signatures, is_keras=job.kind != "saved_model")
     ways: tuple[Change, ...] = ("unrolled",) if job.unroll else ("traced", "inlined")
     try:
         graph, data = _changed(job, graph, ways) if changes else _unchanged(job, graph)
+        if not job.keeps_fused and _has_fused(data):
+            graph, data = _without_fused(job, graph, data)
     except UnsupportedFloats as error:
         lean.import_the_rest()
         failed = LadderStep(attempt="in the floats it was trained in", failed=error.message)
@@ -99,7 +109,37 @@ def to_float(job: FloatJob) -> FloatConversion:
         raise error.with_message(
             error.message, error.cause._replace(loader=graph.loader)
         ) from error
-    Path(job.target).write_bytes(data)
+    Path(job.target).write_bytes(with_needs_declared(with_scalars(data)))
+    return graph
+
+
+def _has_fused(data: bytes) -> bool:
+    summary = summarize(data, where="the float32 model")
+    return any(operator.name in STATEFUL for operator in summary.operators)
+
+
+def _without_fused(
+    job: FloatJob, graph: FloatConversion, data: bytes
+) -> tuple[FloatConversion, bytes]:
+    """The model with its recurrent layers as loops, which keep no state between invokes.
+
+    As it is where the converter does not take them so.
+    """
+    lean.import_the_rest()
+    try:
+        loops, without = _changed(job, graph, ("inlined",))
+    except InputRefused:
+        return _restored(job, graph), data
+    if _has_fused(without):
+        return _restored(job, graph), data
+    return msgspec.structs.replace(loops, can_fuse=True), without
+
+
+def _restored(job: FloatJob, graph: FloatConversion) -> FloatConversion:
+    """The graph where it was read from a place that another attempt has taken."""
+    if graph.read == job.rewritten:
+        shutil.rmtree(job.rewritten, ignore_errors=True)
+        rewrite(graph.trained, graph.signatures, job.rewritten, fixed=job.fixed, change="traced")
     return graph
 
 
@@ -155,6 +195,16 @@ def _convert(job: FloatJob, graph: FloatConversion) -> tuple[FloatConversion, by
         graph.read, signatures=graph.signatures, tags=("serve",), select_ops=job.select_ops
     )
     return graph, data
+
+
+def _saved(job: FloatJob) -> FloatConversion:
+    """The SavedModel as it is, or as its objects have it."""
+    path = job.path
+    if leaves_variables_unread(path):
+        lean.import_the_rest()
+        save_again(path, job.signatures, job.exported)
+        path = job.exported
+    return FloatConversion(trained=path, read=path, signatures=job.signatures)
 
 
 def _exported(job: FloatJob) -> FloatConversion:

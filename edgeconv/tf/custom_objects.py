@@ -8,15 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgeconv.data.code import Blamed, users_code
-from edgeconv.data.custom import find_custom
-from edgeconv.errors import InputRefused, UsageError, unknown_name
+from edgeconv.data.code import Blamed, find_custom, users_code
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from types import ModuleType
 
-    from edgeconv.data.custom import CustomModule
+    from edgeconv.data.code import CustomModule
     from edgeconv.types import Opening
 
 Library = Literal["keras", "tf_keras"]

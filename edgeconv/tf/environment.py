@@ -6,7 +6,7 @@ import importlib.util
 import os
 from typing import Any
 
-from edgeconv.errors import ToolFailed
+from edgeconv.types.errors import ToolFailed
 
 # Dependencies of this package, which may have been uninstalled all the same.
 _DISTRIBUTION = {
@@ -23,7 +23,7 @@ def use_cpu_only() -> None:
 def use_tf_keras() -> None:
     """Make `tf.keras` the Keras 2 of tf_keras, the only one that tfmot knows.
 
-    Call it before TensorFlow is imported. Raises `ToolFailed` where a package that
+    Call it before TensorFlow is imported. Raises `ToolFailed` if a package that
     quantization-aware training needs is not installed.
     """
     os.environ["TF_USE_LEGACY_KERAS"] = "1"
@@ -36,7 +36,7 @@ def use_tf_keras() -> None:
 
 
 def model_optimization() -> Any:
-    """The module tensorflow_model_optimization. Raises `ToolFailed` where it is not installed."""
+    """The module tensorflow_model_optimization. Raises `ToolFailed` if it is not installed."""
     use_tf_keras()
     import tensorflow_model_optimization
 

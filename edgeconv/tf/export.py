@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import OutputRefused
-from edgeconv.store import locked, scratch_directory
+from edgeconv.system.store import locked, scratch_directory
+from edgeconv.tf.inference import infer
 from edgeconv.tf.keras_io import (
     arrange_inputs,
     inputs_of,
@@ -21,6 +21,7 @@ from edgeconv.tf.keras_io import (
 )
 from edgeconv.tf.lazy import keras, tf
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types.errors import OutputRefused
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
     """Write a Keras 3 model as a SavedModel, as its own `export` does, with two differences.
 
     The outputs have the names of `output_names`, where Keras numbers them, and the shapes are
-    those of `fixed`. Raises `InputRefused` where these do not fit the model, and ValueError or
+    `fixed`'s. Raises `InputRefused` where these do not fit the model, and ValueError or
     TypeError for what Keras cannot export.
     """
 
@@ -182,7 +183,7 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
     names = output_names(model)
 
     def serve(inputs: Any) -> Any:
-        outputs = model(inputs)
+        outputs = infer(model, inputs)
         if not names:
             return outputs
         return dict(zip(names, keras.tree.flatten(outputs), strict=True))
@@ -208,7 +209,7 @@ def export_inference(model: Any, directory: str, fixed: FixedShapes = FixedShape
 def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
     """The concrete function of a tf_keras model at inference, with its inputs by name.
 
-    Raises `InputRefused` where the shapes of `fixed` do not fit the model.
+    Raises `InputRefused` if the shapes of `fixed` do not fit the model.
     """
 
     def spec(name: str, tensor: Any) -> Any:
@@ -218,7 +219,7 @@ def inference(model: Any, fixed: FixedShapes = FixedShapes()) -> Any:
     specs = {name: spec(name, tensor) for name, tensor in inputs_of(model).items()}
 
     def serve(**inputs: Any) -> dict[str, Any]:
-        outputs = model(arrange_inputs(model, inputs), training=False)
+        outputs = infer(model, arrange_inputs(model, inputs))
         return dict(zip(output_names(model), tf.nest.flatten(outputs), strict=True))
 
     return tf.function(serve).get_concrete_function(**specs)

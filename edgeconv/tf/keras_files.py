@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
-from edgeconv.errors import Cause, ConversionRefused, InputRefused
-from edgeconv.tf.both_keras import refuse_another_function
+from edgeconv.system.processes.failures import machine_error
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_keras, inference
-from edgeconv.tf.fused_lstm import recognizable_lstm
+from edgeconv.tf.inference import infer, refuse_training_layers
 from edgeconv.tf.keras_io import inputs_of, refuse_names, served_shape
 from edgeconv.tf.lazy import keras, tf, tf_keras
-from edgeconv.tf.shapes import FixedShapes
+from edgeconv.tf.reasons import reason, whole_reason
+from edgeconv.tf.shapes import FixedShapes, shape_hint
 from edgeconv.types import LadderStep, Opening, SourceKind
-from edgeconv.types.words import SERVING_DEFAULT, first_line
+from edgeconv.types.errors import Cause, ConversionRefused, EdgeconvError, InputRefused
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +77,7 @@ def load(
         refuse_lambda(path)
         if kind == "keras":
             raise _refused(path, "Keras 3", error) from error
-        failed = LadderStep(attempt="keras", failed=_reason(error))
+        failed = LadderStep(attempt="keras", failed=reason(error))
         return _load_legacy(path, objects), (failed, LadderStep(attempt="tf_keras"))
     return model, (LadderStep(attempt="keras"),)
 
@@ -146,6 +150,18 @@ def _config(path: str) -> Any:
     return json.loads(config)
 
 
+def compiled(path: str) -> dict[str, Any]:
+    """What the model in a Keras file was compiled with, as Keras writes it; {} where it was not."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return json.loads(archive.read("config.json")).get("compile_config") or {}
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        config = file.attrs.get("training_config", "{}")
+    return json.loads(config) or {}
+
+
 def dicts_in(config: Any) -> Iterator[dict[str, Any]]:
     """Every dictionary in a configuration, at any depth."""
     waiting = [config]
@@ -166,7 +182,8 @@ def has_lstm(path: str) -> bool:
 def is_code(config: dict[str, Any]) -> bool:
     """Whether a configuration is that of a layer or function stored as bytecode."""
     names = (config.get("class_name"), config.get("registered_name"))
-    return any(str(name).split(">")[-1] in _CODE_CLASSES for name in names)
+    in_wrapper = any(k.endswith("_fn_type") and v == "lambda" for k, v in config.items())
+    return in_wrapper or any(str(name).split(">")[-1] in _CODE_CLASSES for name in names)
 
 
 def export(
@@ -197,6 +214,7 @@ def export(
             hint="build it with an Input, or call it on a batch, before saving; or export a "
             "SavedModel with a signature",
         )
+    refuse_training_layers(path, model)
     if loaders[-1].attempt == "keras":
         _export(model, path, target, fixed)
         if fused and _has_fixed_batch(model, fixed):
@@ -220,9 +238,14 @@ def _export(model: Any, path: str, target: str, fixed: FixedShapes) -> None:
         export_keras(model, target, fixed)
     except (ValueError, TypeError) as error:
         refuse_names(path, model)
+        shapes = {
+            name: fixed.of(name, served_shape(model, tensor))
+            for name, tensor in inputs_of(model).items()
+        }
         raise ConversionRefused(
-            f"{path} cannot be exported by Keras 3: {_reason(error)}",
-            hint="export it as a SavedModel where it was trained, and convert that",
+            f"{path} cannot be exported by Keras 3: {whole_reason(error)}",
+            hint=f"{shape_hint(shapes)}replace the layer that the error names, or let its call "
+            "take tensors whose values are not known, as model.export needs it",
             cause=Cause(loader="keras"),
         ) from error
 
@@ -252,7 +275,9 @@ def export_file(job: ExportJob) -> ExportedModel:
     return ExportedModel(loader=loaders[-1].attempt)
 
 
-def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
+def _refused(path: str, loaders: str, error: Exception) -> EdgeconvError:
+    if refused := machine_error(error, f"loading {path}"):
+        return refused
     unknown = _UNKNOWN_CLASS.search(str(error))
     if unknown:
         name = unknown[1] or unknown[2]
@@ -262,12 +287,137 @@ def _refused(path: str, loaders: str, error: Exception) -> InputRefused:
             "a SavedModel where that code is, and convert that: it holds what a layer computes",
         )
     return InputRefused(
-        f"{path} does not load in {loaders}: {_reason(error)}",
+        f"{path} does not load in {loaders}: {whole_reason(error)}",
         hint="export it as a SavedModel with the version of Keras that saved it",
     )
 
 
-def _reason(error: Exception) -> str:
-    # Keras puts a sentence in bold before the message of the layer that failed.
-    text = re.sub(r"^Exception encountered.*|\x1b\[\d*m", "", str(error))
-    return first_line(text) or type(error).__name__
+_TOLERANCE = 1e-4
+# For an open dimension: most networks take it, however often they halve it.
+_OPEN_SIZE = 64
+
+
+def refuse_another_function(path: str, first: Any, second: Any) -> None:
+    """Raise `ConversionRefused` unless two models compute the same on random inputs.
+
+    Some names mean different functions in the two, such as the hard sigmoid. The models are of
+    Keras 3 and of tf_keras, in either order, with numeric inputs.
+    """
+    random = np.random.default_rng(7)
+    inputs = [_random_input(tensor, random) for tensor in first.inputs]
+    values = inputs[0] if len(inputs) == 1 else inputs
+    try:
+        outputs = [
+            [output.numpy() for output in tf.nest.flatten(infer(model, values))]
+            for model in (first, second)
+        ]
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        why = f"it does not run on random inputs: {reason(error)}"
+        raise _not_the_same(path, why) from error
+    for expected, output in zip(*outputs, strict=True):
+        scale = max(1.0, float(np.abs(expected).max(initial=0.0)))
+        is_same = expected.shape == output.shape
+        if not is_same or not np.allclose(expected, output, atol=_TOLERANCE * scale):
+            raise _not_the_same(path, "the outputs differ")
+
+
+def _random_input(tensor: Any, random: Any) -> Any:
+    batch, *sizes = tensor.shape
+    shape = [batch or 1, *(_OPEN_SIZE if size is None else size for size in sizes)]
+    name = getattr(tensor.dtype, "name", tensor.dtype)
+    if name.startswith("float"):
+        return random.standard_normal(shape).astype(name)
+    return random.integers(0, 2, shape).astype(np.dtype(name))
+
+
+def _not_the_same(path: str, why: str) -> ConversionRefused:
+    return ConversionRefused(
+        f"{path} may be a different model in the other Keras: {why}",
+        hint="export it as a SavedModel with the version of Keras that saved it",
+    )
+
+
+# LSTM layers of Keras 3, traced so that TensorFlow's converter writes each as one operator.
+#
+# The converter recognizes a function that says which layer it implements, as those of tf_keras do;
+# Keras 3 traces a loop, which no quantizer looks through. The function computes what the layer
+# does, with zero as the only state, and the converter takes its place, inputs and weights, not its
+# nodes: tensorflow/compiler/mlir/lite/utils/lstm_utils.cc, ConvertKerasLSTMLayer.
+# What the converter knows the function by: a beginning, and an end of its own for each layer.
+_IMPLEMENTS = "lstm_edgeconv_{}"
+
+
+@contextlib.contextmanager
+def recognizable_lstm() -> Iterator[None]:
+    """Trace LSTM layers as functions that the converter recognizes, where it can fuse them.
+
+    It fuses what has a known batch, no mask, and the usual activations.
+    """
+    layer, original = keras.layers.LSTM, keras.layers.LSTM.inner_loop
+    numbers = itertools.count()
+
+    def inner_loop(
+        self: Any, sequences: Any, initial_state: Any, mask: Any, training: bool = False
+    ) -> Any:
+        if training or mask is not None or not _can_be_fused(self, sequences):
+            return original(self, sequences, initial_state, mask, training)
+        cell = self.cell
+        kernel, recurrent = (
+            tf.convert_to_tensor(weights) for weights in (cell.kernel, cell.recurrent_kernel)
+        )
+        bias = tf.zeros(kernel.shape[-1]) if cell.bias is None else tf.convert_to_tensor(cell.bias)
+        traced = tf.function(
+            _computation(self, sequences),
+            autograph=False,
+            experimental_attributes={
+                "api_implements": _IMPLEMENTS.format(next(numbers)),
+                "api_preferred_device": "CPU",
+                "time_major": False,
+                "go_backwards": bool(self.go_backwards),
+            },
+        )
+        last, outputs, h, c, _ = traced(sequences, *initial_state, kernel, recurrent, bias)
+        return last, outputs, [h, c]
+
+    layer.inner_loop = inner_loop
+    try:
+        yield
+    finally:
+        layer.inner_loop = original
+
+
+def _can_be_fused(layer: Any, sequences: Any) -> bool:
+    return (
+        sequences.shape[0] is not None
+        and sequences.dtype == tf.float32
+        and layer.compute_dtype == "float32"
+        and layer.cell.activation is keras.activations.tanh
+        and layer.cell.recurrent_activation is keras.activations.sigmoid
+        and not (layer.unroll or layer.stateful)
+    )
+
+
+def _computation(layer: Any, sequences: Any) -> Any:
+    """What the layer computes, as a function of its inputs, states and weights."""
+
+    def compute(inputs: Any, h: Any, c: Any, kernel: Any, recurrent: Any, bias: Any) -> Any:
+        def step(x: Any, states: Any) -> Any:
+            h, c = states
+            gates = tf.nn.bias_add(tf.matmul(x, kernel) + tf.matmul(h, recurrent), bias)
+            enter, forget, update, leave = tf.split(gates, 4, axis=1)
+            c = tf.sigmoid(forget) * c + tf.sigmoid(enter) * tf.tanh(update)
+            h = tf.sigmoid(leave) * tf.tanh(c)
+            return h, [h, c]
+
+        last, outputs, states = keras.src.backend.rnn(
+            step,
+            inputs,
+            [h, c],
+            go_backwards=layer.go_backwards,
+            input_length=sequences.shape[1],
+            return_all_outputs=layer.return_sequences,
+        )
+        # The fifth is the device, which the converter expects and nobody reads.
+        return last, outputs, states[0], states[1], tf.constant(1.0)
+
+    return compute

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import InputRefused
 from edgeconv.tf.lazy import keras, tf_keras
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def output_names(model: Any) -> tuple[str, ...]:
     if keras_of(model).__name__ == "tf_keras":
         keys = _keys(getattr(graph, "_nested_outputs", None), model.outputs)
         return keys or tuple(model.output_names or ())
-    # The outputs of a user's `call` need not be those of the graph.
+    # The outputs of a user's `call` need not be the graph's.
     if graph is None or not type(model).call.__module__.startswith("keras."):
         return ()
     keys = _keys(graph._outputs_struct, graph.outputs)

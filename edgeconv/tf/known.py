@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
 from edgeconv.tf.lazy import tf
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def known_array(node: Any, value: Any) -> Any:
-    """The numpy array of a value. Raises `InputRefused` where it depends on the inputs."""
+    """The numpy array of a value. Raises `InputRefused` if it depends on the inputs."""
     if isinstance(value, KnownValue):
         return value.array
     what = {"If": "the branch", "While": "the number of turns"}.get(

@@ -4,7 +4,7 @@
 SavedModel twice in Python before the C++ converter reads it again. With a package object that has
 TensorFlow's path but not its `__init__`, the shared library and a few protocol buffers load alone,
 in a quarter of the time and half the memory. tests/integration/test_convert.py compares the bytes
-with those of the public converter.
+with the public converter's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import os
 import re
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import (
+from edgeconv.system.processes.failures import is_called_back
+from edgeconv.tf.saved_objects import open_shapes
+from edgeconv.tf.shapes import shape_hint
+from edgeconv.tf.tensor_lists import LISTS
+from edgeconv.types.errors import (
     Cause,
     ConversionRefused,
     InputRefused,
@@ -26,18 +30,27 @@ from edgeconv.errors import (
     UnsupportedFloats,
     UnsupportedOperators,
 )
-from edgeconv.processes.failures import is_called_back
-from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.words import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 # By a part of the names of operators.
 _ALTERNATIVES = {
+    "CombinedNonMaxSuppression": "call tf.image.non_max_suppression_padded for each image and "
+    "class, which TFLite has an operator for, or give out boxes and scores and suppress in the "
+    "application; else ",
     "HashBucket": "compute the bucket in the application and give the model its number, or use a "
     "StringLookup with a vocabulary; else ",
     "Table": "TFLite has tables from strings to int64 and back only: look up the int64 index of "
     "a string, and gather other values by it; else ",
 }
+_GROUPS_OF_CHANNELS = (
+    "split the channels, and concatenate a Conv3D of each part: TFLite has none with groups; else "
+)
+# An input and weights of different numbers of channels.
+_GROUPED = re.compile(r"tf\.Conv3D\(tensor<[^>]*x(\d+)xf32>, tensor<[^>]*x(?!\1x)\d+x\d+xf32>\)")
 # Names of the converter that differ from the schema's by more than versions and underscores.
 _OTHER_NAMES = {
     "avgpool": "averagepool2d",
@@ -110,7 +123,7 @@ def convert_saved_model(
 
     flags = _flags(directory, signatures, tags, select_ops=select_ops)
     library = pywrap_function_lib.PyFunctionLibrary()
-    with ConverterErrors():
+    with ConverterErrors(lambda: shape_hint(open_shapes(directory, signatures))):
         converted: bytes = _pywrap_converter_api.Convert(*flags, None, False, None, library)
     return converted
 
@@ -118,8 +131,12 @@ def convert_saved_model(
 class ConverterErrors:
     """A context that turns what the converter raises into a refusal.
 
-    It raises `Exception` itself from C++, and its Python layer a subclass of that.
+    It raises `Exception` itself from C++, and its Python layer a subclass of that. `fixing` gives
+    the hint on how to fix the model's open dimensions.
     """
+
+    def __init__(self, fixing: Callable[[], str] = str) -> None:
+        self._fixing = fixing
 
     def __enter__(self) -> None:
         return None
@@ -128,7 +145,7 @@ class ConverterErrors:
         if kind is None or error is None or is_called_back(error):
             return
         if kind in (Exception, RuntimeError, ValueError) or kind.__name__ == "ConverterError":
-            raise refusal(str(error)) from error
+            raise refusal(str(error), self._fixing()) from error
 
 
 def _flags(
@@ -158,14 +175,17 @@ def _flags(
     return model.SerializeToString(), converter.SerializeToString()
 
 
-def refusal(message: str) -> InputRefused:
-    """The refusal that follows from the converter's message."""
+def refusal(message: str, fixing: str = "") -> InputRefused:
+    """The refusal that follows from the converter's message.
+
+    `fixing` begins the hint where the model has open dimensions that may be the cause.
+    """
     damaged = damaged_variables(message)
     if damaged:
         return damaged
     unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
     if unsupported is None:
-        return _refused(message)
+        return _refused(message, fixing)
     operators = tuple(name.strip() for name in unsupported[1].split(","))
     cause = Cause(operators=operators)
     floats = re.search(r"tensor<[^>]*\b(?:\?x|\d+x)*(f16|bf16|f64)>", message)
@@ -180,8 +200,8 @@ def refusal(message: str) -> InputRefused:
     parts = (hint for part, hint in _ALTERNATIVES.items() if part in unsupported[1])
     alternative = next(parts, "")
     if not unknown:
-        often = "" if alternative else ", often because a dimension is left open"
-        alternative = alternative or "fix the open dimensions with --batch or --shape, or "
+        alternative = alternative or (_GROUPS_OF_CHANNELS if _GROUPED.search(message) else fixing)
+        often = ", often because a dimension is left open" if alternative == fixing != "" else ""
         return UnsupportedOperators(
             f"the model has operators in a form that TFLite does not have{often}: "
             f"{', '.join(operators)}{_location(message)}",
@@ -202,13 +222,13 @@ def refusal(message: str) -> InputRefused:
     )
 
 
-def _refused(message: str) -> ConversionRefused:
+def _refused(message: str, fixing: str) -> ConversionRefused:
     # The first error names the operator; the location before it is a page long.
     match = re.search(r"error: (?:loc\(.*\): )?([^\n]+)", message)
     reason = first_line(match[1] if match else message, 400) or "it gave no reason"
     return ConversionRefused(
         f"TensorFlow's converter does not take this model: {reason}{_location(message)}",
-        hint="replace that operator or layer in the model, or export it with fixed shapes",
+        hint=f"{fixing}replace that operator or layer in the model",
         cause=Cause(operators=tuple(dict.fromkeys(re.findall(r"'tf\.(\w+)' op", message)))),
     )
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 _PASSING = frozenset({"Identity", "Cast"})
-# What stands in for an epsilon where there is none.
+# What stands in for a missing epsilon.
 _LEAST = 1e-12
 
 

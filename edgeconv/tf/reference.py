@@ -5,21 +5,37 @@ The same start shows whether the calibration samples are like those of the train
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from edgeconv.errors import InputRefused
-from edgeconv.statistics.answers import more_telling
+from edgeconv.data.suspects import (
+    evenly,
+    more_telling,
+    other_preprocessings,
+    smaller_scales,
+)
+from edgeconv.statistics.rows import TOGETHER, differing_outputs, same_outputs
 from edgeconv.tf import lean
 from edgeconv.tf.normalization import inline
+from edgeconv.tf.own_scaling import (
+    ScaledTwice,
+    compared,
+    divisors,
+    scaled_before,
+    undone,
+)
+from edgeconv.tf.reasons import reason, whole_reason
 from edgeconv.tf.statistics_probe import LayerDistance, Probe, SignatureTensors
-from edgeconv.types.words import first_line
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from edgeconv.data import Samples
 
 # The directory of the outputs on calibration samples.
 CHECKED = "checked"
@@ -39,7 +55,8 @@ class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
     """One signature, its stored samples, run `batch` at a time; outputs go to `directory`.
 
     Outputs on some of the samples in `calibration`, where there are any, go to `directory`/CHECKED.
-    `is_open`: the model takes any number of samples at once.
+    `is_open`: the model takes any number of samples at once. `states` has the output that is fed
+    back to an input with the next batch, by input.
     """
 
     signature: str
@@ -48,6 +65,7 @@ class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     calibration: str | None = None
     is_open: bool = False
+    states: dict[str, str] = {}
 
 
 class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +82,7 @@ class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
     that the inputs meet first; None where none has statistics. With the preprocessing `better`,
     where there is one, they would be `better_distance` away from these, and not `own_distance`.
     Of a model without such layers `information` is that of its answers as they are and with it.
+    `twice` is an input that both the model and the samples' preprocessing scale.
     """
 
     samples: int
@@ -74,18 +93,35 @@ class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
     own_distance: float = 0.0
     better_distance: float = 0.0
     information: tuple[float, float] = (0.0, 0.0)
+    twice: ScaledTwice | None = None
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model of open batch does wrong with `batch` samples at once.
+
+    `failed` is what TensorFlow says of them; else `differing` are the outputs that depend on the
+    other samples, and `same` those of these that are the same for each sample alone.
+    """
+
+    batch: int
+    failed: str = ""
+    differing: tuple[str, ...] = ()
+    same: tuple[str, ...] = ()
 
 
 class ReferenceOutputs(msgspec.Struct, frozen=True, kw_only=True):
     """The outputs' names, by signature; output i is `directory`/i.npy, over all samples.
 
     `statistics` are what calibration samples gave in the normalization layers, by signature, where
-    such were run; `failed` is what TensorFlow says of such samples that the model does not take.
+    such were run; `failed` is what TensorFlow says of samples of the user that the model does not
+    take. A signature that takes the samples to verify with not has no outputs.
+    `together` has what goes wrong with several samples at once where the batch is open.
     """
 
     outputs: dict[str, tuple[str, ...]]
     statistics: dict[str, StatisticsCheck] = {}
     failed: dict[str, str] = {}
+    together: dict[str, Together] = {}
 
 
 def run_reference(job: ReferenceJob) -> ReferenceOutputs:
@@ -104,7 +140,7 @@ def run_reference(job: ReferenceJob) -> ReferenceOutputs:
         if damaged:
             raise damaged from error
         raise InputRefused(
-            f"the trained model does not run in TensorFlow: {first_line(error, 400)}",
+            f"the trained model does not run in TensorFlow: {whole_reason(error)}",
             hint="correct the model: a conversion is verified against its outputs",
         ) from error
 
@@ -132,22 +168,67 @@ def _answers(job: ReferenceJob, *, inlined: bool) -> ReferenceOutputs:
     from tensorflow.python.client import session
     from tensorflow.python.framework import errors_impl, ops
 
-    statistics, failed = {}, {}
+    outputs: dict[str, tuple[str, ...]] = {}
+    statistics, failed, together = {}, {}, {}
     settings = _settings(inlined=inlined)
     with (
         ops.Graph().as_default() as graph,
         session.Session(graph=graph, config=settings) as running,
     ):
         loaded = load(running, job.saved_model, inlined=inlined)
-        outputs = {part.signature: _outputs(running, loaded, part) for part in job.parts}
         for part in job.parts:
-            if part.calibration is None:
-                continue
             try:
-                statistics[part.signature] = check_samples(running, loaded, part)
+                outputs[part.signature] = _outputs(running, loaded, part)
+                wrong = _together(running, loaded, part) if part.is_open else None
+                if wrong is not None:
+                    together[part.signature] = wrong
+                if part.calibration is not None:
+                    checked = msgspec.structs.replace(part, is_open=part.is_open and wrong is None)
+                    statistics[part.signature] = check_samples(running, loaded, checked)
             except errors_impl.OpError as error:
-                failed[part.signature] = first_line(error, 400)
-    return ReferenceOutputs(outputs=outputs, statistics=statistics, failed=failed)
+                # Samples that nobody gave are made up, so that the model takes them.
+                is_of_samples = isinstance(error, errors_impl.InvalidArgumentError)
+                if part.calibration is None or (
+                    part.signature not in outputs and (inlined or not is_of_samples)
+                ):
+                    raise
+                failed[part.signature] = reason(error)
+    return ReferenceOutputs(
+        outputs=outputs, statistics=statistics, failed=failed, together=together
+    )
+
+
+def _together(running: Any, loaded: Any, part: ReferencePart) -> Together | None:
+    """What goes wrong with several samples at once; None where each has its own answers."""
+    from tensorflow.python.framework import errors_impl
+
+    from edgeconv.data.handover import read_samples
+
+    tensors = SignatureTensors.of(loaded.signature_def[part.signature])
+    stored = [read_samples(Path(path)) for path in (part.samples, part.calibration) if path]
+    samples = max(stored, key=lambda each: min(each.count, TOGETHER[-1]))
+    arrays = samples.take(np.arange(TOGETHER[-1]) % samples.count).arrays
+
+    def answers(size: int, count: int) -> dict[str, Any]:
+        some = {name: array[:count] for name, array in arrays.items()}
+        runs = [running.run(tensors.outputs, feed) for feed in tensors.feeds(some, size)]
+        return _joined(runs, some, size)
+
+    alone = answers(1, TOGETHER[-1])
+    for batch in TOGETHER:
+        try:
+            several = answers(batch, batch)
+        except errors_impl.OpError as error:
+            return Together(batch=batch, failed=reason(error))
+        own = {name: values[:batch] for name, values in alone.items()}
+        if differing := differing_outputs(own, several, {}):
+            same = set(same_outputs(alone))
+            return Together(
+                batch=batch,
+                differing=differing,
+                same=tuple(name for name in differing if name in same),
+            )
+    return None
 
 
 def load(running: Any, saved_model: str, *, inlined: bool) -> Any:
@@ -174,8 +255,12 @@ def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
 
     tensors = SignatureTensors.of(loaded.signature_def[part.signature])
     arrays = read_samples(Path(part.samples)).arrays
-    runs = [running.run(tensors.outputs, feed) for feed in tensors.feeds(arrays, part.batch)]
-    _write(runs, Path(part.directory))
+    runs: list[dict[str, Any]] = []
+    for feed in tensors.feeds(arrays, part.batch):
+        if runs:
+            feed |= {tensors.inputs[name]: runs[-1][out] for name, out in part.states.items()}
+        runs.append(running.run(tensors.outputs, feed))
+    _write(_joined(runs, arrays, part.batch), Path(part.directory))
     return tuple(tensors.outputs)
 
 
@@ -185,32 +270,52 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
     Raises TensorFlow's error for samples that the model does not take.
     """
     from edgeconv.data.handover import read_samples
-    from edgeconv.data.plausibility import evenly, smaller_scales
 
     assert part.calibration is not None, "there is nothing to check"
     samples = read_samples(Path(part.calibration))
     size = sum(array[0].size for array in samples.arrays.values())
     enough = min(_CHECKED, max(_LEAST_CHECKED, _MOST_VALUES // max(1, size)))
     most = min(samples.count, max(enough, part.batch)) // part.batch * part.batch
-    arrays = samples.take(evenly(samples.count, most)).arrays
+    some = samples.take(evenly(samples.count, most))
+    arrays = some.arrays
     at_once = max(1, min(_AT_ONCE, _MOST_VALUES_AT_ONCE // max(1, size)))
     batch = at_once if part.is_open else part.batch
     probe = Probe(running, loaded, part.signature)
-    outputs, layers = probe.run(arrays, batch)
+    runs, layers = probe.run(arrays, batch)
+    outputs = _joined(runs, arrays, batch)
     _write(outputs, Path(part.directory, CHECKED))
+    twice = _scaled_twice(loaded, probe, some, outputs, batch)
     if not layers:
-        scaled = ((name, probe.run(x, batch)[0]) for name, x in smaller_scales(arrays))
+        scaled = ((name, probe.run_if_taken(x, batch)) for name, x in smaller_scales(arrays))
         better, information = more_telling(
-            _joined(outputs), ((name, _joined(answers)) for name, answers in scaled)
+            outputs, ((name, _joined(done[0], arrays, batch)) for name, done in scaled if done)
         )
-        return StatisticsCheck(samples=most, better=better, information=information)
+        return StatisticsCheck(samples=most, better=better, information=information, twice=twice)
     check = StatisticsCheck(
         samples=most,
         layers=len(layers),
         farthest=_farthest(layers),
         first=max((each for each in layers if each.meets_inputs), key=lambda each: each.spread),
+        twice=twice,
     )
     return _with_better(check, probe, arrays, batch)
+
+
+def _scaled_twice(
+    loaded: Any, probe: Probe, samples: Samples, outputs: Mapping[str, Any], batch: int
+) -> ScaledTwice | None:
+    """An input that the model scales itself, where the samples are scaled already."""
+    for name, divisor in divisors(loaded.graph_def, probe.tensors.inputs).items():
+        twice = scaled_before(name, samples.arrays[name], divisor)
+        if twice is None:
+            continue
+        arrays = {**samples.arrays, name: undone(samples.arrays[name], twice)}
+        done = None if samples.labels is None else probe.run_if_taken(arrays, batch)
+        if samples.labels is not None and done is not None:
+            others = _joined(done[0], arrays, batch)
+            twice = compared(twice, samples.labels, outputs, others)
+        return None if twice.is_refuted else twice
+    return None
 
 
 def _with_better(
@@ -221,8 +326,6 @@ def _with_better(
     The first layers say which it may be. Where samples are near already, it is only looked for
     what hardly changes their distance: other colors, and negatives.
     """
-    from edgeconv.data.plausibility import other_preprocessings
-
     assert check.farthest is not None, "there are layers"
     assert check.first is not None, "one of them is the first"
     own, spread = check.farthest.distance, check.first.spread
@@ -238,7 +341,8 @@ def _with_better(
         is_better = best < spread / _SPREADS_LESS
         own, distance = spread, best
     elif steps:
-        distance = _farthest(probe.run(fitting, batch)[1]).distance
+        done = probe.run_if_taken(fitting, batch)
+        distance = _farthest(done[1]).distance if done and done[1] else math.inf
         is_better = distance < min(own / _CLEARLY, SIMILAR)
     if not steps or not is_better:
         return check
@@ -254,18 +358,23 @@ def _farthest(layers: Iterable[LayerDistance]) -> LayerDistance:
     return ranked[len(ranked) // 4]
 
 
-def _joined(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Each output over all runs."""
+def _joined(
+    runs: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any], batch: int
+) -> dict[str, Any]:
+    """Each output over all runs of the samples in `arrays`, `batch` at a time: a row a sample."""
+    from edgeconv.data.samples import join_samples
     from edgeconv.data.strings import as_tensorflow_gives
 
+    count = len(next(iter(arrays.values())))
+    sizes = [min(batch, count - start) for start in range(0, count, batch)]
     return {
-        name: np.concatenate([np.atleast_1d(as_tensorflow_gives(run[name])) for run in runs])
+        name: join_samples([as_tensorflow_gives(run[name]) for run in runs], sizes)
         for name in runs[0]
     }
 
 
-def _write(runs: Sequence[Mapping[str, Any]], directory: Path) -> None:
-    """Write each output over all runs."""
+def _write(outputs: Mapping[str, Any], directory: Path) -> None:
+    """Write each output over all samples."""
     from edgeconv.data.handover import write_arrays
 
-    write_arrays(iter(_joined(runs).values()), directory)
+    write_arrays(iter(outputs.values()), directory)

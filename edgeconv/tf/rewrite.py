@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
-from edgeconv.tf.frozen import as_function, fix_list_batch, freeze
+from edgeconv.tf.known import (
+    KnownValue,
+    as_tensor,
+    attributes,
+    fold_node,
+    known_array,
+    not_unrolled,
+    path_of,
+)
 from edgeconv.tf.lazy import tf
-from edgeconv.tf.unroll import unroll
-from edgeconv.types.words import first_line
+from edgeconv.tf.reasons import whole_reason
+from edgeconv.tf.tensor_lists import LISTS
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from edgeconv.tf.frozen import Frozen
     from edgeconv.tf.shapes import FixedShapes
 
 Change = Literal["traced", "inlined", "unrolled"]
@@ -92,15 +100,9 @@ def load_saved_model(directory: str) -> Any:
         raise _does_not_load(directory, error) from error
 
 
-def last_line(error: Exception) -> str:
-    """The last line of an error's message, where TensorFlow's traces have the reason."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return first_line(lines[-1] if lines else error)
-
-
 def _does_not_load(directory: str, error: Exception) -> InputRefused:
     return InputRefused(
-        f"{directory} does not load in TensorFlow: {last_line(error)}",
+        f"{directory} does not load in TensorFlow: {whole_reason(error)}",
         hint="export it again with the version of TensorFlow that is installed here",
     )
 
@@ -161,3 +163,338 @@ def _widen(frozen: Frozen) -> None:
     for function in functions:
         for argument in (*function.signature.input_arg, *function.signature.output_arg):
             argument.type = single if argument.type in others else argument.type
+
+
+# Loops of a known number of turns, unrolled: a graph that every quantizer understands.
+#
+# This is partial evaluation (Jones, Gomard, Sestoft, "Partial Evaluation and Automatic Program
+# Generation", 1993, chapter 1). What is known from constants and static shapes is computed; what
+# depends on the inputs is copied into a new graph, turn by turn of each loop. Tensor lists, in
+# which a loop collects its results, become Python lists.
+_LOOPS = frozenset({"While", "StatelessWhile"})
+_BRANCHES = frozenset({"If", "StatelessIf"})
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+# What the loops and branches of TensorFlow 1 are made of.
+_OLD_LOOPS = frozenset({"Enter", "Exit", "Merge", "NextIteration", "RefEnter", "RefMerge"})
+_MOST_TURNS = 4096
+
+
+def unroll(frozen: Frozen) -> Callable[..., Any]:
+    """`frozen` without its loops, as a function of its inputs by keyword.
+
+    When traced, it raises `InputRefused` for a loop whose number of turns depends on the inputs.
+    """
+
+    def call(**inputs: Any) -> dict[str, Any]:
+        graph = frozen.graph_def
+        feeds = {frozen.inputs[name]: value for name, value in inputs.items()}
+        functions = {function.signature.name: function for function in graph.library.function}
+        values = _PartialEvaluation(functions).run(graph.node, feeds, frozen.outputs.values())
+        return {name: as_tensor(v) for name, v in zip(frozen.outputs, values, strict=True)}
+
+    return call
+
+
+class _PartialEvaluation:
+    """The graph's functions, and the evaluation of each of them."""
+
+    def __init__(self, functions: Mapping[str, Any]) -> None:
+        self._functions = functions
+        self._graphs: dict[str, tuple[Any, Any]] = {}
+        self._library = _library(functions.values())
+
+    def run(
+        self, nodes: Iterable[Any], feeds: Mapping[str, Any], fetches: Iterable[str]
+    ) -> list[Any]:
+        """The values of `fetches`, given those of `feeds`, both by tensor name."""
+        by_name = {node.name: node for node in nodes}
+        values = {_split(name)[0]: [value] for name, value in feeds.items()}
+        outputs = [_split(name) for name in fetches]
+        order = _in_order(by_name, [name for name, _ in outputs], values)
+        for node in order:
+            # The turns of such a loop go round in the graph itself.
+            if node.op in _OLD_LOOPS:
+                raise not_unrolled(node, "is control flow of TensorFlow 1")
+        for node in order:
+            inputs = [values[source][index] for source, index in map(_split, _data_inputs(node))]
+            values[node.name] = self._node(node, inputs)
+        return [values[name][index] for name, index in outputs]
+
+    def _node(self, node: Any, inputs: list[Any]) -> list[Any]:
+        if node.op in _LOOPS:
+            return self._loop(node, inputs)
+        if node.op in _BRANCHES:
+            chosen = "then_branch" if known_array(node, inputs[0]) else "else_branch"
+            return self._function(node.attr[chosen].func.name, inputs[1:])
+        if node.op in _CALLS:
+            return self._function(node.attr["f"].func.name, inputs)
+        if node.op in LISTS:
+            return LISTS[node.op](node, *inputs)
+        if node.op in _SIMPLER and not all(isinstance(value, KnownValue) for value in inputs):
+            simpler: list[Any] = _SIMPLER[node.op](node, *inputs)
+            return simpler
+        return _operation(node, inputs)
+
+    def _loop(self, node: Any, state: list[Any]) -> list[Any]:
+        for _ in range(_MOST_TURNS):
+            goes_on = self._function(node.attr["cond"].func.name, state)[0]
+            if not bool(known_array(node, goes_on)):
+                return state
+            state = self._function(node.attr["body"].func.name, state)
+        raise InputRefused(f"the loop {path_of(node)} has more than {_MOST_TURNS} turns")
+
+    def _function(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        from tensorflow.python.framework import function_def_to_graph
+
+        if name not in self._graphs:
+            definition = self._functions[name]
+            with self._library.as_default():
+                graph_def = function_def_to_graph.function_def_to_graph_def(definition)
+            self._graphs[name] = graph_def
+        graph, flat_names = self._graphs[name]
+        signature = self._functions[name].signature
+        feeds = dict(zip((arg.name for arg in signature.input_arg), arguments, strict=True))
+        returns = self._functions[name].ret
+        fetches = [flat_names[returns[arg.name]] for arg in signature.output_arg]
+        return self.run(graph.node, feeds, fetches)
+
+
+def _library(functions: Iterable[Any]) -> Any:
+    """A graph with nothing but functions, in which each finds the others."""
+    definition = tf.compat.v1.GraphDef()
+    definition.library.function.extend(functions)
+    with tf.Graph().as_default() as graph:
+        tf.graph_util.import_graph_def(definition, name="")
+    return graph
+
+
+def _operation(node: Any, inputs: list[Any]) -> list[Any]:
+    """The outputs of any other operator: computed where possible, else copied."""
+    from tensorflow.python.framework import tensor_util
+
+    if node.op == "Const":
+        return [KnownValue(tensor_util.MakeNdarray(node.attr["value"].tensor))]
+    if node.op in ("Identity", "StopGradient", "PreventGradient"):
+        return inputs[:1]
+    computed = fold_node(node, inputs)
+    if computed is not None:
+        return list(computed)
+    if node.op.startswith("TensorList") or any(isinstance(value, list) for value in inputs):
+        raise not_unrolled(node, "takes a tensor list")
+    # The functions that it would run are not in the new graph.
+    if any(value.func.name or value.list.func for value in node.attr.values()):
+        raise not_unrolled(node, "runs functions")
+    return _copied(node, inputs)
+
+
+def _copied(node: Any, inputs: Sequence[Any]) -> list[Any]:
+    graph = tf.compat.v1.get_default_graph()
+    tensors = [as_tensor(value) for value in inputs]
+    return list(graph._create_op_internal(node.op, tensors, attrs=attributes(node)).outputs)
+
+
+def _slices(tensor: Any, axis: int, sizes: Sequence[int]) -> list[Any]:
+    """`tensor` cut along `axis`; SLICE has integer kernels in cases where SPLIT has none."""
+    starts = [sum(sizes[:index]) for index in range(len(sizes))]
+    rank = tensor.shape.rank
+    axis %= rank
+
+    def cut(start: int, size: int) -> Any:
+        begin = [start if index == axis else 0 for index in range(rank)]
+        shape = [size if index == axis else -1 for index in range(rank)]
+        return tf.slice(tensor, begin, shape)
+
+    return [cut(start, size) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _split_equally(node: Any, axis: Any, value: Any) -> list[Any]:
+    tensor, where = as_tensor(value), int(known_array(node, axis))
+    count = node.attr["num_split"].i
+    if _size(tensor, where) is None:
+        return _copied(node, [axis, value])
+    return _slices(tensor, where, [tensor.shape[where] // count] * count)
+
+
+def _split_by_sizes(node: Any, value: Any, sizes: Any, axis: Any) -> list[Any]:
+    tensor, where = as_tensor(value), int(known_array(node, axis))
+    parts = [int(size) for size in known_array(node, sizes)]
+    if _size(tensor, where) is None:
+        return _copied(node, [value, sizes, axis])
+    rest = tensor.shape[where] - sum(size for size in parts if size != -1)
+    return _slices(tensor, where, [rest if size == -1 else size for size in parts])
+
+
+def _reversed(node: Any, value: Any, axes: Any) -> list[Any]:
+    """`value` reversed by GATHER, which has integer kernels; REVERSE_V2 has none."""
+    tensor = as_tensor(value)
+    if any(_size(tensor, int(axis)) is None for axis in known_array(node, axes)):
+        return _copied(node, [value, axes])
+    for axis in known_array(node, axes):
+        tensor = tf.gather(tensor, list(range(tensor.shape[int(axis)]))[::-1], axis=int(axis))
+    return [tensor]
+
+
+def _size(tensor: Any, axis: int) -> int | None:
+    size: int | None = None if tensor.shape.rank is None else tensor.shape[axis]
+    return size
+
+
+# Operators that are replaced by simpler ones.
+_SIMPLER: dict[str, Callable[..., Any]] = {
+    "ReverseV2": _reversed,
+    "Split": _split_equally,
+    "SplitV": _split_by_sizes,
+}
+
+
+def _split(name: str) -> tuple[str, int]:
+    bare, _, index = name.partition(":")
+    return bare, int(index or 0)
+
+
+def _data_inputs(node: Any) -> list[str]:
+    return [name for name in node.input if not name.startswith("^")]
+
+
+def _in_order(
+    by_name: Mapping[str, Any], outputs: Iterable[str], values: Mapping[str, Any]
+) -> list[Any]:
+    """The nodes that `outputs` need, each after those it takes its inputs from."""
+    order: list[Any] = []
+    visited = set(values)
+    waiting = [(name, False) for name in outputs]
+    while waiting:
+        name, is_ready = waiting.pop()
+        if is_ready:
+            order.append(by_name[name])
+        elif name not in visited:
+            visited.add(name)
+            waiting.append((name, True))
+            waiting += [(_split(source)[0], False) for source in _data_inputs(by_name[name])]
+    return order
+
+
+# One signature of a SavedModel as a bare graph with its variables as constants, and back.
+# Where a tensor-list operator has the shape of its elements.
+_ELEMENT_SHAPE = {
+    "EmptyTensorList": 0,
+    "TensorListReserve": 0,
+    "TensorListConcatV2": 1,
+    "TensorListFromTensor": 1,
+    "TensorListStack": 1,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frozen:
+    """A graph without variables; `inputs` and `outputs` map names to tensors in `graph_def`.
+
+    `specs` are the inputs' shapes and types.
+    """
+
+    graph_def: Any
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    specs: Mapping[str, Any]
+
+
+def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
+    """The signature `function` with inputs of `specs`, and its calls inlined."""
+    from tensorflow.python.framework import convert_to_constants
+
+    traced = tf.function(lambda **inputs: function(**inputs)).get_concrete_function(**specs)
+    try:
+        # In its three steps, since operators with effects alone are removed between them.
+        data = convert_to_constants._FunctionConverterDataInEager(
+            func=traced, lower_control_flow=False, aggressive_inlining=True
+        )
+        graph_def, converted = convert_to_constants._replace_variables_by_constants(data)
+        _drop_effects(graph_def, [tensor.name for tensor in traced.outputs])
+        frozen = convert_to_constants._construct_concrete_function(traced, graph_def, converted)
+    except (KeyError, ValueError, RuntimeError) as error:
+        # It loses the names of the inputs of some models of TF1.
+        raise InputRefused(f"the variables cannot be made constants: {error}") from error
+    inputs = [tensor for tensor in frozen.inputs if tensor.dtype != tf.resource]
+    # Both are flattened in the order of their sorted names.
+    outputs = zip(sorted(function.structured_outputs), frozen.outputs, strict=True)
+    return Frozen(
+        graph_def=frozen.graph.as_graph_def(),
+        inputs=dict(zip(sorted(specs), [tensor.name for tensor in inputs], strict=True)),
+        outputs={name: tensor.name for name, tensor in outputs},
+        specs=dict(specs),
+    )
+
+
+def _drop_effects(graph_def: Any, outputs: list[str]) -> None:
+    """Remove what no output is computed from, such as a counter of random numbers.
+
+    Raises `InputRefused` where the model changes a variable that its outputs depend on.
+    """
+    by_name = {node.name: node for node in graph_def.node}
+    needed: set[str] = set()
+    waiting = [name.split(":")[0] for name in outputs]
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [s.split(":")[0] for s in by_name[name].input if not s.startswith("^")]
+    for node in graph_def.node:
+        if node.op.startswith("Assign") and node.input[0].split(":")[0] in needed:
+            raise InputRefused(
+                f"the model changes a variable that its outputs depend on ({node.op} at "
+                f"{node.name.split('PartitionedCall/')[-1]!r}): it cannot be made a constant"
+            )
+    kept = [n for n in graph_def.node if n.name in needed or n.op == "Placeholder"]
+    del graph_def.node[:]
+    graph_def.node.extend(kept)
+    for node in graph_def.node:
+        node.attr.pop("_class", None)  # It names a node on the same device, which may be gone.
+        remaining = [source for source in node.input if source[0] != "^" or source[1:] in needed]
+        del node.input[:]
+        node.input.extend(remaining)
+
+
+def fix_list_batch(frozen: Frozen, batch: int) -> None:
+    """Give the elements of tensor lists the leading dimension `batch` where that is open.
+
+    Keras traces the shape of a step's result as a constant, which no retracing changes.
+    """
+    graph = frozen.graph_def
+    for nodes in (graph.node, *(inner.node_def for inner in graph.library.function)):
+        by_name = {node.name: node for node in nodes}
+        for node in nodes:
+            position = _ELEMENT_SHAPE.get(node.op)
+            if position is not None:
+                _fix_shape(by_name.get(node.input[position].split(":")[0]), batch)
+
+
+def _fix_shape(node: Any, batch: int) -> None:
+    from tensorflow.python.framework import tensor_util
+
+    if node is None or node.op != "Const":
+        return
+    shape = tensor_util.MakeNdarray(node.attr["value"].tensor).copy()
+    if shape.ndim == 1 and shape.size and shape[0] == -1:
+        shape[0] = batch
+        proto = tensor_util.make_tensor_proto(shape, node.attr["dtype"].type)
+        node.attr["value"].tensor.CopyFrom(proto)
+
+
+def as_function(frozen: Frozen) -> Callable[..., Any]:
+    """The graph as a function of its inputs by keyword, which returns its outputs by name."""
+
+    def imported() -> None:
+        tf.graph_util.import_graph_def(frozen.graph_def, name="")
+
+    wrapped = tf.compat.v1.wrap_function(imported, [])
+    tensor = wrapped.graph.get_tensor_by_name
+    pruned = wrapped.prune(
+        [tensor(name) for name in frozen.inputs.values()],
+        [tensor(name) for name in frozen.outputs.values()],
+    )
+
+    def call(**inputs: Any) -> dict[str, Any]:
+        values = [inputs[name] for name in frozen.inputs]
+        return dict(zip(frozen.outputs, pruned(*values), strict=True))
+
+    return call

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, name: str, shape: Sequence[int | None]) -> list[int | None]:
         """`shape` of the input `name`, None for a dynamic dimension, with this applied.
 
-        Raises `InputRefused` where the model fixes a dimension to another number.
+        Raises `InputRefused` if the model fixes a dimension to another number.
         """
         if name in self.by_input:
             return self._whole(name, list(shape), self.by_input[name])
@@ -58,6 +58,24 @@ class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):
                 hint="give every dimension, the model's own where it is fixed; ? leaves one open",
             )
         return [size if own is None and size != -1 else own for own, size in pairs]
+
+
+def shape_hint(shapes: Mapping[str, Sequence[int | None]]) -> str:
+    """The beginning of a hint that fixes the dimensions within a sample, by the inputs' names.
+
+    "" where none is open, None or -1: the batch is fixed without being asked for.
+    """
+    opened = {
+        name: [1 if shape[0] in (None, -1) else shape[0], *shape[1:]]
+        for name, shape in shapes.items()
+        if any(size in (None, -1) for size in shape[1:])
+    }
+    texts = (
+        f"--shape {name}={'x'.join('?' if size in (None, -1) else str(size) for size in shape)}"
+        for name, shape in opened.items()
+    )
+    options = " ".join(texts)
+    return f"fix the open dimensions, with a number for each ? of {options}; or " if options else ""
 
 
 def _text(shape: Sequence[int | None]) -> str:

@@ -38,7 +38,7 @@ _DRAWS, _NEARER, _SEED = 32, 0.9, 20261123
 
 
 class Layer(NamedTuple):
-    """A layer's own statistics, float64 by channel, and the tensors of those of its inputs.
+    """A layer's own statistics, float64 by channel, and the tensors with its inputs' own.
 
     The latter are the mean and the mean square of each sample in units of the former, (rows,
     channels): a row is a sample or a part of one.
@@ -70,7 +70,7 @@ class LayerDistance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def distance(self) -> float:
-        """Both in one number: 0 where they agree."""
+        """Both in one number: 0 if they agree."""
         return math.hypot(self.shift, _OF_DEVIATION * math.log(self.factor))
 
     @property
@@ -84,24 +84,39 @@ class SignatureTensors(NamedTuple):
 
     inputs: dict[str, str]
     outputs: dict[str, str]
+    ranks: dict[str, int]
 
     @classmethod
     def of(cls, signature: Any) -> SignatureTensors:
-        """Those of a signature."""
+        """Those of a signature; `ranks` has the number of dimensions of each input."""
+        inputs, outputs = (
+            {name: info.name for name, info in sorted(side.items())}
+            for side in (signature.inputs, signature.outputs)
+        )
         return cls(
-            *(
-                {name: info.name for name, info in sorted(side.items())}
-                for side in (signature.inputs, signature.outputs)
-            )
+            inputs,
+            outputs,
+            {
+                name: len(info.tensor_shape.dim)
+                for name, info in signature.inputs.items()
+                if not info.tensor_shape.unknown_rank
+            },
         )
 
     def feeds(self, arrays: Mapping[str, NDArray[Any]], size: int) -> Iterator[dict[str, Any]]:
-        """The samples as a session takes them, `size` at a time."""
+        """The samples as a session takes them, `size` at a time.
+
+        An input without a batch dimension gets one sample without its first axis.
+        """
         from edgeconv.data.strings import as_tensorflow_takes
 
         arrays = as_tensorflow_takes(arrays)
         for start in range(0, len(next(iter(arrays.values()))), size):
-            yield {self.inputs[name]: array[start : start + size] for name, array in arrays.items()}
+            batch = {name: array[start : start + size] for name, array in arrays.items()}
+            yield {
+                self.inputs[name]: value[0] if value.ndim - 1 == self.ranks.get(name) else value
+                for name, value in batch.items()
+            }
 
 
 class Probe:
@@ -136,10 +151,25 @@ class Probe:
             self.layers = {}
             return self.run(arrays, batch)
 
+    def run_if_taken(
+        self, arrays: Mapping[str, NDArray[Any]], batch: int
+    ) -> tuple[list[dict[str, Any]], tuple[LayerDistance, ...]] | None:
+        """As `run`; None for samples that the model does not take, such as ids that were scaled."""
+        try:
+            return self._run(self.tensors.outputs, self.layers, arrays, batch)
+        except self._errors:
+            return None
+
     def spread(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> float:
-        """The largest `spread` in the layers that meet the inputs: nothing after them is run."""
+        """The largest `spread` in the layers that meet the inputs: nothing after them is run.
+
+        Infinite for samples that these do not take.
+        """
         first = {name: layer for name, layer in self.layers.items() if layer.meets_inputs}
-        return max(layer.spread for layer in self._run({}, first, arrays, batch)[1])
+        try:
+            return max(layer.spread for layer in self._run({}, first, arrays, batch)[1])
+        except self._errors:
+            return math.inf
 
     def _run(
         self,
@@ -257,7 +287,7 @@ def distances(
 def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:
     """The mean and the variance of a layer's inputs, (1 + draws, channels).
 
-    The first are those of the samples, the others of draws of them.
+    The first belong to the samples, the others to draws of them.
     """
     count = len(first)
     draws = np.random.default_rng(_SEED).multinomial(count, np.full(count, 1 / count), _DRAWS)

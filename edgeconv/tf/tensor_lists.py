@@ -21,8 +21,11 @@ def _reserved(node: Any, _shape: Any, count: Any) -> list[Any]:
     return [None] * int(known_array(node, count))
 
 
-def _from_tensor(_node: Any, tensor: Any, _shape: Any) -> list[Any]:
-    return list(tf.unstack(as_tensor(tensor)))
+def _from_tensor(node: Any, tensor: Any, _shape: Any) -> list[Any]:
+    items = as_tensor(tensor)
+    if items.shape.rank is None or items.shape[0] is None:
+        raise not_unrolled(node, "takes a tensor list of unknown length")
+    return list(tf.unstack(items))
 
 
 def _item(node: Any, items: list[Any], index: Any, shape: Any) -> Any:

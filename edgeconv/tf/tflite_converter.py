@@ -1,4 +1,4 @@
-"""The TFLiteConverter engine, for what ai-edge-quantizer cannot do."""
+"""The TFLiteConverter engine, for what litert-quantizer cannot do."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.errors import InputRefused, ToolFailed
+from edgeconv.model.tflite import with_needs_declared
 from edgeconv.tf import lean
 from edgeconv.tf.lazy import tf
 from edgeconv.types import FOUR_BIT, Recipe
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
 class EnginePart(msgspec.Struct, frozen=True, kw_only=True):
-    """A signature, and the directory of its samples, if any."""
+    """A signature, and the directory of its samples, if any; see `PreparedModel.parts`."""
 
     signature: str
     samples: str | None
     batch: int
+    stacked: frozenset[str] = frozenset()
 
 
 class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,7 @@ def quantize_with_tflite(job: EngineJob) -> EngineResult:
     """
     with lean.ConverterErrors():
         data = _of_tflite(job) if job.is_tflite else _of_saved_model(job)
+    data = with_needs_declared(data)
     Path(job.target).write_bytes(data)
     return EngineResult(len(data))
 
@@ -150,7 +153,12 @@ def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
     def feed() -> Iterator[Any]:
         for part, arrays in stored.items():
             for start in range(0, len(next(iter(arrays.values()))), part.batch):
-                batch = {name: value[start : start + part.batch] for name, value in arrays.items()}
+                batch = {
+                    name: value[start]
+                    if name in part.stacked
+                    else value[start : start + part.batch]
+                    for name, value in arrays.items()
+                }
                 yield part.signature, as_tensorflow_takes(batch)
 
     return feed

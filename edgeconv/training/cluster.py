@@ -1,6 +1,6 @@
 """TF_CONFIG: the members of a cluster of training processes, and which of them this is.
 
-The format is that of TensorFlow's distributed training guide: a "cluster" of roles, each with the
+This is the format of TensorFlow's distributed training guide: a "cluster" of roles, each with the
 addresses of its members, and the "task" of this process.
 """
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from edgeconv.errors import UsageError, unknown_name
+from edgeconv.types.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -99,7 +99,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode({"cluster": self.addresses, "task": task}).decode()
 
     def for_strategy(self, strategy: StrategyName) -> Cluster:
-        """This cluster. Raises `UsageError` where the strategy cannot train in it."""
+        """This cluster. Raises `UsageError` if the strategy cannot train in it."""
         chiefs, workers, servers = (self.size(role) for role in ("chief", "worker", "ps"))
         what = f"TF_CONFIG's cluster ({_summary(self)})"
         if self.role == "evaluator":
@@ -130,7 +130,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 def from_tf_config(text: str) -> Cluster:
     """The cluster that TF_CONFIG describes, in which this process is one member.
 
-    Raises `UsageError` where it is empty, truncated, or contradicts itself.
+    Raises `UsageError` if it is empty, truncated, or contradicts itself.
     """
     if not text.strip():
         raise UsageError("TF_CONFIG is not set; it names the members of the cluster", hint=_HINT)

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.errors import EdgeconvError
-from edgeconv.processes.failures import ChildFailure
-from edgeconv.processes.sandbox import using
-from edgeconv.processes.tasks import ANSWER_FILES, PROGRESS
-from edgeconv.processes.workers import poll_until
-from edgeconv.store import scratch_directory
+from edgeconv.system.processes.failures import ChildFailure
+from edgeconv.system.processes.sandbox import using
+from edgeconv.system.processes.tasks import ANSWER_FILES, PROGRESS
+from edgeconv.system.processes.workers import poll_until
+from edgeconv.system.store import scratch_directory
 from edgeconv.training.members import ClusterMember, ProcessSettings, start_member
 from edgeconv.training.peers import Peers
 from edgeconv.training.ports import held_port, refuse_taken_port
 from edgeconv.types import CONNECTED
+from edgeconv.types.errors import EdgeconvError
 
 if TYPE_CHECKING:
     import socket

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from edgeconv.errors import UsageError, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
+from edgeconv.plugins import member_hosts
 from edgeconv.tf.training.member import serve_member
 from edgeconv.training.cluster import from_tf_config
 from edgeconv.training.members import ClusterMember, ProcessSettings, run_cluster
-from edgeconv.training.on_ray import run_on_ray
 from edgeconv.training.ports import local_cluster
+from edgeconv.types.errors import UsageError, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.processes.sandbox import Access
+    from edgeconv.system.processes.sandbox import Access
     from edgeconv.training.cluster import Cluster
     from edgeconv.types import Distribution
 
@@ -28,6 +28,11 @@ Answer = TypeVar("Answer")
 _TF_CONFIG = "TF_CONFIG"
 _SECOND_GPU = Path("/dev/nvidia1")
 _RESUMES = "run the same command again: the training resumes from its last checkpoint"
+# An exception would be raised again.
+_CORRECTED = (
+    "correct what the last lines say; then run the command again, which resumes the training from "
+    "its last checkpoint"
+)
 
 
 def clusters_of(distribution: Distribution) -> tuple[Cluster, ...]:
@@ -97,7 +102,7 @@ def launch(
     access = _widened(settings.access, clusters, distribution)
     settings = replace(settings, access=access, connect_timeout_s=distribution.connect_timeout_s)
     try:
-        run = run_cluster if settings.on is None else run_on_ray
+        run = run_cluster if settings.on is None else member_hosts().run_on_ray
         results: dict[str, Answer] = run(starts, settings)
     except KeyboardInterrupt:
         if resumes:
@@ -106,6 +111,8 @@ def launch(
     except (WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut) as error:
         if not resumes:
             raise
+        if error.cause.status > 0:
+            raise type(error)(error.message, hint=_CORRECTED, cause=error.cause) from error
         # The limit comes first, since the training would meet it again.
         limit = "" if isinstance(error, WorkerCrashed) else error.hint
         hint = f"{limit}; then {_RESUMES}" if limit else _RESUMES

@@ -11,7 +11,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from edgeconv.errors import (
+from edgeconv.system.processes.failures import NewLines, shown, worth_showing
+from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.processes.workers import poll_until
+from edgeconv.system.store import keep_log
+from edgeconv.training.cluster import host_and_port
+from edgeconv.training.peers import Peers
+from edgeconv.training.ports import refuse_taken_port
+from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, Allowance
+from edgeconv.types.errors import (
     ClusterLost,
     EdgeconvError,
     InternalError,
@@ -19,14 +27,6 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.processes.logs import NewLines, shown, worth_showing
-from edgeconv.processes.tasks import start_task
-from edgeconv.processes.workers import poll_until
-from edgeconv.store import keep_log
-from edgeconv.training.cluster import host_and_port
-from edgeconv.training.peers import Peers
-from edgeconv.training.ports import refuse_taken_port
-from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from edgeconv.processes.sandbox import Access
-    from edgeconv.processes.tasks import ChildTask
+    from edgeconv.system.processes.sandbox import Access
+    from edgeconv.system.processes.tasks import ChildTask
     from edgeconv.training.cluster import Cluster
 
 Answer = TypeVar("Answer")
@@ -277,7 +277,7 @@ def _with_log(error: EdgeconvError, message: str, member: Member[Any]) -> Edgeco
     kept = keep_log(member.task.child.log, f"{member.name.replace(' ', '-')}-{os.getpid()}")
     if kept is not None:
         message += f"\n  the whole log: {kept}"
-    return type(error)(message, hint=error.hint)
+    return error.with_message(message)
 
 
 def start_member(start: ClusterMember[Answer], settings: ProcessSettings) -> Member[Answer]:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ToolFailed
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import report_progress, start_task
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import report_progress, start_task
 from edgeconv.training.cluster import host_and_port
 from edgeconv.types import Allowance
+from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import random
 import socket
 from pathlib import Path
 
-from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.training.cluster import Cluster, Role, host_and_port
+from edgeconv.types.errors import ToolFailed, UsageError
 
 _LOOPBACK = "127.0.0.1"
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -23,7 +23,7 @@ def local_cluster(
     """A cluster of processes on this machine, as each of them sees it, on free ports.
 
     With a `coordinator`, the chief is the first; parameter servers are last. The ports are random:
-    two clusters that start at once get different ones. Raises `ToolFailed` where too few are free.
+    two clusters that start at once get different ones. Raises `ToolFailed` if too few are free.
     """
     counts: dict[Role, int] = {"chief": int(coordinator), "worker": workers, "ps": servers}
     ports = iter(_free_ports(sum(counts.values())))

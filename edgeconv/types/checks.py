@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,12 @@ Value = float | str | tuple[str, ...]
 NOT_CHECKED = "check"
 # The limit that a file is right in every version of a runtime; it is no limit of the budget.
 IN_VERSIONS = "runtimes"
-# The limits on numbers that only timing gives.
-NEED_TIMES = frozenset({"max-latency-p50-us", "max-latency-ratio", "max-peak-memory-bytes"})
+# Differences of shares are "points"; "text" has no order.
+LimitUnit = Literal[
+    "number", "bytes", "us", "ratio", "share", "points", "db", "release", "operators", "text"
+]
+# The metric, over that of the reference for "relative"; or that of the worst class or slice.
+Drop = Literal["metric", "relative", "class", "slice", "flips"]
 
 
 class Limit(FrozenStruct, kw_only=True, frozen=True):
@@ -45,6 +49,48 @@ class OperatorsLimit(FrozenStruct, kw_only=True, frozen=True):
 
 
 AnyLimit = Limit | RuntimeLimit | OperatorsLimit
+
+
+class LimitKind(NamedTuple):
+    """Everything that the configuration, the gate and the reports know of a limit but its value.
+
+    `words` say what it limits, `advice` what to do where it is broken. `severity` is that of a
+    limit that is a value alone. `needs_times`: only timing gives its number. `drop` is what drops
+    from a reference, None for a number of the model alone. `in_metric`: the number is in the unit
+    of the metric, where that is no share. `in_table`: the table of a report has its interval.
+    """
+
+    words: str = "A limit of the budget."
+    unit: LimitUnit = "number"
+    advice: str = (
+        "The stages show where it was lost: in the trained model, or only in the quantized file. "
+        "Then look at the calibration data, or choose a recipe that loses less, as int16x8 or qat."
+    )
+    is_minimum: bool = False
+    severity: Severity = "error"
+    needs_times: bool = False
+    drop: Drop | None = None
+    in_metric: bool = False
+    in_table: bool = False
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether the number is between 0 and 1."""
+        return self.unit in ("share", "points")
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether no model can keep a limit of 0: nothing is as small or as fast."""
+        return self.unit in ("bytes", "us", "ratio")
+
+    def limit(self, value: Value, severity: Severity | None = None) -> AnyLimit:
+        """A limit of this kind."""
+        severity = severity or self.severity
+        if isinstance(value, str):
+            return RuntimeLimit(limit=value, severity=severity)
+        if isinstance(value, tuple):
+            return OperatorsLimit(limit=value, severity=severity)
+        return Limit(limit=value, severity=severity)
 
 
 class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defaults=True):
@@ -79,8 +125,97 @@ class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defau
 
     def by_name(self) -> dict[str, AnyLimit]:
         """The limits that are set, by their names in kebab case, in the order of the fields."""
-        values = {f.encode_name: getattr(self, f.name) for f in msgspec.structs.fields(Limits)}
-        return {name: _severe(name, value) for name, value in values.items() if value is not None}
+        values = {name: getattr(self, field) for name, field in LIMIT_FIELDS.items()}
+        return {
+            name: value if isinstance(value, AnyLimit) else LIMIT_KINDS[name].limit(value)
+            for name, value in values.items()
+            if value is not None
+        }
+
+
+LIMIT_FIELDS = {field.encode_name: field.name for field in msgspec.structs.fields(Limits)}
+_SMALLER = "Choose a recipe with smaller weights, or raise the limit."
+_QUIET = "First measure again on a quiet machine; then look at the profile of `bench`."
+_TENSORS = "Look at the largest tensors with `edgeconv inspect`."
+# By name: the limits of the budget in the order of its fields, and those of other findings.
+LIMIT_KINDS: dict[str, LimitKind] = {
+    "max-size-bytes": LimitKind("Bytes of the file.", "bytes", _SMALLER),
+    "max-gzip-size-bytes": LimitKind("Bytes of the file, packed with gzip.", "bytes", _SMALLER),
+    "max-size-ratio": LimitKind(
+        "The file's size over that of the trained model.", "ratio", _SMALLER
+    ),
+    "max-latency-p50-us": LimitKind(
+        'Median microseconds of one run. A warning without severity = "error".',
+        "us",
+        _QUIET,
+        severity="warn",
+        needs_times=True,
+        in_table=True,
+    ),
+    "max-latency-ratio": LimitKind(
+        "Median time over that of the float32 .tflite in the same runtime. A warning without "
+        'severity = "error".',
+        "ratio",
+        _QUIET,
+        severity="warn",
+        needs_times=True,
+        in_table=True,
+    ),
+    "max-peak-memory-bytes": LimitKind(
+        "Peak bytes of memory while the model runs.", "bytes", _TENSORS, needs_times=True
+    ),
+    "max-arena-bytes": LimitKind("Bytes of the arena that holds the tensors.", "bytes", _TENSORS),
+    "max-accuracy-drop": LimitKind(
+        "The accuracy drop from the reference, as a fraction of 1.",
+        "points",
+        drop="metric",
+        in_metric=True,
+        in_table=True,
+    ),
+    "max-relative-accuracy-drop": LimitKind(
+        "The accuracy drop over the accuracy of the reference.", "share", drop="relative"
+    ),
+    "min-accuracy": LimitKind(
+        "The accuracy, as a fraction of 1.", "share", is_minimum=True, in_metric=True
+    ),
+    "max-class-drop": LimitKind(
+        "The accuracy drop of the worst class.", "points", drop="class", in_metric=True
+    ),
+    "max-slice-drop": LimitKind(
+        "The accuracy drop of the worst slice.", "points", drop="slice", in_metric=True
+    ),
+    "max-flip-rate": LimitKind(
+        "The share of samples whose class differs from the reference.", "share", drop="flips"
+    ),
+    "min-output-snr-db": LimitKind(
+        "The lowest signal-to-noise ratio of an output against the reference, in decibels.",
+        "db",
+        is_minimum=True,
+    ),
+    "oldest-runtime": LimitKind(
+        "The oldest TFLite release, such as 2.14.0, that the model must run on.",
+        "release",
+        "Convert with --target-runtime, which looks for a form that runs there.",
+    ),
+    "allowed-operators": LimitKind(
+        "The operators that the model may contain.",
+        "operators",
+        "Change the model, or allow the operator where the target supports it.",
+    ),
+    "min-npu-operators": LimitKind(
+        "The share of the operators on the NPU, as its compiler estimates it.",
+        "share",
+        "`bench --npu` shows which operators stay on the processor, and why.",
+        is_minimum=True,
+    ),
+    IN_VERSIONS: LimitKind(
+        "The versions of a runtime in which the file must load and answer right.",
+        "text",
+        "Leave out a version that no app ships, as in 'litert>=2.0,!=2.1.0', or convert "
+        "with --target-runtime and the version, which looks for a form that runs there.",
+    ),
+    NOT_CHECKED: LimitKind(unit="text", advice="See the documentation of `edgeconv check`."),
+}
 
 
 class Budget(FrozenStruct, kw_only=True, frozen=True):
@@ -161,6 +296,11 @@ class Finding(FrozenStruct, kw_only=True, frozen=True):
     recipe: str = ""
     runtime: str = ""
     line: int | None = None
+
+    @property
+    def kind(self) -> LimitKind:
+        """See `limit_kind`."""
+        return limit_kind(self.limit)
 
     @property
     def ok(self) -> bool:
@@ -280,8 +420,8 @@ class LastCheck(FrozenStruct, kw_only=True, frozen=True):
     first got this verdict (UTC, ISO 8601). `outcome` is the worst of the limits that fail the
     check; `findings` are all broken limits of the file and of the trained model. `is_locked`: it
     was compared with a lock too. `passed` are the limits that hold, and `report_sha256` is the hash
-    of the checked report.json: () and "" from an older edgeconv, or without a report. `checksum` is
-    in the file only; see edgeconv/store/checksums.py.
+    of the checked report.json: () and "" without a report. `checksum` is
+    in the file only; see edgeconv/system/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -298,13 +438,6 @@ class LastCheck(FrozenStruct, kw_only=True, frozen=True):
     checksum: str | msgspec.UnsetType = msgspec.UNSET
 
 
-def _severe(name: str, value: Value | AnyLimit) -> AnyLimit:
-    """The limit; a value alone has the default severity."""
-    severity: Severity = "warn" if "latency" in name else "error"
-    if isinstance(value, str):
-        return RuntimeLimit(limit=value, severity=severity)
-    if isinstance(value, tuple):
-        return OperatorsLimit(limit=value, severity=severity)
-    if isinstance(value, int | float):
-        return Limit(limit=value, severity=severity)
-    return value
+def limit_kind(name: str) -> LimitKind:
+    """The kind of the limit of a finding. A newer edgeconv may have limits unknown here."""
+    return LIMIT_KINDS.get(name, LimitKind())

@@ -222,6 +222,10 @@ class MethodTrial(FrozenStruct, kw_only=True, frozen=True):
     failed: str = ""
 
 
+# Begins a note of a file whose "auto" stood for nothing.
+NOT_TRIED = "no post-training methods were tried"
+
+
 class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     """The ranges and methods by which an artifact was quantized.
 
@@ -326,7 +330,8 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     `file` is relative to the manifest. `key` is the content hash of all that went
     in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
     first one failed. `opening` is how the source was opened. `preprocessing` is by input name,
-    "" for every input not named. `checksum` is in the file only; see edgeconv/store/checksums.py.
+    "" for every input not named. `source_path` is the model's path in the project, or
+    its name if it is elsewhere. `checksum` is in the file only; see system/store/checksums.py.
     """
 
     format: Literal[1] = 1

@@ -21,8 +21,9 @@ class Embedded(FrozenStruct, kw_only=True, frozen=True):
 
     `key` is the hash of all inputs, so an equal key and equal files mean that there is nothing to
     do. `model_sha256` is of the .tflite, and `compiled_from` of the published one, "" where it is
-    that. Nothing here depends on the paths of the directory, the model or the data. `checksum` is
-    in the file only; see edgeconv/store/checksums.py.
+    that. A model with the same `interface_id` may take its place in the code. Nothing here depends
+    on the paths of the directory, the model or the data. `checksum` is in the file only; see
+    edgeconv/system/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -32,6 +33,7 @@ class Embedded(FrozenStruct, kw_only=True, frozen=True):
     key: str
     model_sha256: str
     compiled_from: str = ""
+    interface_id: str = ""
     files: tuple[EmbeddedFile, ...]
     options: dict[str, str] = {}
     notes: tuple[str, ...] = ()

@@ -14,7 +14,7 @@ class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     """A model as it was accepted: the trained one, or an artifact; see `Measurement`.
 
     `accuracy` has its per-sample results, so that the next one can be paired with it; they are
-    those of the kernels of one runtime. An older edgeconv wrote no `measured_in`.
+    those of the kernels of one runtime.
     """
 
     name: str

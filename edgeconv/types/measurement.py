@@ -87,9 +87,9 @@ class Agreement(Distance, kw_only=True, frozen=True):
 class OperatorTime(FrozenStruct, kw_only=True, frozen=True):
     """One operator of a graph, or one part that a delegate runs, and its time in microseconds.
 
-    `layer` is its name (see docs/debug.md), `tensor` that of its first output tensor, "" in reports
-    that have that in `layer`; `delegate` is "" where the runtime's own kernels run it. `mean_us` is
-    the mean over the middle half of the runs, by their length.
+    `layer` is its name (see docs/debug.md), `tensor` that of its first output tensor; `delegate` is
+    "" where the runtime's own kernels run it. `mean_us` is the mean over the middle half of the
+    runs, by their length.
     """
 
     index: int
@@ -97,18 +97,16 @@ class OperatorTime(FrozenStruct, kw_only=True, frozen=True):
     layer: str
     delegate: str
     mean_us: float
-    tensor: str = ""
+    tensor: str
 
 
 class Profile(FrozenStruct, kw_only=True, frozen=True):
-    """Where the time of an invoke goes.
+    """Where the time of an invoke goes, by the runtime's own profiling.
 
-    `method` says how it was found: by the runtime's own profiling, or by timing models that end
-    after each operator. `total_us` is the median time of the whole model, measured with it;
-    what the operators do not add up to is the residual.
+    `total_us` is the median time of the whole model, measured with it; what the operators do not
+    add up to is the residual.
     """
 
-    method: Literal["runtime", "sub-models"]
     total_us: float
     operators: tuple[OperatorTime, ...]
 
@@ -129,7 +127,7 @@ class LayerError(FrozenStruct, kw_only=True, frozen=True):
     samples: int
     snr_db: float
     max_error: float
-    tensor: str = ""
+    tensor: str
 
 
 class Acceleration(FrozenStruct, kw_only=True, frozen=True):
@@ -299,7 +297,7 @@ class Report(Result, kw_only=True, frozen=True):
     `labels` are those of the samples, in the order of the data set, where they are classes, and
     `class_names` their names, where they are known. `command` is what was typed to measure.
     `matrix` has every file in every version of a runtime, the oldest first.
-    `checksum` is in the file only; see edgeconv/store/checksums.py.
+    `checksum` is in the file only; see edgeconv/system/store/checksums.py.
     """
 
     format: Literal[2] = 2

@@ -77,11 +77,10 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     for, which gives estimates and no answers. `accelerator`, `python` and `binary` are for
     the runtimes that know them. `threads` is the interpreter's. `metrics`: none takes top1, where
     there are labels. `output`: the one that labels are for, None for the only one. `profile` and
-    `layers`: the time of each operator, and the error of each layer, too. `serving_warmup`: the
-    number of samples that are written into the trained SavedModel as requests that TensorFlow
-    Serving warms up with. `every`: the period in seconds at which invokes are timed too; `cold`:
-    the number of fresh processes in which load and first invoke are. Without `is_timed` every model
-    is run only to see that it does, in one round, and there are no times and no memory.
+    `layers`: the time of each operator, and the error of each layer, too. `every`: the
+    period in seconds at which invokes are timed too; `cold`: the number of fresh processes in which
+    load and first invoke are. Without `is_timed` every model is run only to see that it does, in
+    one round, and there are no times and no memory.
     """
 
     rounds: int = 3
@@ -100,5 +99,4 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     output: str | None = None
     profile: bool = False
     layers: bool = False
-    serving_warmup: int = 0
     title: str = ""

@@ -38,7 +38,8 @@ class SweepCell(FrozenStruct, kw_only=True, frozen=True):
     without any. `file` is the artifact's path from the directory of the results. `drop` is against
     the trained model, in the unit of `metric`, `snr_db` that of the worst output. `on_front`: no
     other cell of the model, data set and runtime is smaller (faster, with times) and not
-    worse. `change` is what differs from the last sweep, "" for nothing.
+    worse. `error` is the type of a failure. `change` is what differs from the last sweep, "" for
+    nothing.
     """
 
     key: str
@@ -47,6 +48,7 @@ class SweepCell(FrozenStruct, kw_only=True, frozen=True):
     runtime: str
     data: str
     state: CellState
+    error: str = ""
     reason: str = ""
     hint: str = ""
     file: str = ""
@@ -73,7 +75,7 @@ class Swept(Result, kw_only=True, frozen=True):
     `budgets` are the limits of models that have their own, by the titles of their reports.
     `removed` are the cells of the last sweep that this one does not have. `directory` is where the
     results are, and is not in the file. `checksum` is in the file only; see
-    edgeconv/store/checksums.py.
+    edgeconv/system/store/checksums.py.
     """
 
     sweep: Literal[1] = 1

@@ -148,17 +148,13 @@ class Qat(FrozenStruct, kw_only=True, frozen=True):
 
     `target`: what the outputs are trained to be, the samples' labels or what the float model
     answers. `layers`: names or patterns (`fnmatch`) of those to quantize, none for all.
-    `fine_tune_epochs` are those of pruning and of clustering. `warmup_steps`
-    only find ranges, before the weights change. From epoch `freeze_batch_norm_after` on, batch
-    normalization no longer follows its batches; 0: it never does, None: always. `patience`:
-    epochs without a better validation result after which it ends, None: it does not. `prune` is
-    the share of zeros to train to, and `cluster` the number of different weights a layer may
-    have, each before the quantization and kept by it.
+    `warmup_steps` only find ranges, before the weights change. From epoch `freeze_batch_norm_after`
+    on, batch normalization no longer follows its batches; 0: it never does, None: always.
+    `patience`: epochs without a better validation result after which it ends, None: it does not.
     """
 
     target: QatTarget = "labels"
     epochs: int = 5
-    fine_tune_epochs: int = 5
     learning_rate: float = 1e-4
     global_batch: int = 32
     seed: int = 0
@@ -167,8 +163,6 @@ class Qat(FrozenStruct, kw_only=True, frozen=True):
     freeze_batch_norm_after: int | None = 1
     validation_fraction: float = 0.1
     patience: int | None = None
-    prune: float | None = None
-    cluster: int | None = None
     distribution: Distribution = Distribution(strategy="none")
 
 
@@ -184,7 +178,9 @@ class TreatedLayer(FrozenStruct, kw_only=True, frozen=True):
 class Validated(FrozenStruct, kw_only=True, frozen=True):
     """Accuracies on the samples that no training has seen, of the float model and the artifact.
 
-    `drop` is the float model's minus the artifact's, `interval` the 95 % interval of that.
+    `metric` is "accuracy", the share of right classes; "explained_variance" of the labels, where
+    these are values; or "mean_score", the mean of both over several outputs. `drop` is the float
+    model's minus the artifact's, `interval` the 95 % interval of that.
     """
 
     samples: int
@@ -192,6 +188,7 @@ class Validated(FrozenStruct, kw_only=True, frozen=True):
     accuracy: float
     drop: float
     interval: tuple[float, float]
+    metric: str = "accuracy"
 
 
 class QatRecord(FrozenStruct, kw_only=True, frozen=True):
@@ -199,21 +196,19 @@ class QatRecord(FrozenStruct, kw_only=True, frozen=True):
 
     `source` is the SOURCE of the labeled samples, `equalized` the pairs of layers between which
     channels of very different ranges were brought to like ones beforehand, `rebuilt` whether a
-    Keras 3 model was rebuilt in tf_keras, and `rebuilt_max_abs_error` how far the two were
-    apart on real samples. `validated` is None where there are no labels. `fine_tuned` are the
-    trainings before it, by what they were for ("prune", "cluster").
+    Keras 3 model was rebuilt in tf_keras, and `rebuilt_max_abs_error` how far the two were apart on
+    real samples. `losses` are those of the outputs, by their names in Keras; of an output without
+    labels it is the error from the float model's. `validated` is None where there are no labels.
     `seconds` is the time of the whole, loading included.
     """
 
     settings: Qat
     source: str
     training: TrainingRecord
-    fine_tuned: dict[str, TrainingRecord] = {}
+    losses: dict[str, str] = {}
     layers: tuple[TreatedLayer, ...] = ()
     equalized: tuple[tuple[str, str], ...] = ()
     rebuilt: bool = False
     rebuilt_max_abs_error: float = 0.0
-    sparsity: float | None = None
-    clusters: int | None = None
     validated: Validated | None = None
     seconds: float

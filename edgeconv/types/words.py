@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edgeconv.types.hiding import without_values
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -32,8 +34,8 @@ def shortened(text: str, most: int = 200) -> str:
 def first_line(text: object, most: int = 300) -> str:
     """The first line of a text or of an error's message that is not blank, stripped and shortened.
 
-    An error without a message gives the name of its type.
+    An error without a message gives the name of its type. Values of arrays are left out.
     """
-    lines = (line.strip() for line in str(text).splitlines())
+    lines = (line.strip() for line in without_values(str(text)).splitlines())
     blank = type(text).__name__ if isinstance(text, BaseException) else ""
     return shortened(next(filter(None, lines), blank), most)

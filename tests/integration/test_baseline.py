@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -9,9 +7,8 @@ from places import SHARED
 
 from edgeconv.data import Samples
 from edgeconv.data.handover import put_part, waiting_parts
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.tf.baseline import (
     BaselineJob,
     batch_sizes,
@@ -21,6 +18,7 @@ from edgeconv.tf.baseline import (
 )
 from edgeconv.tf.export import export_inference
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError
 
 LEGACY = SHARED / "legacy_keras_h5"
 RNG = np.random.default_rng(7)
@@ -241,15 +239,32 @@ def test_an_input_without_a_batch_dimension_is_refused(tmp_path):
         open_model(job_for(path, tmp_path))
 
 
-def test_an_output_that_is_not_one_a_sample_is_refused(tmp_path):
+def test_samples_that_depend_on_each_other_are_run_one_at_a_time(tmp_path):
     import tensorflow as tf
 
     path = save_function(
-        tmp_path / "m", lambda x: {"mean": tf.reduce_mean(x, axis=0)}, x=((None, 3), "float32")
+        tmp_path / "m",
+        lambda x: {"mean": tf.reduce_mean(x, axis=0), "apart": x - tf.reduce_mean(x, axis=0)},
+        x=((None, 3), "float32"),
     )
-    arrays = {"x": np.ones((2, 3), np.float32)}
-    with pytest.raises(InputRefused, match=r"output 'mean' has shape \(3,\) for 2 samples"):
-        ran(job_for(path, tmp_path, arrays), tmp_path)
+    arrays = {"x": np.arange(6, dtype=np.float32).reshape(2, 3)}
+    run, outputs = ran(job_for(path, tmp_path, arrays), tmp_path)
+    assert run.evaluation_batch == 1
+    np.testing.assert_array_equal(outputs["mean"], arrays["x"])
+    assert not outputs["apart"].any()
+
+
+def test_inputs_without_a_batch_dimension_get_a_sample_at_a_time(tmp_path):
+    path = save_function(
+        tmp_path / "m", lambda a, b: {"y": b @ a}, a=((4, 3), "float32"), b=((2, 4), "float32")
+    )
+    rng = np.random.default_rng(0)
+    arrays = {
+        "a": rng.standard_normal((5, 4, 3), np.float32),
+        "b": rng.standard_normal((5, 2, 4), np.float32),
+    }
+    _, outputs = ran(job_for(path, tmp_path, arrays), tmp_path)
+    np.testing.assert_allclose(outputs["y"], arrays["b"] @ arrays["a"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """The baseline models on their real data: they learn, and what they become as .tflite."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -13,10 +11,8 @@ from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import convert
-from edgeconv.quantize.recipes import make_recipes
-
-if TYPE_CHECKING:
-    from edgeconv.types import Conversion
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.types import Conversion
 
 WHOLE = 10**9
 
@@ -100,15 +96,13 @@ def check_training_and_conversion(short: Short, target: Path) -> Trained:
 
 
 @pytest.mark.parametrize("short", QUICK, ids=lambda short: short.name)
-def test_a_short_training_improves_the_metric_and_the_model_converts(short, tmp_path: Path):
+def test_a_short_training_improves_the_metric_and_the_model_converts(short, tmp_path):
     check_training_and_conversion(short, tmp_path / "made")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("short", SLOW, ids=lambda short: short.name)
-def test_a_longer_training_reaches_what_its_card_says_and_so_does_every_format(
-    short, tmp_path: Path
-):
+def test_a_longer_training_reaches_what_its_card_says_and_so_does_every_format(short, tmp_path):
     made = check_training_and_conversion(short, tmp_path / "made")
     if short.name == "bert_mlm":
         # Every epoch is better than the one before it, and than always the commonest word.

@@ -1,7 +1,5 @@
 """bench beside a trained model in TensorFlow: its outputs, its batches, and other metrics."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +7,8 @@ import pytest
 from forking import output_of
 
 from edgeconv import bench, convert
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Measuring, Timing
+from edgeconv.types.errors import InputRefused
 
 RNG = np.random.default_rng(9)
 X = RNG.normal(size=(300, 6)).astype(np.float32)
@@ -56,7 +54,7 @@ def data(place: Path, name: str, labels: np.ndarray) -> str:
     return str(place / f"{name}.npz")
 
 
-def test_a_sigmoid_has_an_accuracy_beside_that_of_the_trained_model(place: Path) -> None:
+def test_a_sigmoid_has_an_accuracy_beside_that_of_the_trained_model(place):
     above = (X.sum(axis=1) > 0).astype(np.int64)
     report = bench(
         [place / "out"],
@@ -83,7 +81,7 @@ def test_a_sigmoid_has_an_accuracy_beside_that_of_the_trained_model(place: Path)
     assert all(15 < one.snr_db < 60 for one in integer.agreement)
 
 
-def test_tokens_are_measured_where_they_have_labels(place: Path) -> None:
+def test_tokens_are_measured_where_they_have_labels(place):
     tokens = RNG.integers(0, 5, (300, 3))
     tokens[RNG.random((300, 3)) < 0.5] = -1
     report = bench(
@@ -103,7 +101,7 @@ def test_tokens_are_measured_where_they_have_labels(place: Path) -> None:
         assert low <= row.accuracy_drop <= high
 
 
-def test_profile_and_layers_are_measured_where_they_are_asked_for(place: Path) -> None:
+def test_profile_and_layers_are_measured_where_they_are_asked_for(place):
     report = bench([place / "out"], measuring=Measuring(**QUICK, profile=True, layers=True))
     floating, integer = report.measurements
     for row in (floating, integer):
@@ -113,9 +111,7 @@ def test_profile_and_layers_are_measured_where_they_are_asked_for(place: Path) -
     assert integer.layer_errors, report.notes
 
 
-def test_labels_that_do_not_fit_the_trained_model_are_refused_before_anything_is_timed(
-    place: Path,
-) -> None:
+def test_labels_that_do_not_fit_the_trained_model_are_refused_before_anything_is_timed(place):
     said: list[str] = []
     with pytest.raises(InputRefused, match="a label is 2, and the model has 2 classes"):
         bench(
@@ -125,16 +121,3 @@ def test_labels_that_do_not_fit_the_trained_model_are_refused_before_anything_is
             on_progress=said.append,
         )
     assert not [line for line in said if line.startswith("timing")]
-
-
-def test_samples_are_left_in_the_saved_model_for_a_server_to_warm_up_with(place: Path) -> None:
-    settings = {"rounds": 1, "timing": QUICK["timing"], "serving_warmup": 5}
-    report = bench([place / "out"], measuring=Measuring(**settings))
-    written = place / "model" / "assets.extra" / "tf_serving_warmup_requests"
-    assert written.stat().st_size > 0
-    assert f"{written} has 5 samples as requests for the server to warm up with" in report.notes
-    # It is still the model that was converted.
-    assert bench([place / "out"], measuring=Measuring(**QUICK)).baseline is not None
-    baseline = place / "out" / "model.float32.tflite"
-    with pytest.raises(UsageError, match="written into a SavedModel"):
-        bench([place / "out"], baseline=baseline, measuring=Measuring(**settings))

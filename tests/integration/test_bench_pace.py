@@ -1,9 +1,5 @@
 """Invokes in a period and cold starts, for real, in LiteRT."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from tiny_tflite import float_model, packed
 
 from edgeconv import bench
@@ -12,7 +8,7 @@ from edgeconv.types import Measuring, Timing
 PERIOD_US = 20_000.0
 
 
-def test_the_period_is_kept_and_the_times_are_of_different_kinds(tmp_path: Path) -> None:
+def test_the_period_is_kept_and_the_times_are_of_different_kinds(tmp_path):
     model = tmp_path / "float.tflite"
     model.write_bytes(packed(float_model(signature=("serving_default", ["x"], ["y"]))))
     timing = Timing(warmup=2, warmup_seconds=0.1, repeats=12, seconds=5.0)

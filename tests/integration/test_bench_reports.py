@@ -1,7 +1,5 @@
 """train, convert, bench, report, compare and visualize one after the other, as a user runs them."""
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io
@@ -77,9 +75,7 @@ def report(user: User, measured: str) -> Report:
     return read_report(user.place / "report" / "report.json")
 
 
-def test_bench_prints_a_table_and_where_the_report_is(
-    user: User, measured: str, report: Report
-) -> None:
+def test_bench_prints_a_table_and_where_the_report_is(user, measured, report):
     lines = measured.splitlines()
     for name in ("baseline", "float32", "int8"):
         assert any(line.startswith(name) for line in lines), measured
@@ -96,7 +92,7 @@ def test_bench_prints_a_table_and_where_the_report_is(
     assert report.data.samples == TESTED
 
 
-def test_every_format_of_the_report_has_every_model(user: User, report: Report) -> None:
+def test_every_format_of_the_report_has_every_model(user, report):
     formats = [f"--format={name}" for name in ("html", "markdown", "csv", "json", "text")]
     said = user.does("report", "report/report.json", *formats, "-o", "shown")
     files = {path.suffix: path for path in (user.place / "shown").iterdir()}
@@ -115,9 +111,7 @@ def test_every_format_of_the_report_has_every_model(user: User, report: Report) 
     assert float(rows[2]["drop"]) == pytest.approx(drop)
 
 
-def test_limits_are_shown_in_the_report_and_the_exit_code_is_left_to_check(
-    user: User, report: Report
-) -> None:
+def test_limits_are_shown_in_the_report_and_the_exit_code_is_left_to_check(user, report):
     assert report.verdict is None
     (user.place / "strict.toml").write_text("[budget.recipe.int8]\nmax-size-bytes = 10\n")
     limits = ("report/report.json", "--config", "strict.toml")
@@ -125,9 +119,7 @@ def test_limits_are_shown_in_the_report_and_the_exit_code_is_left_to_check(
     assert user.run("check", *limits).returncode == 1
 
 
-def test_two_reports_of_the_same_samples_are_compared_and_those_of_others_are_not(
-    user: User, report: Report
-) -> None:
+def test_two_reports_of_the_same_samples_are_compared_and_those_of_others_are_not(user, report):
     assert report.measurements
     user.does("bench", "out", "--data", "test.npz", "-o", "again", *QUICK)
     user.does("bench", "out", "--data", "other.npz", "-o", "other", *QUICK)
@@ -148,13 +140,13 @@ def test_two_reports_of_the_same_samples_are_compared_and_those_of_others_are_no
     assert both.count("int8") >= 2
 
 
-def test_two_files_are_compared_by_their_operators_and_tensors(user: User) -> None:
+def test_two_files_are_compared_by_their_operators_and_tensors(user):
     said = user.does("compare", "out/digits_cnn.float32.tflite", "out/digits_cnn.int8.tflite")
     for what in ("size", "QUANTIZE", "DEQUANTIZE"):
         assert what in said
 
 
-def test_the_errors_of_the_layers_become_node_data(user: User, report: Report) -> None:
+def test_the_errors_of_the_layers_become_node_data(user, report):
     model = "out/digits_cnn.int8.tflite"
     said = user.does("visualize", model, "--report", "report/report.json", "-o", "layers.json")
     assert "layers.json" in said
@@ -172,7 +164,7 @@ def test_the_errors_of_the_layers_become_node_data(user: User, report: Report) -
     or importlib.util.find_spec("model_explorer") is not None,
     reason="a viewer is installed, and would open",
 )
-def test_without_a_viewer_visualize_says_how_to_install_one(user: User) -> None:
+def test_without_a_viewer_visualize_says_how_to_install_one(user):
     directories = os.environ["PATH"].split(os.pathsep)
     bare = os.pathsep.join(d for d in directories if not shutil.which("netron", path=d))
     done = user.run("visualize", "out/digits_cnn.int8.tflite", path=bare)

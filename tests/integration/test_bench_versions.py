@@ -1,22 +1,15 @@
 """One file in versions of LiteRT that pip installs, for real, and one that it cannot install."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from started import starts
 from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import bench, check
-from edgeconv.tflite import with_half_biases
-from edgeconv.types import Budget, Limits, Measuring, RuntimeVersions, Timing
-
-if TYPE_CHECKING:
-    import pytest
-
-    from edgeconv.types import Checked, Finding
+from edgeconv.model.tflite import with_half_biases
+from edgeconv.types import Budget, Checked, Finding, Limits, Measuring, RuntimeVersions, Timing
 
 CONFIG = """\
 [model.int8]
@@ -28,9 +21,7 @@ max-size-bytes = 1e6
 """
 
 
-def test_each_version_of_the_index_has_its_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_version_of_the_index_has_its_state(tmp_path, monkeypatch):
     model = tmp_path / "int8.tflite"
     model.write_bytes(packed(int8_model(signature=("serving_default", ["x"], ["y"]))))
     (tmp_path / "links").mkdir()
@@ -89,9 +80,7 @@ def half_convolution() -> bytes:
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
 
 
-def test_a_version_that_answers_wrong_is_named_by_the_gate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_that_answers_wrong_is_named_by_the_gate(tmp_path, monkeypatch):
     """LiteRT 1.1.1 to 1.3.0 take the float32 bias for float16; docs/bench.md has it."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

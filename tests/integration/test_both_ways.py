@@ -1,7 +1,5 @@
 """Every verb, called in Python without click and as a command: they are the same."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -71,8 +69,8 @@ import sys
 sys.modules["click"] = None
 import msgspec
 import edgeconv
-import edgeconv.building.build, edgeconv.gate.check, edgeconv.gate.project
-import edgeconv.gate.pytest_plugin, edgeconv.tuning.flow
+import edgeconv.embedding.building.build, edgeconv.gate.check, edgeconv.gate.project
+import edgeconv.gate.pytest_plugin, edgeconv.plugins.scale.tuning.flow
 from edgeconv import Distribution, GateStatistics, Measuring, ExecutionOverrides, Timing, Training
 
 timing = Timing(repeats=3, seconds=0.01, warmup_seconds=0.01)
@@ -179,17 +177,13 @@ def steady(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_verb_gives_what_its_command_gives(
-    name: str, in_python: dict[str, Any], as_commands: dict[str, Any]
-) -> None:
+def test_a_verb_gives_what_its_command_gives(name, in_python, as_commands):
     ours, theirs = steady(in_python[name]), steady(as_commands[name])
     assert ours == theirs
     assert ours, "something is compared"
 
 
-def test_every_file_that_a_verb_makes_is_the_commands(
-    in_python: dict[str, Any], as_commands: dict[str, Any]
-) -> None:
+def test_every_file_that_a_verb_makes_is_the_commands(in_python, as_commands):
     made = [found["convert"]["artifacts"][0]["sha256"] for found in (in_python, as_commands)]
     assert made[0] == made[1]
     limits = [
@@ -199,6 +193,6 @@ def test_every_file_that_a_verb_makes_is_the_commands(
     assert len(limits[0]) == 2
 
 
-def test_every_verb_is_called_both_ways() -> None:
-    assert set(COMMANDS) == set(VERBS) - {"demo", "visualize", "worker"}
+def test_every_verb_is_called_both_ways():
+    assert set(COMMANDS) == set(VERBS) - {"demo", "visualize"}
     assert set(COMMANDS) | {"load", "qat"} == set(edgeconv.__all__)

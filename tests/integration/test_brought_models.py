@@ -1,7 +1,5 @@
 """Models as people have them: open sizes, integers, odd ends, old formats, layers of their own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,7 @@ import pytest
 from edge_models import Lite, Made, only
 
 from edgeconv import convert
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -40,17 +38,13 @@ def spatial(brought: Path, place: Path) -> Made:
 
 
 @pytest.mark.parametrize(("recipe", "tolerance"), [("float32", 1e-5), ("int8", 0.15)])
-def test_an_image_of_open_size_answers_as_in_tensorflow(
-    recipe: str, tolerance: float, spatial: Made, brought: Path
-) -> None:
+def test_an_image_of_open_size_answers_as_in_tensorflow(recipe, tolerance, spatial, brought):
     trained = np.load(brought / "spatial.answers.npz")["output_0"]
     made = only(Lite(spatial.file(recipe)).run(**samples(brought, "spatial")))
     assert np.abs(made - trained).max() < tolerance * np.abs(trained).max()
 
 
-def test_an_integer_model_is_right_at_another_size_than_it_was_calibrated_at(
-    spatial: Made,
-) -> None:
+def test_an_integer_model_is_right_at_another_size_than_it_was_calibrated_at(spatial):
     """The float model, whose sizes are open too, is the judge of both."""
     errors = {}
     for size in ((24, 20), (40, 33)):
@@ -63,7 +57,7 @@ def test_an_integer_model_is_right_at_another_size_than_it_was_calibrated_at(
     assert errors[40, 33] < min(0.2, 1.5 * errors[24, 20])
 
 
-def test_open_sizes_are_in_the_file_and_in_its_notes(spatial: Made) -> None:
+def test_open_sizes_are_in_the_file_and_in_its_notes(spatial):
     for recipe in ("float32", "int8"):
         artifact = spatial[recipe]
         assert artifact.signature.inputs[0].shape == (-1, -1, -1, 3)
@@ -74,7 +68,7 @@ def test_open_sizes_are_in_the_file_and_in_its_notes(spatial: Made) -> None:
         assert artifact.ladder == ()
 
 
-def test_a_shape_that_the_samples_do_not_have_is_refused(brought: Path, tmp_path: Path) -> None:
+def test_a_shape_that_the_samples_do_not_have_is_refused(brought, tmp_path):
     with pytest.raises(InputRefused) as caught:
         convert(
             brought / "spatial",
@@ -86,7 +80,7 @@ def test_a_shape_that_the_samples_do_not_have_is_refused(brought: Path, tmp_path
     assert "has shape (24, 24, 20, 3), the model takes (n, 32, 32, 3)" in caught.value.message
 
 
-def test_a_shape_that_the_model_does_not_take_is_refused(brought: Path, tmp_path: Path) -> None:
+def test_a_shape_that_the_model_does_not_take_is_refused(brought, tmp_path):
     with pytest.raises(InputRefused) as caught:
         convert(
             brought / "spatial", tmp_path / "out", ["float32"], shapes={"image": (1, 32, 32, 4)}
@@ -97,9 +91,7 @@ def test_a_shape_that_the_model_does_not_take_is_refused(brought: Path, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def test_a_batch_beside_another_in_a_shape_is_refused_at_once(
-    brought: Path, tmp_path: Path
-) -> None:
+def test_a_batch_beside_another_in_a_shape_is_refused_at_once(brought, tmp_path):
     with pytest.raises(UsageError, match="--shape gives 'image' the batch 1"):
         convert(
             brought / "spatial",
@@ -113,7 +105,7 @@ def test_a_batch_beside_another_in_a_shape_is_refused_at_once(
 # Inputs and outputs of every kind
 
 
-def test_integers_masks_and_floats_go_in_and_out_by_name(loops: Path, tmp_path: Path) -> None:
+def test_integers_masks_and_floats_go_in_and_out_by_name(loops, tmp_path):
     rng = np.random.default_rng(33)
     arrays = {
         "zeta": rng.standard_normal((12, 3), np.float32),
@@ -139,7 +131,7 @@ def test_integers_masks_and_floats_go_in_and_out_by_name(loops: Path, tmp_path: 
     assert types == {"zeta": "float32", "alpha": "int64", "mid": "bool"}
 
 
-def test_integers_of_another_width_are_refused_with_what_to_do(loops: Path, tmp_path: Path) -> None:
+def test_integers_of_another_width_are_refused_with_what_to_do(loops, tmp_path):
     np.savez(
         tmp_path / "bad.npz",
         zeta=np.zeros((9, 3), np.float32),
@@ -156,15 +148,13 @@ def test_integers_of_another_width_are_refused_with_what_to_do(loops: Path, tmp_
     assert "is int32, the model takes int64" in caught.value.message
 
 
-def test_a_model_that_computes_with_texts_is_refused(brought: Path, tmp_path: Path) -> None:
+def test_a_model_that_computes_with_texts_is_refused(brought, tmp_path):
     with pytest.raises(InputRefused, match="does not have: StringLength"):
         convert(brought / "text", tmp_path / "out", ["float32"])
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_without_signatures_is_refused_with_what_to_do(
-    brought: Path, tmp_path: Path
-) -> None:
+def test_a_model_without_signatures_is_refused_with_what_to_do(brought, tmp_path):
     with pytest.raises(InputRefused, match="has no signature to convert") as caught:
         convert(brought / "no_signatures", tmp_path / "out", ["float32"])
     assert "export it with one" in caught.value.hint
@@ -174,7 +164,7 @@ def test_a_model_without_signatures_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("name", ["session", "session_resource", "custom", "defaults"])
-def test_it_answers_as_it_did_in_tensorflow(name: str, brought: Path, tmp_path: Path) -> None:
+def test_it_answers_as_it_did_in_tensorflow(name, brought, tmp_path):
     """Of TensorFlow 1 with both kinds of variables, of a layer of one's own, with defaults."""
     made = Made(convert(brought / name, tmp_path / "out", ["float32"]))
     trained = only(dict(np.load(brought / f"{name}.answers.npz")))
@@ -182,9 +172,7 @@ def test_it_answers_as_it_did_in_tensorflow(name: str, brought: Path, tmp_path: 
     np.testing.assert_allclose(answers, trained, rtol=1e-5, atol=1e-6)
 
 
-def test_a_layer_of_ones_own_in_a_keras_file_is_named_with_the_way_out(
-    brought: Path, tmp_path: Path
-) -> None:
+def test_a_layer_of_ones_own_in_a_keras_file_is_named_with_the_way_out(brought, tmp_path):
     with pytest.raises(InputRefused, match="has 'mine>Threshold', which only the code") as caught:
         convert(brought / "custom.keras", tmp_path / "out", ["float32"])
     assert "--custom-objects MODULE" in caught.value.hint
@@ -192,7 +180,7 @@ def test_a_layer_of_ones_own_in_a_keras_file_is_named_with_the_way_out(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_stateful_layer_carries_its_state_as_in_tensorflow(brought: Path, tmp_path: Path) -> None:
+def test_a_stateful_layer_carries_its_state_as_in_tensorflow(brought, tmp_path):
     """Verified over samples that follow each other, so in order, from one fresh start."""
     made = Made(convert(brought / "stateful", tmp_path / "out", ["float32"]))
     artifact = made["float32"]

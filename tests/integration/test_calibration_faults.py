@@ -1,7 +1,5 @@
 """Calibration sets with the mistakes that people make, and what is said of each."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -54,16 +52,14 @@ def harmful(found: Found, model: str) -> set[str]:
 
 
 @pytest.mark.parametrize("model", WITH_LAYERS + WITHOUT)
-def test_no_right_set_is_suspected(table: Found, model: str) -> None:
+def test_no_right_set_is_suspected(table, model):
     right = {name: each for name, each in table[model].items() if name.startswith(RIGHT)}
     assert len(right) == 6
     assert {said for said, _ in right.values()} == {"-"}, right
 
 
 @pytest.mark.parametrize("model", WITH_LAYERS)
-def test_every_fault_that_costs_something_is_found_by_normalization_layers(
-    table: Found, model: str
-) -> None:
+def test_every_fault_that_costs_something_is_found_by_normalization_layers(table, model):
     faults = faults_of(table, model)
     assert {n: faults[n] for n in NAMED if n in faults and faults[n] != "wrong"} == {}
     costly = harmful(table, model)
@@ -72,7 +68,7 @@ def test_every_fault_that_costs_something_is_found_by_normalization_layers(
     assert sum(said != "-" for said in faults.values()) >= 14, faults
 
 
-def test_most_faults_are_found_without_such_layers(table: Found) -> None:
+def test_most_faults_are_found_without_such_layers(table):
     """Where no layer keeps statistics, the answers and the samples tell less."""
     faults = faults_of(table, "plain_photos")
     assert "-" not in [faults[name] for name in NAMED if name in faults]
@@ -95,9 +91,7 @@ def converted(zoo: Path, out: str, **options: Any) -> Conversion:
     )
 
 
-def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(
-    zoo: Path, stored: tuple[Path, Path]
-) -> None:
+def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(zoo, stored):
     """The file says what is wrong, what fits, and its exit code is that of refused input."""
     command = ["convert", zoo / "photos", "--to", "float16,int8", "--calibration", stored[1]]
     ended = run([sys.executable, "-m", "edgeconv", *command, "-o", zoo / "wrong", "--no-cache"])
@@ -109,9 +103,7 @@ def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(
     assert {path.name for path in (zoo / "wrong").glob("*.tflite")} == {"photos.float16.tflite"}
 
 
-def test_what_is_allowed_is_published_with_its_warnings(
-    zoo: Path, stored: tuple[Path, Path]
-) -> None:
+def test_what_is_allowed_is_published_with_its_warnings(zoo, stored):
     made = converted(
         zoo,
         "allowed",
@@ -127,9 +119,7 @@ def test_what_is_allowed_is_published_with_its_warnings(
     assert any(w.startswith("calibration samples: ") for w in artifact.verification.warnings)
 
 
-def test_a_right_set_is_recorded_with_its_range_and_not_suspected(
-    zoo: Path, stored: tuple[Path, Path]
-) -> None:
+def test_a_right_set_is_recorded_with_its_range_and_not_suspected(zoo, stored):
     made = converted(zoo, "right", to="int8", calibration=str(stored[0]))
     (artifact,) = made.artifacts
     (record,) = artifact.calibration

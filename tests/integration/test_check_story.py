@@ -15,9 +15,9 @@ import pytest
 from forking import edgeconv_command, output_of
 from places import SHARED, SUPPORT
 
-from edgeconv.config import lock
-from edgeconv.config.lock import FILE_NAME
 from edgeconv.reporting.units import percent
+from edgeconv.requests.config import lock
+from edgeconv.requests.config.lock import FILE_NAME
 from edgeconv.types import Check, Checked, Finding, StageState
 
 MNIST = SHARED / "mnist" / "mnist.npz"

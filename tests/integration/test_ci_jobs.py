@@ -208,7 +208,9 @@ def test_the_action_installs_itself(project: Path, temporary: Path, tmp_path: Pa
         pytest.skip("no package index can be reached, to build with")
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages/edgeconv")
-    assert (folder / "report" / "verdicts" / "junit.py").is_file()
+    package = ROOT / "edgeconv"
+    modules = {path.relative_to(package) for path in package.rglob("*.py")}
+    assert modules <= {path.relative_to(folder) for path in folder.rglob("*.py")}
 
 
 # GitLab

@@ -1,7 +1,5 @@
 """What `edgeconv convert` prints, and where."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re
@@ -57,7 +55,7 @@ def rows(text: str) -> dict[str, list[str]]:
     return {cells[0]: cells for cells in lines}
 
 
-def test_the_table_has_one_row_an_artifact(first: Done, place: Path) -> None:
+def test_the_table_has_one_row_an_artifact(first, place):
     table = rows(first.stdout)
     assert {"recipe", "float32", "dynamic", "int8", "3"} <= table.keys()
     assert table["int8"][1] == "legacy.int8.tflite"
@@ -67,7 +65,7 @@ def test_the_table_has_one_row_an_artifact(first: Done, place: Path) -> None:
     assert last == f"3 files in {place / 'out'}"
 
 
-def test_progress_goes_to_stderr_and_nothing_else_does(first: Done) -> None:
+def test_progress_goes_to_stderr_and_nothing_else_does(first):
     lines = first.stderr.splitlines()
     for line in PROGRESS:
         assert line in lines
@@ -75,24 +73,20 @@ def test_progress_goes_to_stderr_and_nothing_else_does(first: Done) -> None:
     assert "\x1b" not in first.stderr + first.stdout
 
 
-def test_once_more_the_table_says_that_all_is_up_to_date(again: Done, place: Path) -> None:
+def test_once_more_the_table_says_that_all_is_up_to_date(again, place):
     assert again.returncode == 0
     assert again.stderr == ""
     assert again.stdout.count("up to date") == 4
     assert again.stdout.splitlines()[-1] == f"3 files in {place / 'out'}, 3 up to date"
 
 
-def test_quiet_prints_the_table_and_no_progress(
-    first: Done, place: Path, arguments: list[object]
-) -> None:
+def test_quiet_prints_the_table_and_no_progress(first, place, arguments):
     done = edgeconv(place, *arguments, "-q", "-o", "quiet", "--no-cache")
     assert done.stderr == ""
     assert rows(done.stdout).keys() == rows(first.stdout).keys()
 
 
-def test_json_is_the_conversion_alone_on_stdout(
-    first: Done, place: Path, arguments: list[object]
-) -> None:
+def test_json_is_the_conversion_alone_on_stdout(first, place, arguments):
     done = edgeconv(place, *arguments, "--json")
     conversion = msgspec.json.decode(done.stdout, type=Conversion)
     assert [a.recipe.name for a in conversion.artifacts] == ["float32", "dynamic", "int8"]
@@ -100,7 +94,7 @@ def test_json_is_the_conversion_alone_on_stdout(
     assert conversion.directory == str(place / "out")
 
 
-def test_json_of_a_failure_names_it_and_the_exit_code_is_4(zoo: Path, place: Path) -> None:
+def test_json_of_a_failure_names_it_and_the_exit_code_is_4(zoo, place):
     done = edgeconv(
         place,
         zoo / "legacy",
@@ -119,7 +113,7 @@ def test_json_of_a_failure_names_it_and_the_exit_code_is_4(zoo: Path, place: Pat
     assert (failure.recipe, failure.error) == ("weight-only-int8", "ToolFailed")
 
 
-def test_a_failure_is_a_row_of_the_table_and_an_error_on_stderr(zoo: Path, place: Path) -> None:
+def test_a_failure_is_a_row_of_the_table_and_an_error_on_stderr(zoo, place):
     done = edgeconv(
         place, zoo / "legacy", "-o", "failed", "--to", "weight-only-int8", "--engine", "tflite"
     )
@@ -163,7 +157,7 @@ def read_all(descriptor: int) -> str:
     return data.decode()
 
 
-def test_a_terminal_gets_colours_and_one_live_line(zoo: Path, place: Path) -> None:
+def test_a_terminal_gets_colours_and_one_live_line(zoo, place):
     out, err = on_a_terminal(
         place, zoo / "weightless", "-o", "live", "--to", "float32,dynamic", NO_COLOR=""
     )
@@ -173,7 +167,7 @@ def test_a_terminal_gets_colours_and_one_live_line(zoo: Path, place: Path) -> No
     assert "\x1b[" in err
 
 
-def test_no_color_is_respected_on_a_terminal(zoo: Path, place: Path) -> None:
+def test_no_color_is_respected_on_a_terminal(zoo, place):
     out, _ = on_a_terminal(
         place, zoo / "weightless", "-o", "plain", "--to", "float32,dynamic", NO_COLOR="1"
     )

@@ -1,7 +1,5 @@
 """`convert` once more: what is unchanged is left alone, what changed is made anew, alike."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -15,17 +13,17 @@ from forking import edgeconv_command
 import edgeconv.conversion.plan
 import edgeconv.conversion.publish
 from edgeconv import convert
-from edgeconv.processes.workers import Child
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.store import tool_versions
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.system.processes.workers import Child
+from edgeconv.system.store import tool_versions
 from edgeconv.types import RECIPE_NAMES, Conversion
 
 TENSORFLOW, TRAINED, QUANTIZER = (
     "TensorFlow's converter",
     "the trained model in TensorFlow",
-    "ai-edge-quantizer",
+    "litert-quantizer",
 )
-HEAVY = ("numpy", "tensorflow", "keras", "tf_keras", "ai_edge_litert", "ai_edge_quantizer", "h5py")
+HEAVY = ("numpy", "tensorflow", "keras", "tf_keras", "ai_edge_litert", "litert_quantizer", "h5py")
 # Runs a command line, and says which of the heavy modules that took.
 WATCHED = f"""
 import subprocess, sys
@@ -79,8 +77,8 @@ def names(conversion: Conversion) -> tuple[str, ...]:
     "source", ["legacy", "legacy.h5", "modern.keras", "by_hand/float32.tflite"]
 )
 def test_an_unchanged_convert_starts_no_process_and_imports_nothing_heavy(
-    source: str, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    source, zoo, tmp_path, monkeypatch
+):
     arguments = ["convert", str(zoo / source), "-o", "out", "--to", "float32,int8"]
     arguments += ["--calibration", str(zoo / "images.npz")]
     first = subprocess.run(
@@ -105,9 +103,7 @@ def test_an_unchanged_convert_starts_no_process_and_imports_nothing_heavy(
     assert contents(tmp_path / "out") == before
 
 
-def test_an_unchanged_convert_leaves_every_file_as_it_is(
-    model: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_an_unchanged_convert_leaves_every_file_as_it_is(model, tmp_path, started):
     first = convert(model, tmp_path / "out", ["float32", "dynamic"])
     times = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.*")}
     started.clear()
@@ -118,9 +114,7 @@ def test_an_unchanged_convert_leaves_every_file_as_it_is(
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.*")} == times
 
 
-def test_a_changed_source_is_converted_anew(
-    model: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_a_changed_source_is_converted_anew(model, tmp_path, started):
     first = convert(model, tmp_path / "out", ["float32"])
     (model / "assets" / "labels.txt").write_text("cat\ndog\n")
     started.clear()
@@ -130,16 +124,14 @@ def test_a_changed_source_is_converted_anew(
     assert again.artifacts[0].source_sha256 != first.artifacts[0].source_sha256
 
 
-def test_a_source_that_moved_gives_the_same_files_with_its_new_place(
-    model: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_a_source_that_moved_gives_the_same_files_with_its_new_place(model, tmp_path, started):
     convert(model, tmp_path / "out", ["float32"])
     (tmp_path / "there").mkdir()
     moved = model.rename(tmp_path / "there" / "model")
     started.clear()
     again = convert(moved, tmp_path / "out", ["float32"])
     assert started == []
-    assert again.artifacts[0].source_path == str(moved)
+    assert again.artifacts[0].source_path == moved.name
     # What was not made yet is made from where the source is now.
     later = convert(moved, tmp_path / "out", make_recipes(["dynamic"], engine="tflite"))
     assert later.failures == ()
@@ -147,8 +139,8 @@ def test_a_source_that_moved_gives_the_same_files_with_its_new_place(
 
 
 def test_changed_samples_calibrate_and_verify_anew_without_converting_anew(
-    model: Path, samples: Path, tmp_path: Path, started: list[str]
-) -> None:
+    model, samples, tmp_path, started
+):
     first = convert(model, tmp_path / "out", ["float32", "int8"], calibration=str(samples))
     np.savez(samples, image=np.load(samples)["image"][::-1] * 0.5)
     started.clear()
@@ -161,18 +153,14 @@ def test_changed_samples_calibrate_and_verify_anew_without_converting_anew(
     assert old["int8"] != new["int8"]
 
 
-def test_a_changed_number_of_samples_calibrates_anew(
-    model: Path, samples: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_a_changed_number_of_samples_calibrates_anew(model, samples, tmp_path, started):
     convert(model, tmp_path / "out", ["int8"], calibration=str(samples))
     again = convert(model, tmp_path / "out", ["int8"], calibration=str(samples), samples=10)
     assert again.reused == ()
     assert again.artifacts[0].calibration[0].samples == 10
 
 
-def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(
-    model: Path, samples: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(model, samples, tmp_path, started):
     to = make_recipes(["float32", "dynamic", "int8"])
     convert(model, tmp_path / "out", to, calibration=str(samples))
     started.clear()
@@ -191,9 +179,7 @@ def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(
     assert "verifying int8" in said
 
 
-def test_another_signature_or_batch_is_another_model(
-    zoo: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_another_signature_or_batch_is_another_model(zoo, tmp_path, started):
     convert(zoo / "many", tmp_path / "out", ["float32"], signature="double")
     for batch in (None, 2):
         started.clear()
@@ -205,9 +191,7 @@ def test_another_signature_or_batch_is_another_model(
         assert again.artifacts[0].signature.inputs[0].shape == (batch or -1, 4)
 
 
-def test_another_version_of_a_tool_makes_everything_anew(
-    model: Path, tmp_path: Path, started: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_version_of_a_tool_makes_everything_anew(model, tmp_path, started, monkeypatch):
     convert(model, tmp_path / "out", ["float32"])
     started.clear()
     newer = {**tool_versions(), "tensorflow": "99.0"}
@@ -219,9 +203,7 @@ def test_another_version_of_a_tool_makes_everything_anew(
     assert again.artifacts[0].tools["tensorflow"] == "99.0"
 
 
-def test_a_recipe_that_is_added_later_starts_no_tensorflow(
-    model: Path, samples: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_a_recipe_that_is_added_later_starts_no_tensorflow(model, samples, tmp_path, started):
     convert(model, tmp_path / "out", ["float32"], calibration=str(samples))
     started.clear()
     again = convert(model, tmp_path / "out", ["float32", "int8"], calibration=str(samples))
@@ -231,9 +213,7 @@ def test_a_recipe_that_is_added_later_starts_no_tensorflow(
     assert QUANTIZER in started
 
 
-def test_the_float_graph_of_a_keras_file_is_kept_for_the_second_engine_too(
-    zoo: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_the_float_graph_of_a_keras_file_is_kept_for_the_second_engine_too(zoo, tmp_path, started):
     convert(zoo / "modern.keras", tmp_path / "out", ["float32"])
     started.clear()
     again = convert(
@@ -245,8 +225,8 @@ def test_the_float_graph_of_a_keras_file_is_kept_for_the_second_engine_too(
 
 @pytest.mark.parametrize("damage", ["deleted", "edited", "manifest deleted", "manifest edited"])
 def test_a_damaged_artifact_is_repaired_from_the_cache_without_a_process(
-    damage: str, model: Path, tmp_path: Path, started: list[str]
-) -> None:
+    damage, model, tmp_path, started
+):
     first = convert(model, tmp_path / "out", ["float32", "dynamic"])
     before = contents(tmp_path / "out")
     file = tmp_path / "out" / first.artifacts[1].file
@@ -264,8 +244,8 @@ def test_a_damaged_artifact_is_repaired_from_the_cache_without_a_process(
 
 @pytest.mark.parametrize("stage", ["artifact", "float", "reference"])
 def test_a_damaged_cache_entry_is_passed_over_and_made_again(
-    stage: str, model: Path, samples: Path, tmp_path: Path, started: list[str]
-) -> None:
+    stage, model, samples, tmp_path, started
+):
     to = ["float32", "int8"]
     convert(model, tmp_path / "out", to, calibration=str(samples))
     before = contents(tmp_path / "out")
@@ -295,9 +275,7 @@ def damage_all(stage: Path) -> None:
         path.write_bytes(data)
 
 
-def test_without_the_cache_nothing_of_it_is_read_or_written(
-    model: Path, tmp_path: Path, started: list[str]
-) -> None:
+def test_without_the_cache_nothing_of_it_is_read_or_written(model, tmp_path, started):
     from edgeconv.types import Execution
 
     for directory in ("first", "second"):
@@ -309,8 +287,8 @@ def test_without_the_cache_nothing_of_it_is_read_or_written(
 
 @pytest.mark.parametrize("source", ["legacy", "modern.keras"])
 def test_two_processes_in_two_places_with_two_caches_make_the_same_bytes(
-    source: str, zoo: Path, tmp_path: Path, cli: Any
-) -> None:
+    source, zoo, tmp_path, cli
+):
     made = []
     for place in ("here", "there"):
         model = tmp_path / place / source

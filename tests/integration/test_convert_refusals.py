@@ -1,7 +1,5 @@
 """Bad input to `convert`: what is said, which exit code it has, and that nothing is written."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -10,8 +8,9 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,11 +20,8 @@ from edge_models import COUNT, images
 from live_processes import alive
 
 from edgeconv.cli import run
-from edgeconv.store import locked, sha256_file
+from edgeconv.system.store import locked, sha256_file
 from edgeconv.types import Artifact
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 USAGE, REFUSED, FAILED, INTERRUPTED = 2, 3, 4, 130
 Refusal = tuple[int, str]
@@ -70,20 +66,20 @@ def assert_says(refusal: Refusal, code: int, *parts: object) -> None:
 # The model
 
 
-def test_a_model_that_does_not_exist(convert: Any) -> None:
+def test_a_model_that_does_not_exist(convert):
     said = convert("nowhere", "--to", "float32")
     assert_says(
         said, REFUSED, Path("nowhere").absolute(), "does not exist", "next: give a SavedModel"
     )
 
 
-def test_an_empty_model_directory(convert: Any, tmp_path: Path) -> None:
+def test_an_empty_model_directory(convert, tmp_path):
     (tmp_path / "empty").mkdir()
     said = convert(tmp_path / "empty", "--to", "float32")
     assert_says(said, REFUSED, tmp_path / "empty", "is an empty directory", "next: give")
 
 
-def test_a_directory_that_holds_no_model(convert: Any, zoo: Path) -> None:
+def test_a_directory_that_holds_no_model(convert, zoo):
     said = convert(zoo / "outputs", "--to", "float32")
     assert_says(said, REFUSED, "holds no model: it has no saved_model.pb", "next: ")
 
@@ -105,13 +101,13 @@ NO_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("name", NO_MODELS)
-def test_a_file_that_is_no_model(name: str, convert: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_no_model(name, convert, tmp_path):
     write, reason = NO_MODELS[name]
     write(tmp_path / name)
     assert_says(convert(tmp_path / name, "--to", "float32"), REFUSED, name, reason, "next: ")
 
 
-def test_a_saved_model_that_is_cut_short(convert: Any, zoo: Path, tmp_path: Path) -> None:
+def test_a_saved_model_that_is_cut_short(convert, zoo, tmp_path):
     (tmp_path / "cut").mkdir()
     whole = (zoo / "legacy" / "saved_model.pb").read_bytes()
     (tmp_path / "cut" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
@@ -119,7 +115,7 @@ def test_a_saved_model_that_is_cut_short(convert: Any, zoo: Path, tmp_path: Path
     assert_says(said, REFUSED, "cannot be read as a SavedModel", "next: ")
 
 
-def test_a_saved_model_whose_weights_are_missing(convert: Any, zoo: Path, tmp_path: Path) -> None:
+def test_a_saved_model_whose_weights_are_missing(convert, zoo, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "saved_model.pb").write_bytes(
         (zoo / "legacy" / "saved_model.pb").read_bytes()
@@ -127,30 +123,30 @@ def test_a_saved_model_whose_weights_are_missing(convert: Any, zoo: Path, tmp_pa
     assert_says(convert(tmp_path / "bare", "--to", "float32"), REFUSED, "next: ")
 
 
-def test_a_model_that_needs_select_tf(convert: Any, zoo: Path) -> None:
+def test_a_model_that_needs_select_tf(convert, zoo):
     said = convert(zoo / "select_tf", "--to", "float32,dynamic")
     assert_says(
         said, REFUSED, "operators that TFLite does not have: MatrixInverse", "next: replace"
     )
 
 
-def test_a_tflite_that_needs_select_tf(convert: Any, zoo: Path) -> None:
+def test_a_tflite_that_needs_select_tf(convert, zoo):
     said = convert(zoo / "by_hand" / "select_tf.tflite", "--to", "float32")
     assert_says(said, REFUSED, "operators that TFLite does not have: FlexMatrixInverse", "next: ")
 
 
-def test_a_tflite_that_is_quantised_already(convert: Any, zoo: Path) -> None:
+def test_a_tflite_that_is_quantised_already(convert, zoo):
     said = convert(zoo / "by_hand" / "int8.tflite", "--to", "float16")
     assert_says(said, REFUSED, "int8.tflite is quantized already", "next: convert the float model")
 
 
-def test_several_signatures_and_none_chosen(convert: Any, zoo: Path) -> None:
+def test_several_signatures_and_none_chosen(convert, zoo):
     said = convert(zoo / "many", "--to", "float32")
     signatures = ("double(x: float32 [?, 4])", "project(x: float32 [?, 4])")
     assert_says(said, USAGE, "has 2 signatures:", *signatures, "next: choose one with --signature")
 
 
-def test_a_signature_that_the_model_does_not_have(convert: Any, zoo: Path) -> None:
+def test_a_signature_that_the_model_does_not_have(convert, zoo):
     said = convert(zoo / "many", "--to", "float32", "--signature", "projekt")
     assert_says(said, USAGE, "unknown signature 'projekt'", "did you mean 'project'?")
 
@@ -158,7 +154,7 @@ def test_a_signature_that_the_model_does_not_have(convert: Any, zoo: Path) -> No
 # The recipes and options
 
 
-def test_an_unknown_recipe_is_told_with_the_likely_one(convert: Any, zoo: Path) -> None:
+def test_an_unknown_recipe_is_told_with_the_likely_one(convert, zoo):
     said = convert(zoo / "legacy", "--to", "float32,int-8")
     assert_says(said, USAGE, "unknown recipe 'int-8'", "did you mean 'int8'?", "weight-only-int8")
 
@@ -184,28 +180,26 @@ OPTIONS: list[tuple[list[str], str, str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message", "hint"), OPTIONS, ids=lambda v: str(v)[:40])
-def test_options_that_cannot_be_met(
-    arguments: list[str], message: str, hint: str, convert: Any, zoo: Path
-) -> None:
+def test_options_that_cannot_be_met(arguments, message, hint, convert, zoo):
     said = convert(zoo / arguments[0], *arguments[1:])
     assert_says(said, USAGE, message, *([f"next: {hint}"] if hint == "remove" else [hint]))
 
 
-def test_a_batch_for_a_model_whose_batch_is_fixed(convert: Any, zoo: Path) -> None:
+def test_a_batch_for_a_model_whose_batch_is_fixed(convert, zoo):
     said = convert(zoo / "fixed", "--to", "float32", "--batch", "4")
     assert_says(said, REFUSED, "--batch 4: input 'x' has shape [3, 4]", "next: remove --batch")
 
 
-def test_an_output_inside_the_model(convert: Any, zoo: Path) -> None:
+def test_an_output_inside_the_model(convert, zoo):
     said = convert(zoo / "legacy", "--to", "float32", out=zoo / "legacy" / "out")
-    assert_says(said, USAGE, "is inside the model", "next: choose another directory with -o")
+    assert_says(said, USAGE, "would change", "next: choose another path")
     assert not (zoo / "legacy" / "out").exists()
 
 
 # The calibration samples
 
 
-def test_int8_without_calibration(convert: Any, zoo: Path) -> None:
+def test_int8_without_calibration(convert, zoo):
     said = convert(zoo / "legacy", "--to", "float32,int8,int16x8")
     assert_says(
         said,
@@ -256,26 +250,20 @@ SAMPLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_samples_that_the_model_cannot_take(
-    name: str, convert: Any, zoo: Path, tmp_path: Path
-) -> None:
+def test_samples_that_the_model_cannot_take(name, convert, zoo, tmp_path):
     arrays, parts = SAMPLES[name]
     np.savez(tmp_path / "bad.npz", **arrays)
     said = convert(zoo / "legacy", "--to", "int8", "--calibration", tmp_path / "bad.npz")
     assert_says(said, REFUSED, tmp_path / "bad.npz", *parts)
 
 
-def test_samples_for_a_keras_file_are_checked_likewise(
-    convert: Any, zoo: Path, tmp_path: Path
-) -> None:
+def test_samples_for_a_keras_file_are_checked_likewise(convert, zoo, tmp_path):
     np.savez(tmp_path / "bad.npz", image=with_value(np.nan))
     said = convert(zoo / "modern.keras", "--to", "int8", "--calibration", tmp_path / "bad.npz")
     assert_says(said, REFUSED, "1 NaN and 0 infinite values")
 
 
-def test_pickled_samples_are_refused_and_never_unpickled(
-    convert: Any, zoo: Path, tmp_path: Path
-) -> None:
+def test_pickled_samples_are_refused_and_never_unpickled(convert, zoo, tmp_path):
     ran = tmp_path / "ran"
     np.savez(tmp_path / "bad.npz", image=np.array([Payload(ran)] * 9, dtype=object))
     said = convert(zoo / "legacy", "--to", "int8", "--calibration", tmp_path / "bad.npz")
@@ -286,12 +274,12 @@ def test_pickled_samples_are_refused_and_never_unpickled(
     assert ran.exists()
 
 
-def test_samples_that_do_not_exist(convert: Any, zoo: Path) -> None:
+def test_samples_that_do_not_exist(convert, zoo):
     said = convert(zoo / "legacy", "--to", "int8", "--calibration", "none.npz")
     assert_says(said, REFUSED, "none.npz does not exist", "next: check the path")
 
 
-def test_more_samples_asked_for_than_there_are(convert: Any, zoo: Path) -> None:
+def test_more_samples_asked_for_than_there_are(convert, zoo):
     calibration = ("--calibration", zoo / "images.npz", "--samples", "41")
     said = convert(zoo / "legacy", "--to", "int8", *calibration)
     assert_says(said, REFUSED, "request is for 41 samples, the source has 40", "next: at most")
@@ -301,33 +289,27 @@ def test_more_samples_asked_for_than_there_are(convert: Any, zoo: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["file/out", "/proc/edgeconv/out"])
-def test_an_output_directory_that_cannot_be_made(place: str, convert: Any, zoo: Path) -> None:
+def test_an_output_directory_that_cannot_be_made(place, convert, zoo):
     Path("file").touch()
     said = convert(zoo / "fixed", "--to", "float32", out=place)
     assert_says(said, REFUSED, "cannot write", place, "next: choose another path")
 
 
-def test_a_cache_that_cannot_be_written(
-    convert: Any, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written(convert, zoo, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file" / "cache"))
     said = convert(zoo / "fixed", "--to", "float32")
     assert_says(said, REFUSED, "the cache", "next: set EDGECONV_CACHE_DIR")
 
 
-def test_a_disk_that_is_full_gets_none_of_the_files(
-    convert: Any, zoo: Path, tiny_disk: Path
-) -> None:
+def test_a_disk_that_is_full_gets_none_of_the_files(convert, zoo, tiny_disk):
     arguments = (zoo / "legacy", "--to", "all", "--calibration", zoo / "images.npz")
     said = convert(*arguments, out=tiny_disk / "out")
     assert_says(said, REFUSED, f"cannot write {tiny_disk / 'out'}", "No space left", "next: free")
     assert list(tiny_disk.iterdir()) == []
 
 
-def test_a_disk_that_is_full_keeps_the_files_of_the_run_before(
-    convert: Any, cli: Any, zoo: Path, tiny_disk: Path
-) -> None:
+def test_a_disk_that_is_full_keeps_the_files_of_the_run_before(convert, cli, zoo, tiny_disk):
     out = tiny_disk / "out"
     assert cli("convert", zoo / "legacy", "-o", out, "--to", "float16").returncode == 0
     before = {path.name: path.read_bytes() for path in out.iterdir()}
@@ -336,7 +318,7 @@ def test_a_disk_that_is_full_keeps_the_files_of_the_run_before(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_no_space_for_temporary_files(cli: Any, zoo: Path, tmp_path: Path, tiny_disk: Path) -> None:
+def test_no_space_for_temporary_files(cli, zoo, tmp_path, tiny_disk):
     done = cli(
         "convert",
         zoo / "legacy",
@@ -355,7 +337,7 @@ def test_no_space_for_temporary_files(cli: Any, zoo: Path, tmp_path: Path, tiny_
     assert list(tiny_disk.iterdir()) == []
 
 
-def test_a_temporary_directory_that_is_not_there(cli: Any, zoo: Path, tmp_path: Path) -> None:
+def test_a_temporary_directory_that_is_not_there(cli, zoo, tmp_path):
     """Python falls back to another, so it is only held that the run does not end in a crash."""
     done = cli("convert", zoo / "fixed", "-o", "out", "--to", "float32", TMPDIR="/nowhere")
     assert done.returncode == 0, done.stderr
@@ -364,28 +346,22 @@ def test_a_temporary_directory_that_is_not_there(cli: Any, zoo: Path, tmp_path: 
 # The result
 
 
-def test_a_model_with_nan_weights_is_not_published(convert: Any, zoo: Path) -> None:
+def test_a_model_with_nan_weights_is_not_published(convert, zoo):
     said = convert(zoo / "nan_weights", "--to", "float32,int8", "--calibration", zoo / "images.npz")
     assert_says(said, FAILED, "float32: output 'output_0' has values that are not finite", "next: ")
 
 
-def test_a_tflite_with_nan_weights_is_not_published(convert: Any, zoo: Path) -> None:
+def test_a_tflite_with_nan_weights_is_not_published(convert, zoo):
     said = convert(zoo / "by_hand" / "nan_weights.tflite", "--to", "float32,dynamic")
     assert_says(said, FAILED, "float32: output 'output_0' has values that are not finite")
 
 
-def test_a_float32_model_that_does_not_answer_as_the_trained_one_is_not_published(
-    convert: Any, zoo: Path
-) -> None:
+def test_a_model_that_draws_random_numbers_is_refused_with_their_operator(convert, zoo):
     said = convert(zoo / "random", "--to", "float32,dynamic")
-    assert_says(
-        said, FAILED, "float32: output 'y'", "below the required 60 dB", "next: look for random"
-    )
+    assert_says(said, REFUSED, "training mode, with random numbers (RandomStandardNormal)")
 
 
-def test_a_recipe_that_fails_is_not_published_and_the_others_are(
-    cli: Any, zoo: Path, tmp_path: Path
-) -> None:
+def test_a_recipe_that_fails_is_not_published_and_the_others_are(cli, zoo, tmp_path):
     done = cli(
         "convert",
         zoo / "legacy",
@@ -409,13 +385,13 @@ def test_a_recipe_that_fails_is_not_published_and_the_others_are(
 
 
 @pytest.mark.usefixtures("started_children")
-def test_a_child_that_takes_too_long(convert: Any, zoo: Path) -> None:
+def test_a_child_that_takes_too_long(convert, zoo):
     said = convert(zoo / "legacy", "--to", "float32", "--timeout-s", "0.2")
     assert_says(said, FAILED, "did not end within 0.2 s", "next: raise --timeout-s")
 
 
 @pytest.mark.usefixtures("started_children")
-def test_a_child_that_takes_too_much_memory(convert: Any, zoo: Path) -> None:
+def test_a_child_that_takes_too_much_memory(convert, zoo):
     said = convert(zoo / "legacy", "--to", "float32", "--memory-limit-mib", "30")
     assert_says(said, FAILED, "used more than 30 MiB", "next: raise --memory-limit-mib")
 
@@ -477,7 +453,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 
 
 @pytest.mark.parametrize("victim", ["to_float", "run_reference"])
-def test_a_child_that_is_killed(victim: str, start: Any, zoo: Path, tmp_path: Path) -> None:
+def test_a_child_that_is_killed(victim, start, zoo, tmp_path):
     running = start(zoo / "legacy", "-o", "out", "--to", "float32")
     running.wait_for_child(victim).kill()
     assert running.end() == FAILED
@@ -488,9 +464,7 @@ def test_a_child_that_is_killed(victim: str, start: Any, zoo: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("stage", ["to_float", "processes.persistent"])
-def test_an_interrupted_run_leaves_nothing_behind(
-    stage: str, number: signal.Signals, start: Any, zoo: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_leaves_nothing_behind(stage, number, start, zoo, tmp_path):
     running = start(
         zoo / "legacy", "-o", "deep/out", "--to", "all", "--calibration", zoo / "images.npz"
     )
@@ -524,7 +498,7 @@ def assert_whole(directory: Path, count: int) -> None:
     assert len(list(directory.iterdir())) == 2 * count + 1
 
 
-def test_two_runs_into_the_same_directory_take_turns(start: Any, zoo: Path, tmp_path: Path) -> None:
+def test_two_runs_into_the_same_directory_take_turns(start, zoo, tmp_path):
     calibration = ("--calibration", zoo / "images.npz")
     first = start(zoo / "legacy", "-o", "out", "--to", "float32,dynamic,int8", *calibration)
     second = start(zoo / "legacy", "-o", "out", "--to", "float32,float16,int8", *calibration)
@@ -534,17 +508,15 @@ def test_two_runs_into_the_same_directory_take_turns(start: Any, zoo: Path, tmp_
     assert len(waited) == 1
 
 
-def test_two_different_models_into_one_directory_do_not_mix(
-    start: Any, zoo: Path, tmp_path: Path
-) -> None:
+def test_two_different_models_into_one_directory_do_not_mix(start, zoo, tmp_path):
     runs = [start(zoo / name, "-o", "out", "--to", "float32") for name in ("fixed", "weightless")]
     assert [run.end() for run in runs] == [0, 0]
     assert_whole(tmp_path / "out", 2)
 
 
 def test_a_run_that_waits_goes_on_where_the_one_before_took_its_directory_away(
-    start: Any, zoo: Path, tmp_path: Path
-) -> None:
+    start, zoo, tmp_path
+):
     out = tmp_path / "out"
     out.mkdir()
     with locked(out / ".edgeconv.lock"):

@@ -1,19 +1,14 @@
-"""Post-training methods on the files of TFLiteConverter, for models that only it quantizes."""
-
-from __future__ import annotations
+"""Post-training methods on the files of TFLiteConverter, where it was chosen or is needed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from forking import output_of
 from places import SUPPORT
 
 from edgeconv import convert
-from edgeconv.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.types import Artifact
+from edgeconv.types import Artifact
+from edgeconv.types.errors import UsageError
 
 METHODS = ["bias-correction", "rounding"]
 
@@ -27,20 +22,20 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def int8(models: Path, out: Path, methods: list[str]) -> Artifact:
     source = str(models / "image.npz")
-    conversion = convert(models / "leaky.keras", out, ["int8"], calibration=source, methods=methods)
+    conversion = convert(
+        models / "leaky.keras", out, ["int8"], calibration=source, methods=methods, engine="tflite"
+    )
     assert conversion.failures == ()
     return conversion.artifacts[0]
 
 
-def test_auto_makes_what_only_the_converter_makes(models: Path, tmp_path: Path) -> None:
+def test_auto_makes_the_file_of_a_chosen_converter(models, tmp_path):
     artifact = int8(models, tmp_path, ["auto"])
     assert artifact.engine == "tflite"
     assert artifact.float_operators == ()
 
 
-def test_methods_bring_a_file_of_the_converter_closer_to_float(
-    models: Path, tmp_path: Path
-) -> None:
+def test_methods_bring_a_file_of_the_converter_closer_to_float(models, tmp_path):
     plain = int8(models, tmp_path / "plain", ["none"])
     refined = int8(models, tmp_path / "refined", METHODS)
     assert refined.engine == plain.engine == "tflite"
@@ -51,7 +46,7 @@ def test_methods_bring_a_file_of_the_converter_closer_to_float(
     assert gain_db > 1.0
 
 
-def test_a_fused_lstm_of_a_tflite_becomes_integer(models: Path, tmp_path: Path) -> None:
+def test_a_fused_lstm_of_a_tflite_becomes_integer(models, tmp_path):
     source = str(models / "steps.npz")
     conversion = convert(models / "lstm.tflite", tmp_path, ["int8"], calibration=source)
     assert conversion.failures == ()
@@ -64,6 +59,6 @@ def test_a_fused_lstm_of_a_tflite_becomes_integer(models: Path, tmp_path: Path) 
     assert artifact.verification.outputs[0].snr_db > 20
 
 
-def test_other_recipes_of_a_tflite_are_not_for_the_converter(models: Path, tmp_path: Path) -> None:
+def test_other_recipes_of_a_tflite_are_not_for_the_converter(models, tmp_path):
     with pytest.raises(UsageError, match="makes only int8 and int16x8"):
         convert(models / "lstm.tflite", tmp_path, ["dynamic"], engine="tflite")

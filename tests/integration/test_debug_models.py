@@ -1,9 +1,6 @@
 """`debug` on trained models, and the rules that it names given to `convert`."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,9 +8,9 @@ import pytest
 from places import SHARED
 
 from edgeconv import convert, debug
-from edgeconv.errors import UsageError
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import Debugged
+from edgeconv.types.errors import UsageError
 
 GESTURES = SHARED / "hand_gesture"
 HAS_GESTURES = pytest.mark.skipif(
@@ -29,7 +26,7 @@ def gestures(tmp_path: Path) -> str:
 
 
 @HAS_GESTURES
-def test_every_layer_of_a_trained_keras_file_has_its_share_of_the_error(gestures: str):
+def test_every_layer_of_a_trained_keras_file_has_its_share_of_the_error(gestures):
     found = debug(GESTURES / "point_history_classifier.hdf5", gestures, samples=400)
     assert [each.operator for each in found.layers].count("FULLY_CONNECTED") == 3
     alone = [each.alone_snr_db for each in found.layers]
@@ -42,7 +39,7 @@ def test_every_layer_of_a_trained_keras_file_has_its_share_of_the_error(gestures
 
 
 @HAS_GESTURES
-def test_the_rules_that_help_give_the_same_file_in_convert(gestures: str, tmp_path: Path):
+def test_the_rules_that_help_give_the_same_file_in_convert(gestures, tmp_path):
     source = GESTURES / "point_history_classifier.hdf5"
     (plain,) = make_recipes(["weight-only-int4"], methods=["none"])
     found = debug(source, gestures, plain, samples=400)
@@ -55,7 +52,7 @@ def test_the_rules_that_help_give_the_same_file_in_convert(gestures: str, tmp_pa
     assert made.artifacts[0].size_bytes == best.size_bytes
 
 
-def test_a_saved_model_of_convolutions_is_debugged_by_the_command(zoo: Path, cli: Any):
+def test_a_saved_model_of_convolutions_is_debugged_by_the_command(zoo, cli):
     done = cli("debug", zoo / "legacy", "--calibration", zoo / "images.npz", "--json", "-q")
     assert done.returncode == 0, done.stderr
     found = msgspec.json.decode(done.stdout, type=Debugged)
@@ -69,7 +66,7 @@ def test_a_saved_model_of_convolutions_is_debugged_by_the_command(zoo: Path, cli
     assert all("/" not in name and ";" not in name for name in names), names
 
 
-def test_of_several_signatures_one_must_be_named(zoo: Path, tmp_path: Path):
+def test_of_several_signatures_one_must_be_named(zoo, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(40, 4)).astype("f4"))
     with pytest.raises(UsageError, match="project"):
         debug(zoo / "many", str(tmp_path / "x.npz"))
@@ -78,7 +75,7 @@ def test_of_several_signatures_one_must_be_named(zoo: Path, tmp_path: Path):
     assert [each.operator for each in found.layers] == ["FULLY_CONNECTED"]
 
 
-def test_a_model_without_weights_has_nothing_to_lose_by_weights(zoo: Path, tmp_path: Path):
+def test_a_model_without_weights_has_nothing_to_lose_by_weights(zoo, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(40, 4)).astype("f4"))
     found = debug(zoo / "weightless", str(tmp_path / "x.npz"), "weight-only-int8")
     assert [each.alone_snr_db for each in found.layers] == [None] * len(found.layers)

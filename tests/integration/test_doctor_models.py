@@ -1,10 +1,7 @@
 """The doctor on models that were trained with a known preprocessing, in TensorFlow and LiteRT."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,9 +10,9 @@ from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import bench, convert, doctor
-from edgeconv.errors import InputRefused
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import Diagnosis, Measuring, Timing
+from edgeconv.types.errors import InputRefused
 
 PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
 ZOO = SUPPORT / "doctor_zoo.py"
@@ -62,9 +59,7 @@ def assert_found(diagnosis: Diagnosis, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["unit", *(pytest.param(n, marks=pytest.mark.slow) for n in [*STEPS][1:])]
 )
-def test_the_training_of_a_saved_model_is_found_and_bench_agrees(
-    name: str, zoo: Path, source: str, tmp_path: Path
-) -> None:
+def test_the_training_of_a_saved_model_is_found_and_bench_agrees(name, zoo, source, tmp_path):
     diagnosis = doctor(zoo / name, source, samples=SAMPLES)
     assert_found(diagnosis, name)
     assert diagnosis.scores == ("probabilities" if name == "signed" else "logits")
@@ -91,11 +86,11 @@ def test_the_training_of_a_saved_model_is_found_and_bench_agrees(
 
 
 @pytest.mark.parametrize("file", ["caffe.keras", "unit.h5"])
-def test_the_training_of_a_keras_file_is_found(file: str, zoo: Path, source: str) -> None:
+def test_the_training_of_a_keras_file_is_found(file, zoo, source):
     assert_found(doctor(zoo / file, source, samples=SAMPLES), Path(file).stem)
 
 
-def test_photos_of_another_size_in_folders_are_examined_too(zoo: Path, tmp_path: Path) -> None:
+def test_photos_of_another_size_in_folders_are_examined_too(zoo, tmp_path):
     from PIL import Image
 
     with np.load(zoo / "raw.npz") as raw:
@@ -112,9 +107,7 @@ def test_photos_of_another_size_in_folders_are_examined_too(zoo: Path, tmp_path:
     assert diagnosis.ok
 
 
-def test_a_model_at_chance_ends_with_1_and_a_fit_with_0(
-    zoo: Path, source: str, cli: Any, tmp_path: Path
-) -> None:
+def test_a_model_at_chance_ends_with_1_and_a_fit_with_0(zoo, source, cli, tmp_path):
     with np.load(zoo / "raw.npz") as raw:
         shuffled = np.random.default_rng(3).permutation(raw["y"])
         np.savez(tmp_path / "shuffled.npz", photo=raw["photo"], y=shuffled)
@@ -127,7 +120,7 @@ def test_a_model_at_chance_ends_with_1_and_a_fit_with_0(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_saved_model_with_a_fixed_batch_gets_whole_batches(zoo: Path, tmp_path: Path) -> None:
+def test_a_saved_model_with_a_fixed_batch_gets_whole_batches(zoo, tmp_path):
     script = (
         "import sys, tensorflow as tf\n"
         "loaded = tf.saved_model.load(sys.argv[1])\n"

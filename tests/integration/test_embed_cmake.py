@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from places import ROOT
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv import embed
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 GENERATORS = {"Ninja": "ninja", "Unix Makefiles": "make"}
 PACKAGE = ROOT / "edgeconv" / "cmake"
@@ -236,7 +237,7 @@ def test_a_project_of_its_own_passes_with_several_open_inputs_and_outputs(tmp_pa
     other = project._run(program, float_tiny(tmp_path / "other"))
     assert other.returncode == 1
     assert "the model is not the one that this code was made for" in other.stdout
-    assert "signature serve is not in the file" in other.stdout
+    assert "is not the announced model, or has another interface" in other.stdout
     assert project._run(program, out / "net.tflite").returncode == 0
     # Touching the file that the assembler reads builds again.
     assert project.build() == []
@@ -330,7 +331,7 @@ UPDATE = """
 #include "net_litert.hpp"
 #include <cstdio>
 int main(int, char **arguments) {
-    net_litert runtime(arguments[1]);
+    net_litert runtime(arguments[1], arguments[2], arguments[3]);
     const float x[] = {1, 2, 3, 4};
     float y[3] = {0, 0, 0};
     const void *inputs[] = {x};
@@ -345,11 +346,12 @@ int main(int, char **arguments) {
 """
 
 
-def test_a_model_that_came_later_runs_in_litert_or_says_what_differs(tmp_path):
+def test_a_model_that_came_later_runs_in_litert_as_it_was_announced(tmp_path):
     from edgeconv.runtimes.c_api import library_path
 
     project = Project(tmp_path, "Unix Makefiles")
-    embed(float_tiny(tmp_path / "m"), "cmake", project.source / "net", symbol="net")
+    artifact = float_tiny(tmp_path / "m")
+    known = embed(artifact, "cmake", project.source / "net", symbol="net").interface_id
     (project.source / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.20)\nproject(app LANGUAGES C CXX)\n"
         "add_subdirectory(net)\nadd_executable(app app.cpp)\n"
@@ -363,26 +365,19 @@ def test_a_model_that_came_later_runs_in_litert_or_says_what_differs(tmp_path):
     assert configured.returncode == 0, configured.stderr
     project.build()
 
-    def ran(content: bytes) -> tuple[int, str]:
+    def ran(content: bytes, interface_id: str, sha256: str = "") -> tuple[int, str]:
         (tmp_path / "update.tflite").write_bytes(content)
-        done = project._run(project.build_directory / "app", tmp_path / "update.tflite")
+        announced = (interface_id, sha256 or hashlib.sha256(content).hexdigest())
+        done = project._run(project.build_directory / "app", tmp_path / "update.tflite", *announced)
         return done.returncode, done.stdout.strip()
 
-    same = float_model(signature=SIGNED)
     better = float_model(signature=SIGNED)
     weights = better.buffers[better.subgraphs[0].tensors[1].buffer]
     weights.data = (np.frombuffer(bytes(weights.data), np.float32) * 2).view(np.uint8)
-    other = float_model(signature=("serving_default", ["pixels"], ["y"]))
-    whole = packed(same)
-    assert ran(whole) == (0, "49 -30 166")
-    assert ran(packed(better)) == (0, "88 -40 302")
-    assert ran(packed(other)) == (
-        1,
-        "input x is not in the file; input pixels is in the file, not in the app",
-    )
-    assert ran(b"<html>") == (1, "the file is not a .tflite model")
-    assert ran(b"") == (1, "the file is not a .tflite model")
-    for size in range(8, len(whole) - 8, 31):
-        assert ran(whole[:size]) == (1, "the file is damaged: what it points to is not in it")
-    gone = project._run(project.build_directory / "app", tmp_path / "nowhere")
+    refused = (1, "the file is not the announced model, or has another interface")
+    assert ran(artifact.read_bytes(), known) == (0, "49 -30 166")
+    assert ran(packed(better), known) == (0, "88 -40 302")
+    assert ran(packed(better), "0") == refused
+    assert ran(packed(better)[:-1], known, hashlib.sha256(packed(better)).hexdigest()) == refused
+    gone = project._run(project.build_directory / "app", tmp_path / "nowhere", known, "")
     assert gone.stdout.strip() == f"{tmp_path / 'nowhere'} cannot be read"

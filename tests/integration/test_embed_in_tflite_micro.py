@@ -20,8 +20,8 @@ from tiny_tflite import float_model, packed_with_weights_outside
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
-from edgeconv.errors import InputRefused, UnsupportedOperators
-from edgeconv.source import inspect_model
+from edgeconv.model.source import inspect_model
+from edgeconv.types.errors import InputRefused, UnsupportedOperators
 
 VERSION = "0.dev20261023182759"
 MODELS = SHARED / "tflm_models"
@@ -193,7 +193,7 @@ def test_a_weight_only_model_which_it_gets_wrong_is_refused(tmp_path, tflite_mic
 def small_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A convolutional model of its own, converted by every recipe."""
     from edgeconv import convert
-    from edgeconv.quantize.recipes import make_recipes
+    from edgeconv.requests.recipes import make_recipes
 
     place = tmp_path_factory.mktemp("net")
     (place / "net.tflite").write_bytes(conv_net())
@@ -286,7 +286,7 @@ def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
     tmp_path, tflite_micro, monkeypatch, make, shape, kind
 ):
     from edgeconv import convert, embed
-    from edgeconv.quantize.recipes import make_recipes
+    from edgeconv.requests.recipes import make_recipes
 
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path.parent / "cache"))
     (tmp_path / "net.tflite").write_bytes(globals()[make]())
@@ -321,7 +321,7 @@ def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
 
 
 def test_kernels_that_cannot_be_had_are_named_with_the_way_out(tmp_path, monkeypatch):
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.types.errors import EdgeconvError
 
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):

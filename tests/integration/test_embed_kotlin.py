@@ -8,6 +8,7 @@ uses of Gradle and of the Android Gradle plugin; the actions of its tasks run, w
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published, tree
-from embed_updates import broken, cases, model, plain, python_says, stream, verdict
+from embed_updates import model
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
 from places import KOTLIN_STUBS, SHARED, SUPPORT
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
@@ -222,40 +223,20 @@ def test_an_asset_that_was_compressed_says_what_the_build_file_lacks(run):
     ]
 
 
-def test_what_differs_in_a_model_that_came_later_is_said(run, tmp_path):
-    (tmp_path / "files").write_bytes(stream([content for content, _ in cases().values()]))
-    said = [
-        plain(line.split("; ")) if line else []
-        for line in run("levels", "updates", tmp_path / "files")
-    ]
-    assert dict(zip(cases(), said, strict=True)) == {
-        name: wanted for name, (_, wanted) in cases().items()
-    }
-
-
-def test_no_broken_file_is_more_than_an_answer(run, tmp_path, embedded):
-    (tmp_path / "files").write_bytes(stream(broken()))
-    said = [
-        line.split("; ") if line else [] for line in run("levels", "updates", tmp_path / "files")
-    ]
-    embed(published(tmp_path / "m", model()), "python", tmp_path / "python", symbol="net")
-    in_python = python_says(tmp_path / "python", broken())
-    assert [verdict(one) for one in said] == [verdict(one) for one in in_python]
-
-
-def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(run, tmp_path):
-    update, other = tmp_path / "update.tflite", tmp_path / "other.tflite"
+def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(run, tmp_path, embedded):
+    update = tmp_path / "update.tflite"
     update.write_bytes(model(weights=-WEIGHTS))
-    other.write_bytes(cases()["scale"][0])
     sha256 = hashlib.sha256(update.read_bytes()).hexdigest()
+    record = json.loads((embedded / "levels" / "edgeconv-embedded.json").read_text())
+    known = record["interface_id"]
     # (W (0, 0, 0, 1) + b) / 64, with the weights the other way round.
     expected = " ".join(str(int(v)) for v in np.rint((BIASES - WEIGHTS[:, 3]) / 64.0) + 5)
-    assert run("levels", "update", update) == [expected]
-    assert run("levels", "update", update, sha256) == [expected]
-    assert run("levels", "update", update, "00") == ["the model does not have the sha256 00"]
-    assert run("levels", "update", other) == [
-        "the model is not an update of levels.tflite: "
-        "input x: scale 0.5 in the app, 0.25 in the file"
+    assert run("levels", "update", update, known, sha256) == [expected]
+    assert run("levels", "update", update, known, "00") == [
+        "the model is not the one that was announced"
+    ]
+    assert run("levels", "update", update, "0", sha256) == [
+        "the model has another interface than this code was made for"
     ]
 
 
@@ -267,10 +248,7 @@ def test_the_tasks_of_the_gradle_plugin_convert_and_embed(run, tmp_path):
     int8 = int8_tiny(tmp_path / "converted")
     run("floats", "build", str(edgeconv), str(source), str(tmp_path))
     assert not int8.exists()
-    assert sorted(tree(tmp_path / "kotlin")) == [
-        "com/example/built/Built.kt",
-        "com/example/built/BuiltInterface.kt",
-    ]
+    assert sorted(tree(tmp_path / "kotlin")) == ["com/example/built/Built.kt"]
     assert sorted(tree(tmp_path / "assets")) == ["built.tflite"]
     written = tree(tmp_path / "embedded")
     assert "build.gradle.kts" not in written

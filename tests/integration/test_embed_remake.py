@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from forking import output_of
 
 from edgeconv.cli import cli, run
-from edgeconv.store import read_noun
+from edgeconv.system.store import read_noun
 from edgeconv.types import Artifact
 
 MAKE = """

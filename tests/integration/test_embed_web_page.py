@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import embed_updates as updates
 import numpy as np
 import pytest
-from embed_models import HOSTILE, published
+from embed_models import HOSTILE
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
 from places import SHARED
 
-from edgeconv import embed
-from edgeconv.errors import ToolFailed
-from edgeconv.runtimes.web_package import litertjs
+from edgeconv.plugins.devices.web_package import litertjs
 from edgeconv.types import Preprocessing
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,60 +204,38 @@ def test_an_app_gives_numbers_and_gets_numbers(tmp_path, browse):
     assert said == [[2, -4, 1, 20], [2, -4, 1, 20]]
 
 
-READ = """
-  const data = await (await fetch("/files")).arrayBuffer();
-  const view = new DataView(data), said = [];
-  for (let at = 0; at < data.byteLength; at += 4 + view.getUint32(at, true)) {
-    said.push(it.differences(new Uint8Array(data, at + 4, view.getUint32(at, true))));
-  }
-  return said;
-"""
-
-
-def test_what_differs_in_a_model_that_came_later_is_said(tmp_path, browse):
-    directory, _ = web(tmp_path, updates.model("uint8"))
-    files = [content for content, _ in updates.cases("uint8").values()]
-    (directory / "files").write_bytes(updates.stream([*files, *updates.broken("uint8")]))
-    said = browse(directory, "app.html", APP.format(code=READ))
-    assert dict(zip(updates.cases("uint8"), said, strict=False)) == {
-        name: wanted for name, (_, wanted) in updates.cases("uint8").items()
-    }
-    embed(published(tmp_path / "m", updates.model("uint8")), "python", tmp_path, symbol="net")
-    in_python = updates.python_says(tmp_path, updates.broken("uint8"))
-    verdicts = [updates.verdict(one) for one in said[len(files) :]]
-    assert verdicts == [updates.verdict(one) for one in in_python]
-
-
 def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(tmp_path, browse):
-    directory, _ = web(tmp_path, updates.model("uint8"))
+    directory, embedded = web(tmp_path, updates.model("uint8"))
     better = updates.model("uint8", weights=-updates.WEIGHTS)
     (directory / "better.tflite").write_bytes(better)
-    (directory / "other.tflite").write_bytes(updates.cases("uint8")["scale"][0])
     code = """
       const wasm = "/node_modules/@litertjs/core/wasm/";
-      const announced = "%s";
-      const model = await it.load({ wasm, url: "better.tflite", update: true, announced });
+      const update = { interfaceId: "%s", sha256: "%s" };
+      const model = await it.load({ wasm, url: "better.tflite", update });
       const levels = new Uint8Array([3, 3, 3, 5]);
       const said = [[...(await model.runRaw({ x: levels })).y]];
       model.delete();
-      const file = new Uint8Array(await (await fetch("other.tflite")).arrayBuffer());
+      const file = new Uint8Array(await (await fetch("better.tflite")).arrayBuffer());
+      said.push(await it.accepts(file, it.interfaceId, update.sha256));
       const wrong = [
         { url: "better.tflite" },
-        { url: "better.tflite", update: true, announced: "00" },
-        { model: file, update: true },
-        { model: file.subarray(0, 300), update: true },
+        { url: "better.tflite", update: { ...update, sha256: it.sha256 } },
+        { model: file.subarray(0, 300), update },
+        { model: file, update: { ...update, interfaceId: "0" } },
       ];
       for (const one of wrong) await it.load(one).catch((error) => said.push(error.message));
       return said;
     """
-    said = browse(directory, "app.html", APP.format(code=code % hashlib.sha256(better).hexdigest()))
+    code %= (embedded.interface_id, hashlib.sha256(better).hexdigest())
+    said = browse(directory, "app.html", APP.format(code=code))
     last = updates.WEIGHTS[:, 3].astype(float)
-    assert said[0] == list(np.rint((updates.BIASES - last) / 64) + 5)
-    assert said[1:] == [
+    assert said == [
+        list(np.rint((updates.BIASES - last) / 64) + 5),
+        True,
         "better.tflite is not the model that this code was made for",
-        "better.tflite does not have the sha256 00",
-        "the model is not an update: input x: scale 0.5 in the app, 0.25 in the file",
-        f"the model is not an update: {updates.DAMAGED}",
+        "better.tflite is not the model that was announced",
+        "the model is not the model that was announced",
+        "the model has another interface than this code was made for",
     ]
 
 
@@ -313,8 +290,8 @@ const model = await load({{ wasm: "wasm/", compile: {{ accelerator: "webgpu" }} 
 const numbers: Outputs = await model.run({{ {image}: levels }});
 const floats: Float32Array = numbers.scores;
 const raw: Uint8Array = (await model.runRaw({{ {image}: levels }})).scores;
-const said: string[] = it.differences(levels);
-const update = await load({{ model: levels, update: true, announced: "00" }});
+const said: boolean = await it.accepts(levels, it.interfaceId, "00");
+const update = await load({{ model: levels, update: {{ interfaceId: "0", sha256: "00" }} }});
 update.delete();
 const verdict: "passed" | "model-changed" | "run-failed" | "output-differs" =
   (await selfTest()).verdict;

@@ -9,10 +9,10 @@ import time
 import pytest
 from environments import plant
 
-from edgeconv.errors import ToolFailed
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
-from edgeconv.store import cache_directory
+from edgeconv.system.store import cache_directory
+from edgeconv.types.errors import ToolFailed
 
 PRESENT = sys.version_info[:2]
 

@@ -13,14 +13,13 @@ from tune_models import samples, two_layers
 
 from edgeconv import bench, check, embed, tune, verify
 from edgeconv.embedding.plan import embedded_already
-from edgeconv.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
-from edgeconv.gate.evidence.embedded import array_sha256
-from edgeconv.runtimes.npu.choice import ACCELERATORS, parse_npu
-from edgeconv.runtimes.npu.summary import NPU_OPERATOR
-from edgeconv.runtimes.npu.vela import compile_for
-from edgeconv.store import sha256_file
-from edgeconv.tflite.flatbuffer import operator_name, operators_of, read
+from edgeconv.model.tflite.flatbuffer import operator_name, operators_of, read
+from edgeconv.plugins.devices.npu.vela import NPU_OPERATOR, compile_for
+from edgeconv.plugins.evidence.links import array_sha256
+from edgeconv.system.store import sha256_file
 from edgeconv.types import Allowance, Measuring
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
+from edgeconv.types.npus import ACCELERATORS, parse_npu
 
 if TYPE_CHECKING:
     from pathlib import Path

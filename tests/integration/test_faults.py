@@ -2,7 +2,7 @@
 
 After each kill every file under its name is whole, edgeconv's own readers take it for what it is
 or refuse it, and the next run of the command gives what an undisturbed run gives, with nothing
-left over. All calls of all scenes: `pytest -m slow tests/integration/test_faults.py`.
+left over. All calls of all scenes: `pytest -m long tests/integration/test_faults.py`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from fault_stages import (
     kill_and_repair,
     kill_child_and_repair,
     played,
+    sampled,
     sealed_tree,
     shape,
 )
 
-from edgeconv.store import Cache, sha256_tree
+from edgeconv.system.store import Cache, sha256_tree
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_killed_at_some_of_its_writing_calls_it_leaves_whole_files_and_the_next_
         kill_and_repair(stage, number)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SCENES)
 def test_killed_at_each_of_its_first_200_writing_calls_it_does_too(name, staged):
     stage = staged(name)
@@ -84,7 +85,7 @@ def test_killed_at_each_of_its_first_200_writing_calls_it_does_too(name, staged)
     print(f"{name}: {len(stage.calls)} calls that write, killed at {len(every(1, stage))}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", SCENES)
 def test_what_stands_at_each_of_its_first_200_writing_calls_is_whole_and_repaired(
     name, staged, tmp_path
@@ -114,14 +115,14 @@ def test_a_child_killed_at_one_of_its_writing_calls_is_a_typed_error(staged):
     kill_child_and_repair(staged(IN_CHILDREN[0]), 25)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", IN_CHILDREN)
 def test_a_child_killed_at_each_of_its_first_200_writing_calls_is_too(name, staged):
     stage = staged(name)
     stage.set_up()
     count = len(stage.run(at=0, in_children=True).calls)
     wrong = {}
-    for number in range(1, min(count, MOST) + 1):
+    for number in sampled(range(1, min(count, MOST) + 1)):
         try:
             call = kill_child_and_repair(stage, number)
         except AssertionError as error:
@@ -135,7 +136,7 @@ def test_a_full_or_broken_disk_at_one_of_its_writing_calls_is_a_typed_error(erro
     fail_and_repair(staged("build, older files"), first, ERRORS[error])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("name", SCENES)
 def test_a_full_or_broken_disk_at_each_of_them_is_too(name, error, staged):
@@ -149,12 +150,12 @@ def test_a_full_or_broken_disk_at_each_of_them_is_too(name, error, staged):
     assert wrong == {}
 
 
-EVERY = [15, pytest.param(1, marks=pytest.mark.slow)]
+EVERY = [15, pytest.param(1, marks=pytest.mark.long)]
 
 
 @pytest.mark.parametrize("step", EVERY)
 def test_who_reads_while_two_evict_and_one_is_killed_finds_whole_entries_or_none(step, staged):
-    stage = staged("cache clear")
+    stage = staged("cache prune")
     keys = [tuple(name.split("/")) for name in entries(stage.kept / "cache")]
     assert len(keys) == 3
     seals = {key: sealed_tree(stage.kept / "cache" / n / key) for n, key in keys}
@@ -206,7 +207,7 @@ build model.stamp: edgeconv
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
-@pytest.mark.parametrize("step", [100, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [100, pytest.param(1, marks=pytest.mark.long)])
 def test_a_build_killed_under_ninja_is_done_by_the_next_one(step, tmp_path):
     require_tracing(tmp_path)
     root = tmp_path / "root"

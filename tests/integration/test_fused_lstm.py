@@ -1,13 +1,14 @@
 """LSTM layers of Keras 3 files: one operator each, and right."""
 
-from __future__ import annotations
+import importlib
 
 import numpy as np
 import pytest
+from edge_models import invoked
 
-from edgeconv import convert
+from edgeconv import convert, embed
+from edgeconv.model.tflite import summarize
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.tflite import summarize
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
@@ -53,6 +54,43 @@ def answers(data, samples):
     return np.concatenate(outputs)
 
 
+def test_int8_is_right_without_a_reset_unless_layers_are_to_be_fused(tmp_path):
+    network("stacked").save(tmp_path / "model.keras")
+    np.save(tmp_path / "samples.npy", SAMPLES)
+    expected = network("stacked").predict(SAMPLES, verbose=0)
+    sizes = []
+    for fuse_lstm in (False, True):
+        conversion = convert(
+            tmp_path / "model.keras",
+            tmp_path / str(fuse_lstm),
+            ["int8"],
+            calibration=str(tmp_path / "samples.npy"),
+            fuse_lstm=fuse_lstm,
+        )
+        (artifact,) = conversion.artifacts
+        file = tmp_path / str(fuse_lstm) / artifact.file
+        assert (LSTM in operators_of(file.read_bytes())) is fuse_lstm
+        off = invoked(file, SAMPLES, reset=fuse_lstm) - expected
+        assert np.mean(off**2) < np.var(expected) / 100
+        sizes.append(artifact.size_bytes)
+    assert sizes[0] > sizes[1]
+
+
+def test_the_code_of_a_file_with_fused_layers_resets_them(tmp_path, monkeypatch):
+    network("stacked").save(tmp_path / "model.keras")
+    np.save(tmp_path / "samples.npy", SAMPLES)
+    samples, files = str(tmp_path / "samples.npy"), tmp_path / "files"
+    conversion = convert(
+        tmp_path / "model.keras", files, ["int8"], calibration=samples, fuse_lstm=True
+    )
+    embed(files / conversion.artifacts[0].file, "python", tmp_path / "code", symbol="fused_net")
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    model = importlib.import_module("fused_net").Model()
+    given = np.concatenate([model.run(x=sample[None])[0] for sample in SAMPLES])
+    off = given - network("stacked").predict(SAMPLES, verbose=0)
+    assert np.mean(off**2) < np.var(given) / 100
+
+
 @pytest.mark.parametrize("name", ["of many kinds", "masked", "hard"])
 def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(tmp_path, name):
     model = network(name)
@@ -65,6 +103,7 @@ def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(t
         tmp_path / "out",
         ["float32", "int8"],
         calibration=str(tmp_path / "samples.npy"),
+        fuse_lstm=True,
     )
     assert conversion.failures == ()
     expected = model.predict(samples, verbose=0)
@@ -96,7 +135,7 @@ def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
 
 
 def test_methods_act_on_a_model_with_a_loop(tmp_path):
-    from edgeconv.quantize.recipes import make_recipes
+    from edgeconv.requests.recipes import make_recipes
 
     network("hard").save(tmp_path / "model.keras")
     np.save(tmp_path / "samples.npy", SAMPLES)

@@ -15,17 +15,17 @@ from started import starts
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
-from edgeconv.errors import ToolFailed
-from edgeconv.processes.persistent import PersistentChild
-from edgeconv.processes.sandbox import Access
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.model.tflite import oldest_runtime, summarize
+from edgeconv.model.tflite.releases import Release, parse_release, releases
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.tflite import oldest_runtime, summarize
-from edgeconv.tflite.releases import Release, parse_release, releases
+from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from edgeconv.types import Signature
@@ -140,8 +140,20 @@ def agrees(model: Path, target: RuntimePython, scratch: Path) -> bool:
     return min(error.snr_db for error in output_errors(*outputs, {})) > MIN_SNR_DB
 
 
+def is_refused(model: Path, target: RuntimePython, scratch: Path) -> bool:
+    """Whether the runtime says that it lacks an operator, before it answers anything."""
+    signature = summarize(model.read_bytes(), where=model.name).signatures[0]
+    samples = samples_for(signature, scratch / f"{model.stem}-refused")
+    with (
+        start_run(model, samples, scratch=scratch, signature=signature.key, target=target) as run,
+        pytest.raises(ToolFailed) as refused,
+    ):
+        run.result()
+    return "Didn't find op for builtin opcode" in str(refused.value)
+
+
 def quantized(zoo: Path, directory: Path, *, dense_per_tensor: bool) -> dict[str, Path]:
-    """The zoo's CNN as ai-edge-quantizer makes it, by recipe."""
+    """The zoo's CNN as litert-quantizer makes it, by recipe."""
     directory.mkdir()
     write_samples(Samples({"image": images()}, None, "made here"), directory / "samples")
     part = QuantizePart(signature="serving_default", samples=str(directory / "samples"), batch=1)
@@ -175,13 +187,14 @@ def test_what_the_first_engine_makes_runs_there_as_it_is_said(
     said = {name: release_of(model) <= OLD for name, model in usual.items()}
     assert said == {
         "float16": True,
-        # It loads there, and leaves the dense weights out: no error, and wrong answers.
+        # At version 1 it loads there, leaves the dense weights out, and answers nonsense.
         "dynamic": False,
         "weight-only-int8": True,
         "int8": True,
         "int16x8": True,
     }
     assert {name: agrees(m, old_runtime, tmp_path) for name, m in usual.items()} == said
+    assert is_refused(usual["dynamic"], old_runtime, tmp_path)
 
 
 def test_with_one_scale_in_dense_weights_all_of_it_runs_there(

@@ -1,7 +1,5 @@
 """Files of Keras 2, which tf_keras is, that Keras 3 would refuse or compute otherwise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,13 +1,11 @@
 """The list of Keras's own names, held against the Keras versions that are installed."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import textwrap
 from pathlib import Path
 
-from edgeconv.source import keras_names
+from edgeconv.model.source import keras_names
 
 _HEAD = '''"""The names that Keras 3 and tf_keras give a meaning to in the configuration of a model.
 

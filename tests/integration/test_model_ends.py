@@ -1,7 +1,5 @@
 """What a Keras model's inputs and outputs are called, however it was built and saved."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,11 @@ import pytest
 import tf_keras
 from edge_models import Lite, only
 
-from edgeconv import convert, embed, source
-from edgeconv.errors import InputRefused
+from edgeconv import convert, embed
+from edgeconv.model import source
 from edgeconv.tf import keras_files
 from edgeconv.tf.keras_io import arrange_inputs, inputs_of, output_names, served_shape
+from edgeconv.types.errors import InputRefused
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file:UserWarning"),

@@ -1,15 +1,13 @@
 """Model modules that cannot be trained: each is refused with what is wrong and where."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np
 import pytest
 from training_modules import written
 
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
+from edgeconv.types.errors import InputRefused, UsageError
 
 RETURN = 'return Data({"x": x[:100]}, y[:100], {"x": x[100:]}, y[100:])'
 BUILD = 'return Model(x, layers.Dense(3, activation="softmax", name="class")(h))'

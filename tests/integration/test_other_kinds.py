@@ -1,24 +1,20 @@
 """Files that Keras and TensorFlow really write: what is read of them, and the ways out."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from places import ROOT
 
-from edgeconv.errors import InputRefused
-from edgeconv.source import inspect_model, load
+from edgeconv.model.source import inspect_model, load
 from edgeconv.tf.keras_files import export
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from edgeconv.types.errors import InputRefused
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
@@ -117,7 +113,7 @@ def test_the_ways_out_of_tensorflow_1_that_are_documented_lead_out(tmp_path):
 
     write_first_tensorflow(tmp_path)
     what = {
-        "frozen.pb": "a frozen TensorFlow graph",
+        "frozen.pb": "a TensorFlow graph",
         "model.ckpt.meta": "the graph of a TensorFlow 1 checkpoint",
         "HUB_MODULE": "a TensorFlow 1 Hub module",
     }

@@ -1,7 +1,5 @@
 """Models that convert by the other Keras, with shapes fixed, or from a graph of another tag."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -10,11 +8,11 @@ import numpy as np
 import pytest
 
 from edgeconv import bench, convert
-from edgeconv.errors import ConversionRefused, InputRefused, UnsupportedOperators
 from edgeconv.tf import keras_files
-from edgeconv.tf.both_keras import refuse_another_function
+from edgeconv.tf.keras_files import refuse_another_function
 from edgeconv.tf.lean import has_builtin, refusal
 from edgeconv.types import Opening
+from edgeconv.types.errors import ConversionRefused, InputRefused, UnsupportedOperators
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
@@ -55,9 +53,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_old_generator_converts_by_tf_keras_where_keras_3_gives_no_tflite(
-    old: Path, tmp_path: Path
-) -> None:
+def test_an_old_generator_converts_by_tf_keras_where_keras_3_gives_no_tflite(old, tmp_path):
     said: list[str] = []
     made = convert(old, tmp_path / "out", ["float32"], on_progress=said.append)
     (artifact,) = made.artifacts
@@ -68,9 +64,7 @@ def test_an_old_generator_converts_by_tf_keras_where_keras_3_gives_no_tflite(
     assert artifact.verification.outputs[0].snr_db > 100
 
 
-def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_what_to_do(
-    tmp_path: Path,
-) -> None:
+def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_what_to_do(tmp_path):
     import keras
 
     model = generator(keras, tmp_path / "generator.keras")
@@ -86,7 +80,7 @@ def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_wha
     assert made.artifacts[0].signature.inputs[0].shape == (1, 16, 24, 3)
 
 
-def test_a_model_that_means_something_else_in_the_other_keras_is_not_taken_from_there() -> None:
+def test_a_model_that_means_something_else_in_the_other_keras_is_not_taken_from_there():
     import keras
     import tf_keras
 
@@ -103,9 +97,7 @@ def test_a_model_that_means_something_else_in_the_other_keras_is_not_taken_from_
         )
 
 
-def test_a_keras_file_of_keras_2_that_both_read_is_exported_by_keras_3_when_asked(
-    tmp_path: Path,
-) -> None:
+def test_a_keras_file_of_keras_2_that_both_read_is_exported_by_keras_3_when_asked(tmp_path):
     from tf_keras import Sequential, layers
 
     model = Sequential([layers.Input((4,)), layers.Dense(3)])
@@ -136,7 +128,7 @@ def test_operators_that_tflite_has_are_told_from_those_that_only_tensorflow_has(
         ("Conv2D, MatrixInverse", True, "MatrixInverse"),
     ],
 )
-def test_flex_is_advised_only_for_what_only_tensorflow_has(names: str, flex: bool, kept: str):
+def test_flex_is_advised_only_for_what_only_tensorflow_has(names, flex, kept):
     error = refusal(f"error: failed\nTF Select ops: {names}\nDetails:")
     assert ("Flex" in error.hint) is flex
     assert error.message.endswith(f": {kept}")
@@ -169,9 +161,7 @@ def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_the_graph_of_another_tag_converts_and_its_baseline_is_measured(
-    tagged: Path, tmp_path: Path
-) -> None:
+def test_the_graph_of_another_tag_converts_and_its_baseline_is_measured(tagged, tmp_path):
     from ai_edge_litert.interpreter import Interpreter
 
     with pytest.raises(InputRefused, match="no graph tagged 'serve', only: train; infer,gpu"):
@@ -191,8 +181,6 @@ def test_the_graph_of_another_tag_converts_and_its_baseline_is_measured(
     assert report.measurements[0].agreement is None or report.measurements[0].error == ""
 
 
-def test_fixed_shapes_and_unchanged_variables_work_from_another_tag_too(
-    tagged: Path, tmp_path: Path
-) -> None:
+def test_fixed_shapes_and_unchanged_variables_work_from_another_tag_too(tagged, tmp_path):
     made = convert(tagged, tmp_path / "out", ["float32"], batch=2, opening=Opening(tags=("train",)))
     assert made.artifacts[0].signature.inputs[0].shape == (2, 2)

@@ -10,9 +10,8 @@ import pytest
 OURS = """
 from edgeconv.data import example_pb2
 from edgeconv.reporting.trackers import tensorboard_pb2
-from edgeconv.runtimes import serving_pb2
-from edgeconv.source.scanning import nodes_pb2
-from edgeconv.source import saved_model_pb2
+from edgeconv.plugins.devices import serving_pb2
+from edgeconv.model.source import graph_pb2
 """
 THEIRS = """
 import tensorflow as tf
@@ -36,9 +35,30 @@ pool = descriptor_pool.Default()
 PLACES = ("tensorflow.serving.", "tensorflow.", "tensorboard.hparams.", "google.protobuf.",
           "third_party.tensorflow.python.keras.protobuf.", "tensorflow.python.keras.protobuf.")
 
+# Of a SavedModel's graph ours are all at the top.
+WITHIN = {
+    "AnyList": "CollectionDef.AnyList",
+    "ArgAttrs": "FunctionDef.ArgAttrs",
+    "ArgDef": "OpDef.ArgDef",
+    "AttrDef": "OpDef.AttrDef",
+    "AttrList": "AttrValue.ListValue",
+    "BytesList": "CollectionDef.BytesList",
+    "CompositeTensor": "TensorInfo.CompositeTensor",
+    "CooSparse": "TensorInfo.CooSparse",
+    "Dim": "TensorShapeProto.Dim",
+    "DtypeAndShape": "ResourceHandleProto.DtypeAndShape",
+    "FloatList": "CollectionDef.FloatList",
+    "Int64List": "CollectionDef.Int64List",
+    "KerasLayer": "SavedObject",
+    "MetaInfoDef": "MetaGraphDef.MetaInfoDef",
+    "NodeList": "CollectionDef.NodeList",
+    "ObjectReference": "TrackableObjectGraph.TrackableObject.ObjectReference",
+    "SlotVariableReference": "TrackableObjectGraph.TrackableObject.SlotVariableReference",
+}
+
 def theirs(name, fields):
-    # The entries of two maps, which protoc names after each map.
-    name = {"AttrEntry": "NodeDef.AttrEntry"}.get(name, name)
+    first, dot, rest = name.partition(".")
+    name = WITHIN.get(first, first) + dot + rest
     for place in PLACES:
         try:
             found = pool.FindMessageTypeByName(place + name)
@@ -60,7 +80,7 @@ def compared(ours):
         assert field.is_repeated == other.is_repeated, field.full_name
     return 1 + sum(map(compared, ours.nested_types))
 
-modules = (example_pb2, tensorboard_pb2, serving_pb2, nodes_pb2, saved_model_pb2)
+modules = (example_pb2, tensorboard_pb2, serving_pb2, graph_pb2)
 print(sum(compared(m) for module in modules
           for m in module.DESCRIPTOR.message_types_by_name.values()))
 """

@@ -13,9 +13,9 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import ToolFailed
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

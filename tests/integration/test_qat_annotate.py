@@ -3,8 +3,6 @@
 The models, and how each is annotated and converted, are in qat_zoo.py.
 """
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from forking import output_of
@@ -15,6 +13,9 @@ FULL_INTEGER = (
     "mobile",
     "hard_swish",
     "shared",
+    "tower",
+    "half_shared",
+    "scaled",
     "before_norm",
     "sequence",
     "any_length",
@@ -26,7 +27,7 @@ FULL_INTEGER = (
     "embedding",
     "normalization",
 )
-PARTLY_FLOAT = ("recurrent", "elu", "selected")
+PARTLY_FLOAT = ("recurrent", "elu", "selected", "unlike_columns")
 CONFIG_OF_OURS = "quantized with a config of edgeconv's"
 
 
@@ -56,10 +57,13 @@ def test_nothing_computes_in_float(results, name):
 def test_a_convolution_its_batch_normalisation_and_its_relu_are_one_operator(results):
     assert results["mobile"].operators == {
         "QUANTIZE": 1,
-        # The input's scaling, the depthwise one and the first half of the separable one.
-        "DEPTHWISE_CONV_2D": 3,
+        # The input's scaling.
+        "MUL": 1,
+        # The depthwise one and the first half of the separable one.
+        "DEPTHWISE_CONV_2D": 2,
         "CONV_2D": 3,
-        "ADD": 1,
+        # That of the scaling, and the layer.
+        "ADD": 2,
         "MEAN": 1,
         "FULLY_CONNECTED": 1,
         "SOFTMAX": 1,
@@ -101,6 +105,28 @@ def test_one_after_a_dense_layer_goes_into_its_kernel(results):
     # The one after an activation cannot.
     assert results["dense"].operators["FULLY_CONNECTED"] == 3
     assert results["dense"].operators["DEPTHWISE_CONV_2D"] == 1
+
+
+def test_a_tower_that_inputs_share_has_its_batch_normalisations_in_its_kernels(results):
+    operators = results["tower"].operators
+    assert (operators["CONV_2D"], operators["DEPTHWISE_CONV_2D"]) == (2, 2)
+    assert operators["FULLY_CONNECTED"] == 2
+    assert not {"MUL", "ADD"} & operators.keys()
+    # With a normalization of their own, two uses are two kernels.
+    assert results["half_shared"].operators["DEPTHWISE_CONV_2D"] == 2
+
+
+def test_a_number_times_a_tensor_plus_a_number_are_their_operators(results):
+    operators = results["scaled"].operators
+    assert (operators["MUL"], operators["ADD"], operators["FULLY_CONNECTED"]) == (1, 1, 2)
+    assert "DEPTHWISE_CONV_2D" not in operators
+
+
+def test_columns_of_different_range_are_normalised_in_float(results):
+    norm = results["unlike_columns"].layers["norm"]
+    assert norm.treatment == "float"
+    assert "differ too much in range" in norm.reason
+    assert "FULLY_CONNECTED" in results["unlike_columns"].operators
 
 
 def test_a_dilated_convolution_is_one_operator(results):

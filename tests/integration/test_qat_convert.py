@@ -1,7 +1,5 @@
 """`convert --to qat`, `edgeconv.qat` and the report: the whole way, on scikit-learn's digits."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -16,10 +14,10 @@ import pytest
 from edgeconv.models import digits_cnn
 
 import edgeconv
-from edgeconv.errors import UsageError
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.store import read_noun
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.system.store import read_noun
 from edgeconv.types import Artifact, Distribution, Qat
+from edgeconv.types.errors import UsageError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -57,6 +55,8 @@ def trained(tmp_path_factory):
     np.savez(place / "train.npz", image=data.x_train["image"], labels=data.y_train)
     np.savez(place / "test.npz", image=data.x_test["image"], labels=data.y_test)
     np.savez(place / "unlabeled.npz", image=data.x_train["image"])
+    strange = np.full((len(data.y_train), 3), np.nan)
+    np.savez(place / "strange.npz", image=data.x_train["image"], labels=strange)
     np.savez(place / "eleven.npz", image=data.x_train["image"], labels=data.y_train + 1)
     return model, place
 
@@ -161,10 +161,14 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
     assert (tmp_path / "live.keras").is_file()
 
 
-def test_without_labels_it_can_learn_from_the_float_model(trained, tmp_path):
-    settings = Qat(epochs=1, target="model")
-    made = artifact(converted(trained[1], tmp_path, settings, training="unlabeled.npz"), "qat")
+@pytest.mark.parametrize(
+    ("target", "training"), [("labels", "unlabeled.npz"), ("model", "strange.npz")]
+)
+def test_without_labels_it_learns_from_the_float_model(trained, tmp_path, target, training):
+    settings = Qat(epochs=1, target=target)
+    made = artifact(converted(trained[1], tmp_path, settings, training=training), "qat")
     assert made.qat.validated is None
+    assert any("has no labels" in note for note in made.notes) is (target == "labels")
     assert made.qat.training.epochs[0].validation["explained_variance"] > 0.9
 
 
@@ -182,7 +186,6 @@ def test_a_layer_that_is_not_asked_for_stays_float_if_that_is_allowed(trained, t
     ("options", "said"),
     [
         ({"model": "digits"}, r"made from: .*digits\.keras"),
-        ({"training": "unlabeled.npz"}, "has no labels"),
         ({"training": "eleven.npz"}, "labels from 1 to 10, and the model has 10 classes"),
         ({"settings": Qat(layers=("convv",))}, "did you mean 'conv'"),
         ({"settings": Qat(global_batch=5000)}, "fewer than one global batch of 5000"),
@@ -202,7 +205,7 @@ def test_what_cannot_be_trained_is_refused_and_nothing_is_published(
 @pytest.mark.parametrize(
     ("names", "options", "said"),
     [
-        (["qat"], {}, "qat needs labeled samples"),
+        (["qat"], {}, "qat needs samples to train on"),
         (["float32"], {"training": "x.npz"}, "--training is for the recipe qat"),
         (
             ["qat"],
@@ -226,14 +229,13 @@ def test_a_training_that_was_killed_goes_on(trained, tmp_path):
     command += ["-o", str(tmp_path / "out"), "--to", "qat", "--training", str(place / "train.npz")]
     command += ["--qat-epochs", "40"]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(tmp_path / "cache")}
-    first = subprocess.Popen(
+    with subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    for line in first.stderr:
-        if line.startswith("epoch 3/40"):
-            break
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
+    ) as first:
+        for line in first.stderr:
+            if line.startswith("epoch 3/40"):
+                break
+        os.killpg(first.pid, signal.SIGKILL)
     time.sleep(1)
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "resumed at step" in again.stderr

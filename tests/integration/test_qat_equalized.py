@@ -1,7 +1,5 @@
 """Channels of very different ranges are brought to like ones, and the model computes the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Keras 3 and tf_keras models opened as flat tf_keras models: what they compute, and refusals."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,13 +11,13 @@ import pytest
 from places import SHARED
 
 from edgeconv.data import Samples, write_samples
-from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_inference
 from edgeconv.tf.keras_files import export, load
-from edgeconv.tf.qat import counterparts, flat
+from edgeconv.tf.qat import flat
 from edgeconv.tf.qat.flat import flatten, set_names
 from edgeconv.tf.qat.opened import QatModel, open_for_qat, open_in_memory
+from edgeconv.types.errors import InputRefused, VerificationFailed
 
 use_cpu_only()
 import keras  # noqa: E402
@@ -509,10 +507,8 @@ def test_where_two_models_part_the_first_layer_is_named(monkeypatch):
         shape=(8,),
     )
     shaken(model)
-    known = counterparts.fusable
-    monkeypatch.setattr(
-        counterparts, "fusable", lambda name: "sigmoid" if name == "tanh" else known(name)
-    )
+    known = flat.fusable
+    monkeypatch.setattr(flat, "fusable", lambda name: "sigmoid" if name == "tanh" else known(name))
     with pytest.raises(VerificationFailed, match=r"that differs is three \(Dense\)"):
         open_in_memory(model, samples_for(model))
 
@@ -520,9 +516,9 @@ def test_where_two_models_part_the_first_layer_is_named(monkeypatch):
 def test_an_answer_that_is_finite_in_one_model_only_is_no_agreement(monkeypatch):
     model = sequential(k3.Dense(2, name="d", activation="exponential"), shape=(3,))
     model.set_weights([np.full((3, 2), 90.0), np.zeros(2)])
-    known = counterparts.fusable
+    known = flat.fusable
     monkeypatch.setattr(
-        counterparts, "fusable", lambda name: "tanh" if name == "exponential" else known(name)
+        flat, "fusable", lambda name: "tanh" if name == "exponential" else known(name)
     )
     with pytest.raises(VerificationFailed, match="differ by inf"):
         open_in_memory(model, {"x": np.ones((2, 3), np.float32)})

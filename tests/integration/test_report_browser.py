@@ -1,21 +1,17 @@
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from html import unescape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 import report_example as example
 
 from edgeconv.reporting.html import render_html
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = [
@@ -103,9 +99,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH")
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1280])
-def test_the_page_fits_its_window_and_the_browser_has_nothing_to_complain(
-    tmp_path: Path, width: int
-) -> None:
+def test_the_page_fits_its_window_and_the_browser_has_nothing_to_complain(tmp_path, width):
     (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
     dom, log = framed(tmp_path, width)
     found = re.search('data-measured="([^"]*)"', dom)
@@ -128,8 +122,8 @@ def test_the_page_fits_its_window_and_the_browser_has_nothing_to_complain(
     ],
 )
 def test_a_column_sorts_both_ways_and_what_was_not_measured_stays_last(
-    column: str, smallest: str, largest: str, absent: int, tmp_path: Path
-) -> None:
+    column, smallest, largest, absent, tmp_path
+):
     (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
     used = used_page(tmp_path, column)
     (up, *rising), (down, *falling) = used["up"], used["down"]
@@ -142,7 +136,7 @@ def test_a_column_sorts_both_ways_and_what_was_not_measured_stays_last(
     assert rising[there:] == falling[there:]
 
 
-def test_a_point_says_what_it_is_to_the_keyboard_and_marks_its_row(tmp_path: Path) -> None:
+def test_a_point_says_what_it_is_to_the_keyboard_and_marks_its_row(tmp_path):
     (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
     used = used_page(tmp_path, "Size")
     was_hidden, is_hidden, text, tabindex, is_linked = used["shown"]
@@ -156,8 +150,8 @@ def test_a_point_says_what_it_is_to_the_keyboard_and_marks_its_row(tmp_path: Pat
     [("light", (13, 101, 128), (87, 98, 115)), ("dark", (99, 197, 222), (155, 167, 182))],
 )
 def test_every_mark_says_what_it_is_and_has_the_colors_of_the_scheme(
-    scheme: str, accent: tuple[int, ...], muted: tuple[int, ...], tmp_path: Path
-) -> None:
+    scheme, accent, muted, tmp_path
+):
     (tmp_path / "report.html").write_text(render_html(example.report()), encoding="utf-8")
     dom, log = framed(
         tmp_path, 390, flags=[f"--blink-settings=preferredColorScheme={SCHEMES[scheme]}"]
@@ -177,7 +171,7 @@ def test_every_mark_says_what_it_is_and_has_the_colors_of_the_scheme(
     assert "CONSOLE" not in log
 
 
-def test_reports_side_by_side_fit_too(tmp_path: Path) -> None:
+def test_reports_side_by_side_fit_too(tmp_path):
     page = render_html(example.report(), msgspec.structs.replace(example.report(), title="two"))
     (tmp_path / "report.html").write_text(page, encoding="utf-8")
     dom, log = framed(tmp_path, 390)
@@ -189,7 +183,7 @@ def test_reports_side_by_side_fit_too(tmp_path: Path) -> None:
     assert "CONSOLE" not in log
 
 
-def test_the_security_policy_of_the_page_lets_no_other_script_run(tmp_path: Path) -> None:
+def test_the_security_policy_of_the_page_lets_no_other_script_run(tmp_path):
     html = render_html(example.report()).replace(
         "</main>", "</main><script>document.body.dataset.ran = 'yes'</script>"
     )

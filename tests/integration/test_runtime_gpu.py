@@ -10,8 +10,8 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv import bench, convert
 from edgeconv.conversion import session
-from edgeconv.errors import UsageError
 from edgeconv.types import Measuring, RuntimeChoice
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

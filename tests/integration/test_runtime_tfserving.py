@@ -18,15 +18,17 @@ import pytest
 from places import SUPPORT
 
 from edgeconv import convert
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.plugins.devices.kinds.tfserving import (
+    array_of,
+    open_runtime,
+    parse_served_model,
+    tensor_of,
+)
+from edgeconv.plugins.devices.serving_pb2 import TensorProto
 from edgeconv.reporting.files import read_report
 from edgeconv.runtimes.interface import Model, RuntimeSettings
-from edgeconv.runtimes.kinds.tfserving import open_runtime
-from edgeconv.runtimes.serving import parse_served_model
-from edgeconv.runtimes.serving_grpc import array_of, tensor_of
-from edgeconv.runtimes.serving_pb2 import TensorProto
-from edgeconv.runtimes.warmup import write_warmup_requests
 from edgeconv.types import Allowance, RuntimeChoice, Timing
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -237,40 +239,6 @@ def test_strings_are_neither_sent_nor_taken():
         tensor_of(np.array(["a"]), "input 'x'")
     with pytest.raises(ToolFailed, match="output 'y' is of TensorFlow's type 7"):
         array_of(TensorProto(dtype=7), "output 'y'")
-
-
-def test_tensorflow_reads_the_warm_up_requests_back(server):
-    saved_model = server.directory / "model" / "3"
-    file = write_warmup_requests(saved_model, SAMPLES, "serving_default", 3)
-    assert file == saved_model / "assets.extra" / "tf_serving_warmup_requests"
-    server.process.stdin.write(f"{file}\n")
-    server.process.stdin.flush()
-    requests = json.loads(server.process.stdout.readline())
-    assert [request["inputs"]["shift"] for request in requests] == [[1], [2], [4]]
-    assert requests[1] == {
-        "kind": "predict_log",
-        "name": "3",
-        "signature": "serving_default",
-        "inputs": {"x": [[3.0, -1.0, -9.0]], "shift": [2]},
-        "dtypes": {"x": "float32", "shift": "int32"},
-        "unknown": False,
-    }
-    before = file.read_bytes()
-    write_warmup_requests(saved_model, SAMPLES, "serving_default", 1)
-    assert before.startswith(file.read_bytes())
-
-
-def test_no_warm_up_requests_are_written_where_they_cannot_be(tmp_path):
-    with pytest.raises(InputRefused, match="is not a SavedModel"):
-        write_warmup_requests(tmp_path, SAMPLES)
-    (tmp_path / "saved_model.pb").touch()
-    with pytest.raises(UsageError, match="0 warm-up requests"):
-        write_warmup_requests(tmp_path, SAMPLES, count=0)
-    with pytest.raises(UsageError, match="1001 warm-up requests"):
-        write_warmup_requests(tmp_path, SAMPLES, count=1001)
-    with pytest.raises(InputRefused, match="there are no samples"):
-        write_warmup_requests(tmp_path, {"x": SAMPLES["x"][:0]})
-    assert [path.name for path in tmp_path.iterdir()] == ["saved_model.pb"]
 
 
 @pytest.fixture(scope="module")

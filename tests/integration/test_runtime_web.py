@@ -18,16 +18,16 @@ from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv import bench
-from edgeconv.errors import InputRefused, OutputRefused, ToolFailed, UsageError
+from edgeconv.plugins.devices.kinds.web import open_runtime
+from edgeconv.plugins.devices.web_package import litertjs
 from edgeconv.runtimes.interface import Model, RuntimeSettings
-from edgeconv.runtimes.kinds.web import open_runtime
-from edgeconv.runtimes.web_package import litertjs
 from edgeconv.types import Measuring, RuntimeChoice, Timing
+from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.runtimes.kinds.web import WebRuntime
+    from edgeconv.plugins.devices.kinds.web import WebRuntime
 
 SAMPLES = {"x": np.linspace(-3, 3, 24, dtype=np.float32).reshape(6, 4)}
 TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
@@ -238,7 +238,7 @@ import sys, time
 from pathlib import Path
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import RuntimeChoice
-from edgeconv.runtimes.kinds.web import open_runtime
+from edgeconv.plugins.devices.kinds.web import open_runtime
 with open_runtime(RuntimeChoice(name="web"), RuntimeSettings(scratch=Path(sys.argv[1]))) as runtime:
     session = runtime.start(Model(file=Path(sys.argv[2])))
     print("loaded", flush=True)
@@ -266,7 +266,13 @@ def test_a_browser_goes_with_a_runner_that_has_no_parent_any_more(cache, tmp_pat
         patch.setenv("EDGECONV_CACHE_DIR", str(cache))
         package = litertjs("", lambda _: None)
     browser = shutil.which("chromium") or shutil.which("google-chrome")
-    command = [sys.executable, "-m", "edgeconv.runtimes.web_runner", str(browser), str(package)]
+    command = [
+        sys.executable,
+        "-m",
+        "edgeconv.plugins.devices.web_runner",
+        str(browser),
+        str(package),
+    ]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, cwd=tmp_path, **pipes) as runner:
         deadline = time.monotonic() + 60

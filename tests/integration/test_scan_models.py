@@ -10,8 +10,8 @@ from forking import output_of
 from places import SHARED, SUPPORT
 
 from edgeconv import scan
-from edgeconv.errors import InputRefused
-from edgeconv.source.scanning.operators import families
+from edgeconv.model.source.scanning.nodes import families
+from edgeconv.types.errors import InputRefused
 
 ZOO = SUPPORT / "scan_zoo.py"
 

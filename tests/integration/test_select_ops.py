@@ -1,9 +1,8 @@
 """`--allow-select-ops`: operators that only TensorFlow has, verified where they really run.
 
-The environment with that TensorFlow is made anew, which takes about a minute.
+The first test that needs the environment with that TensorFlow takes five minutes: TensorFlow 2.15
+and what it depends on are downloaded and installed anew, as `--allow-select-ops` does for a user.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -12,10 +11,10 @@ import pytest
 from edge_models import Made, operators
 
 from edgeconv import convert
-from edgeconv.errors import UnsupportedOperators
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import start_run
+from edgeconv.types.errors import UnsupportedOperators
 
 pytestmark = pytest.mark.slow
 
@@ -51,13 +50,13 @@ def made(brought: Path, place: Path, said: list[str]) -> Made:
         )
 
 
-def test_they_are_refused_where_they_are_not_allowed(brought: Path, tmp_path: Path) -> None:
+def test_they_are_refused_where_they_are_not_allowed(brought, tmp_path):
     with pytest.raises(UnsupportedOperators, match="MatrixInverse") as caught:
         convert(brought / "inverse", tmp_path / "out", ["float32"])
     assert "--allow-select-ops" in caught.value.hint
 
 
-def test_they_are_in_the_file_and_where_they_run_is_said(made: Made) -> None:
+def test_they_are_in_the_file_and_where_they_run_is_said(made):
     assert made.conversion.failures == ()
     for artifact in made.conversion.artifacts:
         codes = {operator.name for operator in artifact.operators}
@@ -67,14 +66,14 @@ def test_they_are_in_the_file_and_where_they_run_is_said(made: Made) -> None:
         assert "not in LiteRT's or tflite-runtime's Python packages" in note
 
 
-def test_they_are_verified_in_a_tensorflow_that_has_them(made: Made, said: list[str]) -> None:
+def test_they_are_verified_in_a_tensorflow_that_has_them(made, said):
     for artifact in made.conversion.artifacts:
         assert artifact.verification.runtime == "tensorflow 2.15.1"
         assert artifact.verification.outputs[0].snr_db > 25
     assert len([line for line in said if line.startswith("installed tensorflow")]) == 1
 
 
-def test_the_environment_serves_the_next_run(made: Made, brought: Path, tmp_path: Path) -> None:
+def test_the_environment_serves_the_next_run(made, brought, tmp_path):
     said: list[str] = []
     convert(
         brought / "inverse", tmp_path / "out", ["float32"], select_ops=True, on_progress=said.append
@@ -82,7 +81,7 @@ def test_the_environment_serves_the_next_run(made: Made, brought: Path, tmp_path
     assert not any("installing" in line for line in said)
 
 
-def test_the_file_answers_there_as_in_tensorflow(made: Made, brought: Path, tmp_path: Path) -> None:
+def test_the_file_answers_there_as_in_tensorflow(made, brought, tmp_path):
     from edgeconv.data import Samples, write_samples
 
     x = np.load(brought / "inverse.npz")["x"]
@@ -100,9 +99,7 @@ def test_the_file_answers_there_as_in_tensorflow(made: Made, brought: Path, tmp_
     np.testing.assert_allclose(answers, trained, rtol=1e-4, atol=1e-5)
 
 
-def test_a_file_with_them_is_a_source_only_where_they_are_allowed(
-    made: Made, tmp_path: Path
-) -> None:
+def test_a_file_with_them_is_a_source_only_where_they_are_allowed(made, tmp_path):
     assert any(name == "CUSTOM" for name, _ in operators(made.file("float32")))
     with pytest.raises(UnsupportedOperators, match="FlexMatrixInverse"):
         convert(made.file("float32"), tmp_path / "refused", ["dynamic"])
@@ -111,7 +108,7 @@ def test_a_file_with_them_is_a_source_only_where_they_are_allowed(
     assert again.artifacts[0].verification.runtime == "tensorflow 2.15.1"
 
 
-def test_a_model_that_needs_none_needs_no_other_tensorflow(brought: Path, tmp_path: Path) -> None:
+def test_a_model_that_needs_none_needs_no_other_tensorflow(brought, tmp_path):
     said: list[str] = []
     plain = convert(
         brought / "dense", tmp_path / "out", ["float32"], select_ops=True, on_progress=said.append

@@ -14,10 +14,10 @@ from forking import edgeconv_command
 from sweeps import SWEEP, write_models
 
 import edgeconv
-from edgeconv.errors import UsageError
 from edgeconv.reporting.last_check import last_check
-from edgeconv.store import read_noun
+from edgeconv.system.store import read_noun
 from edgeconv.types import CellResult, Swept
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,7 +197,9 @@ def begun(folder: Path) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         every = psutil.Process(driver.pid).children(recursive=True)
-        jobs = [each for each in every if _runs(each, "edgeconv.sweeping.jobs:run_job")]
+        jobs = [
+            each for each in every if _runs(each, "edgeconv.plugins.scale.sweeping.jobs:run_job")
+        ]
         # The metric is called with the files of both models there.
         if len(jobs) == 2 and sum(_runs(each, "scoring") for each in every) >= 2:
             return driver, jobs

@@ -27,7 +27,7 @@ import os, time
 import numpy as np
 
 def waits(outputs, labels):
-    while os.path.exists("hold"):
+    while os.path.exists({hold!r}):
         time.sleep(0.05)
     return np.ones(len(labels))
 """
@@ -46,7 +46,7 @@ class Nodes(NamedTuple):
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_models(tmp_path, "a", "b")
-    (tmp_path / "code.py").write_text(CODE, encoding="utf-8")
+    (tmp_path / "code.py").write_text(CODE.format(hold=str(tmp_path / "hold")), encoding="utf-8")
     (tmp_path / "sweep.toml").write_text(SWEEP + METRIC, encoding="utf-8")
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -31,7 +31,8 @@ calibration = "cal.npz"
 MODELS, CELLS = 25, 200
 KILLS = 6
 
-pytestmark = pytest.mark.slow
+# 200 cells five times over take a quarter of an hour: it measures what kills cost.
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def jobs_of(driver: subprocess.Popen[bytes]) -> list[psutil.Process]:
             words = each.cmdline()
         except psutil.Error:
             continue
-        if any("edgeconv.sweeping.jobs:run_job" in word for word in words):
+        if any("edgeconv.plugins.scale.sweeping.jobs:run_job" in word for word in words):
             found.append(each)
     return found
 

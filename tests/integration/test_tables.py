@@ -1,7 +1,5 @@
 """Models that look strings and whole numbers up, from the SavedModel to the report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,10 @@ from places import SUPPORT
 from table_zoo import NUMBERS, WORDS
 
 from edgeconv import bench, convert, debug
-from edgeconv.errors import UnsupportedOperators
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.tflite import vocabularies
+from edgeconv.model.tflite import vocabularies
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import Measuring, Timing
+from edgeconv.types.errors import UnsupportedOperators
 
 RECIPES = ("float32", "float16", "dynamic", "int8")
 
@@ -44,12 +42,12 @@ def answers(file: Path | str, **inputs: Any) -> dict[str, Any]:
     return made
 
 
-def test_a_model_with_strings_and_floats_converts_to_every_recipe(recommender: Made) -> None:
+def test_a_model_with_strings_and_floats_converts_to_every_recipe(recommender):
     assert not recommender.conversion.failures
     assert {each.recipe.name for each in recommender.conversion.artifacts} == set(RECIPES)
 
 
-def test_one_sample_is_answered_as_many_are(recommender: Made, zoo: Path) -> None:
+def test_one_sample_is_answered_as_many_are(recommender, zoo):
     """The converter leaves the shape open that a lookup gives, and one key then fails."""
     samples = np.load(zoo / "rides.npz")
     users, ride = samples["user"].astype(object), samples["ride"]
@@ -61,17 +59,17 @@ def test_one_sample_is_answered_as_many_are(recommender: Made, zoo: Path) -> Non
         assert np.allclose(alone[0], together[5], atol=0.05), recipe
 
 
-def test_words_of_the_tables_are_found_in_the_file(recommender: Made) -> None:
+def test_words_of_the_tables_are_found_in_the_file(recommender):
     data = recommender.file("int8").read_bytes()
     assert tuple(word.encode() for word in WORDS) in vocabularies(data, where="x")
 
 
-def test_without_samples_made_up_words_verify(zoo: Path) -> None:
+def test_without_samples_made_up_words_verify(zoo):
     done = convert(zoo / "recommender.keras", zoo / "keras", ["float32", "dynamic"])
     assert [each.verification.synthetic for each in done.artifacts] == [True, True]
 
 
-def test_strings_stay_strings_where_inputs_are_to_be_int8(zoo: Path) -> None:
+def test_strings_stay_strings_where_inputs_are_to_be_int8(zoo):
     recipes = make_recipes(["int8"], input_type="int8", output_type="int8")
     calibration = str(zoo / "rides.npz")
     done = Made(convert(zoo / "recommender", zoo / "io", recipes, calibration=calibration))
@@ -85,7 +83,7 @@ def test_strings_stay_strings_where_inputs_are_to_be_int8(zoo: Path) -> None:
     }
 
 
-def test_a_vocabulary_in_a_file_becomes_constants(zoo: Path) -> None:
+def test_a_vocabulary_in_a_file_becomes_constants(zoo):
     done = Made(convert(zoo / "from_file", zoo / "out", ["float32"]))
     assert any("40 entries of its file" in note for note in done["float32"].notes)
     rows = answers(done.file("float32"), user=np.array([b"user-0", b"nobody"], object))["scores"]
@@ -93,7 +91,7 @@ def test_a_vocabulary_in_a_file_becomes_constants(zoo: Path) -> None:
     assert np.array_equal(rows, table[[1, 0]])
 
 
-def test_a_lookup_of_whole_numbers_is_exact(zoo: Path) -> None:
+def test_a_lookup_of_whole_numbers_is_exact(zoo):
     calibration = str(zoo / "numbers.npz")
     done = Made(
         convert(zoo / "numbered", zoo / "out", ["float32", "int8"], calibration=calibration)
@@ -107,7 +105,7 @@ def test_a_lookup_of_whole_numbers_is_exact(zoo: Path) -> None:
     assert np.array_equal(scores[5:], scores[[5, 5, 5]])
 
 
-def test_the_name_of_a_class_may_be_the_answer(zoo: Path) -> None:
+def test_the_name_of_a_class_may_be_the_answer(zoo):
     done = Made(convert(zoo / "labeled", zoo / "labeled-out", ["float32", "dynamic"]))
     x = np.load(zoo / "x.npz")["x"]
     given = answers(done.file("float32"), x=x)
@@ -124,12 +122,12 @@ def test_the_name_of_a_class_may_be_the_answer(zoo: Path) -> None:
     assert agreement["label"].flips == 0
 
 
-def test_an_operator_that_hashes_strings_says_what_to_do(zoo: Path) -> None:
+def test_an_operator_that_hashes_strings_says_what_to_do(zoo):
     with pytest.raises(UnsupportedOperators, match="StringToHashBucketFast") as error:
         convert(zoo / "hashed", zoo / "out", ["float32"])
     assert "compute the bucket in the application" in error.value.hint
 
 
-def test_layers_behind_a_table_are_debugged(zoo: Path) -> None:
+def test_layers_behind_a_table_are_debugged(zoo):
     found = debug(zoo / "recommender", str(zoo / "rides.npz"))
     assert found.layers

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from edge_models import invoked
 from tiny_tflite import (
     BIASES,
     WEIGHTS,
@@ -15,17 +16,24 @@ from tiny_tflite import (
     packed,
     packed_with_weights_outside,
 )
+from unseen_models import KINDS
 
 from edgeconv import bench, convert, tune
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.tflite.flatbuffer import has_weights_outside
+from edgeconv.data import Samples, write_samples
+from edgeconv.model.tflite.flatbuffer import has_weights_outside
+from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.local import RuntimePython, start_run
+from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import Measuring
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from edgeconv.types import Measurement, Tuning
 
+RECIPES = ["int8", "int16x8"]
 BOTH = Measuring(rounds=1, runtimes=("tflite-micro", "litert"))
 
 
@@ -125,9 +133,44 @@ def test_what_is_published_for_it_runs_right_there(dense: Path, tmp_path: Path) 
     for artifact in made.artifacts:
         (there,) = artifact.target.outputs
         assert there.snr_db > 30
-        # ai-edge-quantizer writes them outside, where a microcontroller does not see them.
+        # litert-quantizer writes them outside, where a microcontroller does not see them.
         assert artifact.engine == "litert"
         assert not has_weights_outside((tmp_path / artifact.file).read_bytes())
+
+
+def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path: Path) -> None:
+    """LiteRT's int8 DIV of two tensors gives the end of its range where the first is nearly 0."""
+    import tensorflow as tf
+
+    r = np.random.default_rng(0)
+    w = [tf.Variable(r.normal(size=(12, 64)).astype(np.float32) * 0.5) for _ in "ab"]
+    m = tf.Module()
+    m.w = w
+    m.f = tf.function(
+        lambda x: {"y": (x @ w[0]) / (tf.nn.relu(x @ w[1]) + 0.5)},
+        input_signature=[tf.TensorSpec([1, 12], name="x")],
+    )
+    tf.saved_model.save(m, str(tmp_path / "m"), signatures=m.f)
+    x = r.normal(size=(300, 12)).astype(np.float32)
+    np.savez(tmp_path / "c.npz", x=x)
+    made = convert(
+        tmp_path / "m",
+        tmp_path / "out",
+        ["int8"],
+        calibration=str(tmp_path / "c.npz"),
+        target_runtime="tflite-micro",
+    )
+    assert made.failures == ()
+    (artifact,) = made.artifacts
+    (there,), (here,) = artifact.target.outputs, artifact.verification.outputs
+    assert there.snr_db > 20
+    assert here.snr_db > 20
+    # Every sample, and no value at the end of the range: 9 dB and an error of half the span before.
+    first, second = (each.numpy() for each in w)
+    right = (x @ first) / (np.maximum(x @ second, 0) + 0.5)
+    off = invoked(tmp_path / "out" / artifact.file, x) - right
+    assert np.abs(off).max() < np.ptp(right) / 8
+    assert 10 * np.log10(np.var(right) / np.mean(off**2)) > 20
 
 
 def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: Path) -> None:
@@ -226,3 +269,30 @@ def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(
     assert "the float32 model itself loses" in wrong.advice[0]
     assert "--batch 1" in wrong.advice[0]
     assert search("fixed", 1).ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_zero_in_calibration_runs_and_is_right_where_it_is_not(
+    kind: str, tmp_path: Path
+) -> None:
+    """With the scale of float noise, a sum aborts this runtime."""
+    unseen = KINDS[kind]()
+    (tmp_path / "net.tflite").write_bytes(unseen.model)
+    np.savez(tmp_path / "blind.npz", **unseen.blind)
+    write_samples(Samples(unseen.seeing, None, "made here"), tmp_path / "seeing")
+    calibration = str(tmp_path / "blind.npz")
+    made = convert(tmp_path / "net.tflite", tmp_path / "out", RECIPES, calibration=calibration)
+    assert made.failures == ()
+    for artifact in made.artifacts:
+        assert any(note.startswith("ranges were widened") for note in artifact.notes)
+        outputs = []
+        for target in (RuntimePython(), isolated_target(parse_target_runtime("tflite-micro"))):
+            with start_run(
+                tmp_path / "out" / artifact.file,
+                tmp_path / "seeing",
+                scratch=tmp_path,
+                signature="serving_default",
+                target=target,
+            ) as running:
+                outputs.append(running.result().outputs)
+        assert all(error.snr_db > 25 for error in output_errors(*outputs, {}))

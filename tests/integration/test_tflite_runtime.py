@@ -10,8 +10,8 @@ import pytest
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv import bench
-from edgeconv.errors import ToolFailed
 from edgeconv.types import Measuring, Timing
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from edgeconv.runtimes.local import RuntimePython

@@ -1,7 +1,5 @@
 """A training that is killed at its calls that write below the directory of its checkpoints."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,7 +11,7 @@ from places import SUPPORT
 MOST = 200
 
 
-@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.long)])
 def test_killed_while_it_keeps_or_forgets_a_checkpoint_it_goes_on_and_gives_the_same_bytes(
     step, tmp_path
 ):

@@ -1,6 +1,8 @@
-"""Trainings that are killed, interrupted, or find a cluster or checkpoint that is not theirs."""
+"""Trainings that are killed, interrupted, or find a cluster or checkpoint that is not theirs.
 
-from __future__ import annotations
+With parameter servers a kill takes up to two minutes: four members start, are killed after three
+checkpoints, and start again for the rest of three epochs, in which each step is a remote call.
+"""
 
 import json
 import os
@@ -17,13 +19,13 @@ import pytest
 from train_commands import LONG, TWO_WORKERS, Command, checkpoint
 from training_modules import assert_same_weights, written
 
-from edgeconv.errors import InputRefused, OutputRefused, ToolFailed
 from edgeconv.tf.export import versions
 from edgeconv.tf.training.epochs import TrainingContext, run_epochs
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
 from edgeconv.tf.training.spec import Schedule
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import TrainingRecord
+from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed
 
 
 @pytest.fixture(scope="module")

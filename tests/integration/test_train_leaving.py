@@ -1,7 +1,5 @@
 """Members of a cluster leave it together: the end of one is no error of another."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -9,14 +7,20 @@ import pytest
 from slow_links import slow_link
 from training_modules import written
 
-from edgeconv.errors import ClusterLost, EdgeconvError, InputRefused, ToolFailed, WorkerCrashed
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.tf.export import versions
 from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.training.cluster import host_and_port
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import Allowance, Distribution, Training
+from edgeconv.types.errors import (
+    ClusterLost,
+    EdgeconvError,
+    InputRefused,
+    ToolFailed,
+    WorkerCrashed,
+)
 
 
 @contextmanager

@@ -1,6 +1,8 @@
-"""`train --on ray`: the same weights as here, and a lost member costs little."""
+"""`train --on ray`: the same weights as here, and a lost member costs little.
 
-from __future__ import annotations
+A kill takes up to three minutes: Ray starts, and two members that import TensorFlow themselves
+(no child is forked here) train, are killed and start again, until all three epochs are done.
+"""
 
 import filecmp
 

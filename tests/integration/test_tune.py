@@ -17,7 +17,7 @@ from started import starts
 from tune_models import SENSITIVE_INPUTS, fine_directions, samples, sensitive_first, two_layers
 
 from edgeconv.cli import run
-from edgeconv.store import read_noun, sha256_file
+from edgeconv.system.store import read_noun, sha256_file
 from edgeconv.types import Tuning
 
 

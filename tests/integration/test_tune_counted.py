@@ -16,11 +16,11 @@ import edgeconv
 from edgeconv.conversion import session
 from edgeconv.conversion.convert import convert
 from edgeconv.data import parse_source
-from edgeconv.processes.persistent import PersistentChild
-from edgeconv.processes.workers import Child
-from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.store import hashes
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.workers import Child
+from edgeconv.system.store import hashes
 from edgeconv.types import Execution
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_a_search_of_many_trials_starts_one_child_to_quantize_and_calibrates_onc
 ) -> None:
     tuning, seen = searched
     assert len(tuning.trials) >= 4
-    assert seen.children["ai-edge-quantizer"] == 1
+    assert seen.children["litert-quantizer"] == 1
     # Minima of each third of the samples; the moving average, which depends on their order, of each
     # two thirds; and the equalized graph. However many trials there are.
     assert sum(line.endswith("calibrating") for line in seen.told) <= 3 + 3 + 1
@@ -158,7 +158,7 @@ def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
     assert len(done.artifacts) == 6
     assert (seen.hashed["net.tflite"], seen.hashed["cal.npz"]) == (1, 1)
     assert sum(n for label, n in seen.children.items() if label.startswith("reading")) == 1
-    assert seen.children["ai-edge-quantizer"] == 1
+    assert seen.children["litert-quantizer"] == 1
     assert seen.verified["float.tflite"] == 1
 
 
@@ -170,7 +170,7 @@ def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_r
 
     def crashing(self: PersistentChild, *arguments: Any) -> Any:
         call = start(self, *arguments)
-        if self.child.label == "ai-edge-quantizer":
+        if self.child.label == "litert-quantizer":
             starts.append(self)
             if len(starts) == 1:
                 os.kill(self.child._process.pid, signal.SIGSEGV)
@@ -188,4 +188,4 @@ def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_r
         done, seen = watched(lambda told: convert(request, on_progress=told))
     assert [(one.recipe, one.error) for one in done.failures] == [("float16", "WorkerCrashed")]
     assert [one.recipe.name for one in done.artifacts] == ["dynamic", "int8"]
-    assert seen.children["ai-edge-quantizer"] == 2
+    assert seen.children["litert-quantizer"] == 2

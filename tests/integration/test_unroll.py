@@ -3,8 +3,6 @@
 The models, and how each is run before and after, are in loop_zoo.py.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -90,7 +88,7 @@ def results(loops: Path) -> dict[str, Result]:
 
 
 @pytest.mark.parametrize("name", [*LAYERS, *LOOPS, *ARRAYS, *OPERATORS, *ENDS])
-def test_an_unrolled_model_answers_as_before(name: str, results: dict[str, Result]) -> None:
+def test_an_unrolled_model_answers_as_before(name, results):
     result = results[name]
     assert (result.kind, result.error) == ("", "")
     assert 0 <= result.worst <= 1e-5
@@ -98,32 +96,32 @@ def test_an_unrolled_model_answers_as_before(name: str, results: dict[str, Resul
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_loop_that_cannot_be_unrolled_is_named(name: str, results: dict[str, Result]) -> None:
+def test_a_loop_that_cannot_be_unrolled_is_named(name, results):
     assert results[name].kind == "InputRefused"
     for words in REFUSED[name]:
         assert words in results[name].error
     assert "\n" not in results[name].error
 
 
-def test_each_turn_of_a_loop_stands_for_itself(results: dict[str, Result]) -> None:
+def test_each_turn_of_a_loop_stands_for_itself(results):
     # Of 300 turns, each with a product, a sum and a counter that is gone.
     assert 600 <= results["many_turns"].nodes <= 1200
     # A branch or a loop that is never gone into leaves nothing.
     assert results["no_turns"].nodes <= 5
 
 
-def test_outputs_keep_their_names_and_types(results: dict[str, Result]) -> None:
+def test_outputs_keep_their_names_and_types(results):
     assert results["kinds"].outputs == ("a", "b", "m")
     assert results["two_names"].outputs == ("first", "second")
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_random_numbers_stay_random(name: str, results: dict[str, Result]) -> None:
+def test_random_numbers_stay_random(name, results):
     """Their shape is a constant, so that they could be taken for one too."""
     assert results[name].error == ""
     assert results[name].is_random
 
 
-def test_no_model_of_the_zoo_is_left_out(results: dict[str, Result]) -> None:
+def test_no_model_of_the_zoo_is_left_out(results):
     known = {*LAYERS, *LOOPS, *ARRAYS, *OPERATORS, *ENDS, *REFUSED, *RANDOM}
     assert set(results) == known

@@ -9,8 +9,6 @@ import edgeconv.levels.Levels
 import edgeconv.order.Order
 import edgeconv.wide.Wide
 import java.io.File
-import java.nio.ByteBuffer
-import java.nio.ByteOrder
 import org.junit.Test
 
 public fun main(arguments: Array<String>) {
@@ -23,8 +21,7 @@ public fun main(arguments: Array<String>) {
         "wide" -> wide()
         "broken" -> broken()
         "compressed" -> compressed()
-        "updates" -> updates(File(arguments[1]))
-        "update" -> update(File(arguments[1]), arguments.getOrNull(2))
+        "update" -> update(File(arguments[1]), arguments[2], arguments[3])
         "build" -> buildSteps(arguments[1], File(arguments[2]), File(arguments[3]))
     }
 }
@@ -109,17 +106,8 @@ private fun compressed() {
     runCatching { Floats.open(Context(packed)) }.onFailure { println(it) }
 }
 
-/** What differs in each of the files, which come after their lengths. */
-private fun updates(stream: File) {
-    val files = ByteBuffer.wrap(stream.readBytes()).order(ByteOrder.LITTLE_ENDIAN)
-    while (files.hasRemaining()) {
-        val file = ByteArray(files.getInt()).also { files.get(it) }
-        println(Levels.differences(ByteBuffer.wrap(file)).joinToString("; "))
-    }
-}
-
-private fun update(file: File, sha256: String?) {
-    runCatching { Levels.openUpdate(file, sha256 = sha256) }
+private fun update(file: File, interfaceId: String, sha256: String) {
+    runCatching { Levels.openUpdate(file, interfaceId, sha256) }
         .onFailure { println(it.message) }
         .onSuccess { model -> model.use { println(it.run(Levels.Inputs(byteArrayOf(-3, -3, -3, -1))).y.joinToString(" ")) } }
 }

@@ -7,8 +7,6 @@ written under its name; what TensorFlow answers to DIRECTORY/NAME.npz, where the
 DIRECTORY/NAME.answers.npz.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -2,21 +2,21 @@
 
 python calibration_zoo.py PHOTOS.npz DIRECTORY: trains small models on x_train, y_train of the file
 and on signals made up here, and writes NAME/ (a SavedModel) and NAME.npz (samples and labels) of
-each into the directory. Printed is the table of docs/data.md, and JSON as the last line: by model
+each into the directory. Printed is a table for docs/data.md, and JSON as the last line: by model
 and set, whether the check takes the samples ("-"), warns of them ("doubtful") or refuses them
 ("wrong"), and the accuracy on right samples of the int8 file that they give (TRAINED: of float).
 """
-
-from __future__ import annotations
 
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 os.environ.update({"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"})
+
+from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -29,16 +29,13 @@ from tensorflow.python.framework import errors_impl
 from edgeconv.conversion.calibration_checks import verify_samples
 from edgeconv.data import Samples, input_ranges, read_samples, set_suspicions, write_samples
 from edgeconv.data.handover import mapped_arrays
-from edgeconv.data.plausibility import evenly, is_image
+from edgeconv.data.suspects import evenly, is_image
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.tf import reference
 from edgeconv.tf.statistics_probe import Probe
 from edgeconv.types import CalibrationRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KEY = "serving_default"
 MODELS = ("photos", "sensors", "plain_photos", "plain_sensors")

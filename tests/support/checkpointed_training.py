@@ -5,8 +5,6 @@ compared with what is given by the one that goes on after a kill, for every STEP
 end. The answer is JSON on the last line: all calls, those where one was killed, what was wrong.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -3,17 +3,12 @@
 A table of LevelDB's format, and a file with the one tensor that is in it, a string.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import google_crc32c
 from tiny_saved_model import block, number, varint
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _STRING = 7
 OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"

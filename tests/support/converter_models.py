@@ -3,8 +3,6 @@
 python converter_models.py DIRECTORY
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

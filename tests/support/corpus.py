@@ -15,6 +15,8 @@ import keras_attacks as keras
 import numpy as np
 from attacks import OPERATORS, Aim, read_file, write_file
 from file_attacks import ARCHIVES, BOMBS, SAVED_MODELS, TFLITE
+from reading_attacks import READINGS
+from reading_keras_attacks import READINGS as KERAS_READINGS
 from running_graphs import OBJECT_PLACES, PLACES, object_model, session_model
 
 if TYPE_CHECKING:
@@ -33,7 +35,8 @@ class Case(NamedTuple):
     """One hostile model.
 
     `write(place, aim)` writes it to `place`, or that with a suffix, and returns where. `idle` says
-    why TensorFlow does not do what it `attempts`, "" where it does.
+    why TensorFlow does not do what it `attempts`, "" where it does. The copy that is loaded lacks
+    the attack of a model that is not refused.
     """
 
     family: str
@@ -41,11 +44,18 @@ class Case(NamedTuple):
     attempts: Attempt
     write: Callable[[Path, Aim], Path]
     idle: str = ""
+    is_refused: bool = True
 
     @property
     def id(self) -> str:
         """A name that a file can have."""
-        return f"{self.family}-{self.name}".replace(" ", "_").replace("/", "").replace(":", "")
+        return (
+            f"{self.family}-{self.name}".replace(" ", "_")
+            .replace("/", "")
+            .replace(":", "")
+            .replace(",", "")
+            .replace("'", "")
+        )
 
 
 def place_aim(world: Path, case: Case, listening: list[socket.socket]) -> Aim:
@@ -246,4 +256,5 @@ CASES = (
     *_vocabularies(),
     *_links(),
     *_files(),
+    *(Case("reading", *row) for row in (*READINGS, *KERAS_READINGS)),
 )

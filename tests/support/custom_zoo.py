@@ -1,7 +1,5 @@
 """Writes models with layers of their own, of both Keras versions, and the modules with them."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

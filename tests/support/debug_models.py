@@ -1,7 +1,5 @@
 """A model of two dense layers, of which rounding hurts the second much more, and samples."""
 
-from __future__ import annotations
-
 import numpy as np
 from tiny_tflite import Graph, packed
 
@@ -15,18 +13,18 @@ SECOND[:, 0] = 5.0
 SAMPLES = RNG.normal(size=(48, 8)).astype(np.float32)
 
 
-def two_dense(*, absolute: bool = False) -> bytes:
+def two_dense(*, cosine: bool = False) -> bytes:
     """y = B A x, or B |A x|."""
     graph = Graph()
     x = graph.tensor("x", (1, 8), "float32", dynamic=True)
     hidden = graph.tensor("net/first;net/Relu", (1, 6), "float32", dynamic=True)
     out = graph.tensor("net/second", (1, 4), "float32", dynamic=True)
     middle = hidden
-    if absolute:
-        middle = graph.tensor("net/abs", (1, 6), "float32", dynamic=True)
+    if cosine:
+        middle = graph.tensor("net/cos", (1, 6), "float32", dynamic=True)
     for source, weights, target in ((x, FIRST, hidden), (middle, SECOND, out)):
         stored = graph.tensor(f"w{target}", weights.shape, "float32", data=weights)
         graph.operator("FULLY_CONNECTED", [source, stored, -1], [target])
-        if absolute and target == hidden:
-            graph.operator("ABS", [hidden], [middle])
+        if cosine and target == hidden:
+            graph.operator("COS", [hidden], [middle])
     return packed(graph.model([x], [out], signature=(KEY, ["x"], ["y"])))

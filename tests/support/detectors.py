@@ -1,7 +1,5 @@
 """Detection heads with crafted weights: boxes in pixels of 0 to 320, and scores of 0 to 1."""
 
-from __future__ import annotations
-
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed

@@ -1,17 +1,13 @@
 """Classifiers that are right with one preprocessing only, as .tflite, and images for them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tiny_tflite import Graph, packed
 
 from edgeconv.data.preprocess import preprocess
 from edgeconv.data.preprocessing import parse_preprocessing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Array = np.ndarray[Any, Any]
 CLASSES, SIDE, EACH = 12, 3, 20

@@ -4,8 +4,6 @@ python doctor_zoo.py PHOTOS.npz DIRECTORY: x_train, y_train of the file; the mod
 directory as SavedModel, .keras and .h5.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

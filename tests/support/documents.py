@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from forking import write_programs
 from markdown_it import MarkdownIt
 from places import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
-# Written by programs, from results.
-GENERATED = (DOCS / "coverage.md", DOCS / "kernels.md")
 
 
 class Block(NamedTuple):
@@ -56,29 +50,12 @@ def prose(page: Path) -> str:
     return re.sub(r"`[^`]*`", "", text)
 
 
-def environment_of(cache: Path) -> dict[str, str]:
-    """The environment of a reader who has activated the tests' environment.
-
-    Its programs are forks where the children of the tests are; see forking.py.
-    """
-    programs = cache.parent / "bin"
-    write_programs(programs)
-    path = (str(programs), str(Path(sys.executable).parent), os.environ["PATH"])
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join(path),
-        "EDGECONV_CACHE_DIR": str(cache),
-        "NO_COLOR": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-
-
-def run(page_blocks: Sequence[Block], folder: Path, cache: Path) -> None:
+def run(page_blocks: Sequence[Block], folder: Path, shell: Callable[[str], str]) -> None:
     """Do what the blocks say, in `folder`: write the files that have a title, run the commands.
 
-    A `text` block is what the commands before it print, in its order; … stands for any text.
+    `shell` runs commands there, and returns what they print. A `text` block is what the commands
+    before it print, in its order; … stands for any text.
     """
-    environment = environment_of(cache)
     printed = ""
     for block in page_blocks:
         if block.title:
@@ -86,17 +63,7 @@ def run(page_blocks: Sequence[Block], folder: Path, cache: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
         elif block.is_run:
-            ended = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.text],
-                cwd=folder,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            printed = ended.stdout
-            assert ended.returncode == 0, f"{block.text}\n{printed}"
+            printed = shell(block.text)
         elif block.language == "text":
             lines = (re.escape(line).replace("…", ".*") for line in block.text.splitlines())
             assert re.search(".*?".join(f"^{line}" for line in lines), printed, re.DOTALL | re.M), (

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from edgeconv import convert
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.requests.recipes import make_recipes
 
 if TYPE_CHECKING:
     from edgeconv.types import Artifact, Conversion, Recipe
@@ -56,10 +56,11 @@ class Workshop:
         calibration: str | None = "images.npz",
         batch: int | None = None,
         signature: str | None = None,
+        fuse_lstm: bool = False,
         **options: Any,
     ) -> Made:
         """`options` are those of `make_recipes`."""
-        key = repr((model, to, calibration, batch, signature, sorted(options.items())))
+        key = repr((model, to, calibration, batch, signature, fuse_lstm, sorted(options.items())))
         if key not in self._made:
             recipes: list[Recipe] = list(make_recipes(to.split(","), **options))
             out = self._root / f"out-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
@@ -73,9 +74,17 @@ class Workshop:
                         calibration=str(self._zoo / calibration) if calibration else None,
                         batch=batch,
                         signature=signature,
+                        fuse_lstm=fuse_lstm,
                     )
                 )
         return self._made[key]
+
+
+def declared_release(file: Path) -> str:
+    """What a file's metadata says of the runtime that it needs; "" for nothing."""
+    model = schema(file)
+    said = [each for each in model.metadata or () if each.name == b"min_runtime_version"]
+    return "".join(bytes(model.buffers[e.buffer].data).rstrip(b"\0").decode() for e in said)
 
 
 class Lite:
@@ -99,6 +108,26 @@ class Lite:
             for name, value in self.runner(**feed).items():
                 answers[name].append(to_float(value, self.outputs[name]))
         return {name: np.concatenate(parts) for name, parts in answers.items()}
+
+
+def invoked(path: Path, samples: np.ndarray, *, reset: bool = False) -> np.ndarray:
+    """The output of a model of one input and one output, without a signature's runner.
+
+    That would clear the state at each call; an app in C, Java or Swift has none.
+    """
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    (given,), (answer,) = interpreter.get_input_details(), interpreter.get_output_details()
+    answers = []
+    for sample in samples:
+        interpreter.set_tensor(given["index"], sample[None])
+        interpreter.invoke()
+        answers.append(interpreter.get_tensor(answer["index"]))
+        if reset:
+            interpreter.reset_all_variables()
+    return np.concatenate(answers)
 
 
 def to_type(values: np.ndarray, details: dict[str, Any]) -> np.ndarray:

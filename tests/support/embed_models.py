@@ -1,7 +1,5 @@
 """Published models for the tests of `embed`, made without a conversion."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,9 @@ import numpy as np
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.embedding.plan import EmbedPlan, plan_embed
+from edgeconv.model.tflite import summarize
 from edgeconv.requests.embed import EmbedRequest
 from edgeconv.requests.request import parsed
-from edgeconv.tflite import summarize
 from edgeconv.types import Artifact, Recipe, Verification
 
 # A name that would end a string, a comment, a line, or an element in one language or another.

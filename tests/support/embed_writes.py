@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgeconv.embedding.writing import listed, write_embedding
+from edgeconv.embedding.embedding import listed, write_embedding
 from edgeconv.types import Embedded
 
 

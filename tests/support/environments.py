@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from edgeconv.store import cache_directory, seal_directory
+from edgeconv.system.store import cache_directory, seal_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

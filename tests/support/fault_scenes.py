@@ -169,7 +169,6 @@ SCENES = {
     ),
     "embed": Scene(prepare=embedded_project, command=EMBED),
     "cache prune": Scene(prepare=old_cache, command=("cache", "prune", "--max-size", "0")),
-    "cache clear": Scene(prepare=old_cache, command=("cache", "clear")),
     "damaged entry": Scene(
         prepare=damaged_cache,
         command=("convert", "net.tflite", "--to", "float32,float16,int8", *CALIBRATED, "-o", "b"),

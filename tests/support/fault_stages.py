@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -18,16 +19,16 @@ import msgspec
 import psutil
 from fault_injection import Fault, Run, traced
 from fault_scenes import Scene, edgeconv, environment
+from landing import IN_A_LANDING, LANDING_VARIABLE
 
-from edgeconv.config import lock
-from edgeconv.embedding.plan import JOURNAL, RECORD
-from edgeconv.embedding.published import find_published
-from edgeconv.errors import InputRefused
-from edgeconv.store import read_noun, sha256_file, sha256_tree
+from edgeconv.embedding.plan import JOURNAL, RECORD, find_published
+from edgeconv.requests.config import lock
+from edgeconv.system.store import read_noun, sha256_file, sha256_tree
 from edgeconv.types import Embedded
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 MOST = 200
 KEY = re.compile("[0-9a-f]{64}")
@@ -233,7 +234,9 @@ def assert_repaired(stage: Stage) -> None:
     assert not more or any(name in stage.after for name in LOCKS), more
     assert all(map(is_whole, found.values()))
     # A run that finds everything done needs no temporary files and no key, and looks for none.
-    python = "from edgeconv.store import scratch_directory as s, seal\nseal('')\nwith s(): pass"
+    python = (
+        "from edgeconv.system.store import scratch_directory as s, seal\nseal('')\nwith s(): pass"
+    )
     command = [sys.executable, "-c", python]
     subprocess.run(command, env=environment(stage.root), check=True)
     assert_no_rest(stage.root)
@@ -289,5 +292,14 @@ def shape(root: Path) -> frozenset[tuple[str, bytes]]:
     return frozenset(found)
 
 
-def every(step: int, stage: Stage, first: int = 1) -> range:
-    return range(first, min(len(stage.calls), MOST) + 1, step)
+def every(step: int, stage: Stage, first: int = 1) -> Sequence[int]:
+    """The numbers of the calls that a test is about; in a landing, some of them, by its number."""
+    return sampled(range(first, min(len(stage.calls), MOST) + 1, step))
+
+
+def sampled(numbers: Sequence[int]) -> Sequence[int]:
+    """All, or what a landing has time for of them."""
+    landing = os.environ.get(LANDING_VARIABLE)
+    if landing is None or len(numbers) <= IN_A_LANDING:
+        return numbers
+    return sorted(random.Random(int(landing)).sample(numbers, IN_A_LANDING))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import foreign_files
 from graph_files import (
     ASSET_OBJECT,
     PLAIN_OBJECT,
@@ -183,8 +182,3 @@ def keras_configs() -> list[dict[str, Any]]:
         "compile_config": {"optimizer": "adam", "loss": {"class_name": "X", "config": {}}},
     }
     return [functional, sequential, old, own]
-
-
-def other_kinds() -> list[bytes]:
-    """The files that test_foreign.py tells apart."""
-    return [content for _, content, *_ in foreign_files.FOREIGN]

@@ -3,12 +3,12 @@
 A child that runs TensorFlow takes seconds to import it, and does so hundreds of times in a run of
 the tests. Here a server imports it once for the whole run. A child is a fork of the server: a
 session of its own, with its own environment, directory and open files, which enters its sandbox
-by the same program as one that is started. `conftest.py` says which tests take their children from
-here; EDGECONV_TESTS_START=1 starts all of them, as edgeconv does for its users.
+by the same program as one that is started. Only what a journey starts for real is forked:
+`start_kinds.py` has the table. `conftest.py` says which tests take their children from here;
+EDGECONV_TESTS_START=1 starts all of them, as edgeconv does for its users.
 
     python forking.py serve DIRECTORY KIND   the server of a kind, which ends with the tests
     python forking.py edgeconv WORD...       `edgeconv WORD...`, its children forked
-    python forking.py script FILE WORD...    `python FILE WORD...`, forked, with TensorFlow imported
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ import os
 import pkgutil
 import runpy
 import selectors
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from start_kinds import may_be_forked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,12 +42,11 @@ PLACE = "EDGECONV_TESTS_FORKS"
 _START_ALL = "EDGECONV_TESTS_START"
 _RUN = "run.json"
 _FORK = ".fork"
-_ENTER = "/processes/sandbox/enter.py"
 # What children of a kind import, those of "tensorflow" after the others.
 _IMPORTS = {
     "plain": (
         *("numpy", "msgspec", "scipy.stats", "PIL.Image", "h5py", "pyarrow.parquet", "psutil"),
-        *("ai_edge_litert.interpreter", "ai_edge_quantizer.quantizer"),
+        "ai_edge_litert.interpreter",
     ),
     "tensorflow": ("tensorflow", "keras", "tf_keras"),
 }
@@ -78,7 +79,7 @@ def close_place() -> None:
     place = os.environ.pop(PLACE, None)
     if place:
         for path in Path(place).iterdir():
-            path.unlink()
+            path.unlink(missing_ok=True)
         Path(place).rmdir()
 
 
@@ -98,24 +99,6 @@ def edgeconv_command() -> list[str]:
     """How to start edgeconv in a process, whose children are forks where those of this one are."""
     ours = [__file__, "edgeconv"] if _is_forking else ["-m", "edgeconv"]
     return [sys.executable, *ours]
-
-
-def write_programs(directory: Path) -> None:
-    """Write `edgeconv` and `python` for PATH, which fork where this process does.
-
-    That `python` forks scripts, and is Python's for everything else.
-    """
-    python = shlex.quote(sys.executable)
-    edgeconv = f'exec {shlex.join(edgeconv_command())} "$@"'
-    if _is_forking:
-        script = shlex.join([sys.executable, __file__, "script"])
-        python = f'case $1 in *.py) exec {script} "$@" ;; esac\nexec {python}'
-    else:
-        python = f"exec {python}"
-    directory.mkdir(exist_ok=True)
-    for name, text in (("edgeconv", edgeconv), ("python", f'{python} "$@"')):
-        (directory / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-        (directory / name).chmod(0o755)
 
 
 def run(
@@ -168,7 +151,7 @@ def _run_forked(
 
 def _replace_start() -> None:
     """Have edgeconv start its children, and wait for them, by way of `Forked`."""
-    from edgeconv.processes import workers
+    from edgeconv.system.processes import workers
 
     if isinstance(workers.subprocess, _Subprocess):
         return
@@ -182,10 +165,10 @@ class _Subprocess:
     PIPE = subprocess.PIPE
 
     def Popen(self, command: Sequence[str], **settings: Any) -> Any:  # noqa: N802
-        from edgeconv.processes import workers
+        from edgeconv.system.processes import workers
 
         words = command[len(workers._WAIT_FOR_A_LINE) :]
-        if _is_forking and words[0] == sys.executable and words[1].endswith(_ENTER):
+        if _is_forking and words[0] == sys.executable and may_be_forked(words):
             return Forked(list(words), **settings)
         return subprocess.Popen(command, **settings)
 
@@ -210,6 +193,7 @@ class Forked:
     ) -> None:  # fmt: skip
         sys.audit("subprocess.Popen", words[0], words, str(cwd), env)
         self.returncode: int | None = None
+        self._one_asks = threading.Lock()
         self.stdout = None
         self._connection = _connected(kind or _kind(words))
         kept = list(pass_fds)
@@ -229,15 +213,17 @@ class Forked:
         _forks[self.pid] = self
 
     def waited(self) -> tuple[int, int]:
-        """What os.waitpid gives with WNOHANG."""
-        try:
-            status = self._connection.recv(_MOST_BYTES)
-        except BlockingIOError:
-            return 0, 0
-        pid = self.pid
-        _forks.pop(pid)
-        self._connection.close()
-        return pid, int(status or signal.SIGKILL)
+        """What os.waitpid gives with WNOHANG, to one thread only of those that ask."""
+        with self._one_asks:
+            if _forks.get(self.pid) is not self:
+                raise ChildProcessError
+            try:
+                status = self._connection.recv(_MOST_BYTES)
+            except BlockingIOError:
+                return 0, 0
+            _forks.pop(self.pid)
+            self._connection.close()
+            return self.pid, int(status or signal.SIGKILL)
 
     def run_to_end(self, timeout_s: float | None) -> int:
         """The exit code, once it has ended."""
@@ -330,8 +316,11 @@ def serve(place: Path, kind: str) -> None:
     # The shell has what runs in the background ignore these.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+    from edgeconv.system.store import quantizer_module
+
     for name in (*_IMPORTS["plain"], *(_IMPORTS[kind] if kind != "plain" else ()), *_ours()):
         importlib.import_module(name)
+    quantizer_module("quantizer")
     del sys.path[0]
     run = os.pidfd_open(json.loads((place / _RUN).read_text(encoding="utf-8"))["pid"])
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -488,12 +477,6 @@ def main(what: str, *words: str) -> None:
     if what == "serve":
         serve(Path(words[0]), words[1])
         return
-    if what == "script":
-        forked = Forked(
-            [sys.executable, *words], cwd=Path.cwd(), env={**os.environ}, stdout=sys.stdout,
-            stderr=sys.stderr, kind="tensorflow",
-        )  # fmt: skip
-        sys.exit(forked.run_to_end(None))
     # As of `python -m edgeconv`.
     sys.path[0] = str(Path.cwd())
     sys.argv = ["edgeconv", *words]

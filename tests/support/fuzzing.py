@@ -41,7 +41,7 @@ class _Watched:
         self._refused = 0
 
     def __call__(self, data: bytes) -> None:
-        from edgeconv.errors import EdgeconvError
+        from edgeconv.types.errors import EdgeconvError
 
         before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         begin_s = time.process_time()

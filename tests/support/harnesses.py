@@ -15,22 +15,60 @@ import sys
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import msgspec
 import mutators
-from noun_examples import example_of
 
-from edgeconv.errors import EdgeconvError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from edgeconv.types.errors import EdgeconvError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Target = Callable[[bytes], None]
+
+
+Noun = TypeVar("Noun")
+_DEEPEST = 7
+
+
+def example_of(kind: type[Noun]) -> Noun:
+    """A value of this type. Lists and tables have one item, as deep as nouns are in one another."""
+    return msgspec.convert(_value(msgspec.inspect.type_info(kind), 0), kind)
+
+
+def _value(kind: Any, depth: int) -> Any:
+    inspect = msgspec.inspect
+    if isinstance(kind, inspect.StructType):
+        fields = (f for f in kind.fields if f.required or depth < _DEEPEST)
+        tag = {kind.tag_field: kind.tag} if kind.tag_field else {}
+        return tag | {field.encode_name: _value(field.type, depth + 1) for field in fields}
+    if isinstance(kind, inspect.UnionType):
+        # None stands among them where a value may be missing.
+        return _value(
+            max(kind.types, key=lambda each: not isinstance(each, inspect.NoneType)), depth
+        )
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    if isinstance(kind, inspect.TupleType):
+        return [_value(each, depth + 1) for each in kind.item_types]
+    if isinstance(kind, inspect.DictType):
+        return {_value(kind.key_type, depth): _value(kind.value_type, depth + 1)}
+    if hasattr(kind, "item_type"):
+        return [_value(kind.item_type, depth + 1)]
+    plain = {
+        inspect.BoolType: True,
+        inspect.IntType: 3,
+        inspect.FloatType: 0.5,
+        inspect.StrType: "a",
+    }
+    return plain.get(type(kind))
+
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 class Harness(NamedTuple):
@@ -74,21 +112,19 @@ def _tflite_seeds() -> list[bytes]:
 
 
 def _tflite(_: Path) -> Target:
-    from edgeconv.tflite import oldest_runtime, summarize
-    from edgeconv.tflite.arena import arena_bytes
-    from edgeconv.tflite.contents import (
+    from edgeconv.model.tflite import oldest_runtime, summarize
+    from edgeconv.model.tflite.arena import arena_bytes
+    from edgeconv.model.tflite.layers import float_layers
+    from edgeconv.model.tflite.metadata import graph_names
+    from edgeconv.model.tflite.summary import (
         activation_bounds,
-        int8_kernels,
         largest_scales,
         layers_of_graphs,
+        output_steps,
         tensor_specs,
         vocabularies,
-        zero_share,
     )
-    from edgeconv.tflite.layers import float_layers
-    from edgeconv.tflite.metadata import graph_names
-    from edgeconv.tflite.summary import output_steps
-    from edgeconv.tflite.weights import likely_recipe
+    from edgeconv.model.tflite.weights import likely_recipe
 
     readers: tuple[Callable[[bytes], object], ...] = (
         lambda data: oldest_runtime(data, "m"),
@@ -101,8 +137,6 @@ def _tflite(_: Path) -> Target:
         largest_scales,
         graph_names,
         arena_bytes,
-        int8_kernels,
-        zero_share,
         float_layers,
     )
 
@@ -114,8 +148,8 @@ def _tflite(_: Path) -> Target:
 
 
 def _tflite_scan(directory: Path) -> Target:
-    from edgeconv.source.scanning.findings import Findings
-    from edgeconv.source.scanning.tflite import scan_tflite
+    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.tflite import scan_tflite
 
     path = directory / "m.tflite"
 
@@ -139,7 +173,7 @@ def _saved_model_seeds() -> list[bytes]:
 
 
 def _saved_model(directory: Path) -> Target:
-    from edgeconv.source.saved_model import read_saved_model, serving_copy
+    from edgeconv.model.source.saved_model import read_saved_model, serving_copy
 
     def run(data: bytes) -> None:
         (directory / "saved_model.pb").write_bytes(data)
@@ -162,8 +196,8 @@ def _emptied(directory: Path) -> None:
 
 
 def _saved_model_scan(directory: Path) -> Target:
-    from edgeconv.source.scanning.findings import Findings
-    from edgeconv.source.scanning.saved_model import scan_saved_model
+    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.saved_model import scan_saved_model
 
     def run(data: bytes) -> None:
         (directory / "saved_model.pb").write_bytes(data)
@@ -183,8 +217,8 @@ def _keras_metadata_seeds() -> list[bytes]:
 
 
 def _keras_metadata(directory: Path) -> Target:
-    from edgeconv.source.scanning.findings import Findings
-    from edgeconv.source.scanning.saved_model import scan_keras_metadata
+    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.saved_model import scan_keras_metadata
 
     path = directory / "keras_metadata.pb"
 
@@ -207,9 +241,9 @@ def _keras_config_seeds() -> list[bytes]:
 
 
 def _keras_config(_: Path) -> Target:
-    from edgeconv.source.keras_files import content_of, decoded
-    from edgeconv.source.scanning.findings import Findings
-    from edgeconv.source.scanning.keras_config import scan_config
+    from edgeconv.model.source.keras_files import content_of, decoded
+    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.keras_config import scan_config
 
     weights = (
         (("layers", "dense", "vars", "0"), 12),
@@ -243,7 +277,7 @@ def _keras_archive_seeds() -> list[bytes]:
 
 
 def _keras_archive(directory: Path) -> Target:
-    from edgeconv.source.keras_files import KerasReadJob, read_archive_here
+    from edgeconv.model.source.keras_files import KerasReadJob, read_archive_here
 
     path = directory / "m.keras"
 
@@ -254,41 +288,13 @@ def _keras_archive(directory: Path) -> Target:
     return run
 
 
-# Models of other kinds
-
-
-def _foreign_seeds() -> list[bytes]:
-    import foreign_seeds
-
-    return foreign_seeds.other_kinds()
-
-
-def _foreign(directory: Path) -> Target:
-    from edgeconv.source.kinds import find_model
-
-    names = ("model", "model.keras", "model.pb", "model.tflite")
-    for name in names:
-        (directory / name).mkdir()
-
-    def run(data: bytes) -> None:
-        for name in names:
-            # As a file by itself, and among others in a directory.
-            path = directory / name / name
-            path.write_bytes(data)
-            for place in (path, path.parent):
-                with contextlib.suppress(EdgeconvError):
-                    find_model(place)
-
-    return run
-
-
 # Files of a project
 
 
 def _noun_types() -> dict[str, Any]:
     from edgeconv import types as nouns
     from edgeconv.data.handover import SamplesFile
-    from edgeconv.embedding.writing import WriteJournal
+    from edgeconv.embedding.embedding import WriteJournal
 
     names = [
         "Artifact",
@@ -313,7 +319,7 @@ def _noun_seeds() -> list[bytes]:
 
 
 def _nouns(directory: Path) -> Target:
-    from edgeconv.store import read_noun
+    from edgeconv.system.store import read_noun
 
     path = directory / "m.json"
     types = _noun_types()
@@ -336,7 +342,7 @@ def _manifest_seeds() -> list[bytes]:
 
 
 def _manifest(directory: Path) -> Target:
-    from edgeconv.embedding.published import find_published
+    from edgeconv.embedding.plan import find_published
     from edgeconv.reporting.last_check import require_passed
 
     model = directory / "m.tflite"
@@ -378,7 +384,7 @@ def _report_seeds() -> list[bytes]:
 def _lock_seeds() -> list[bytes]:
     import tempfile
 
-    from edgeconv.config import lock
+    from edgeconv.requests.config import lock
     from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
 
     right = "110" * 6 + "11"
@@ -402,8 +408,8 @@ def _lock_seeds() -> list[bytes]:
 
 
 def _lock(directory: Path) -> Target:
-    from edgeconv.config import lock
-    from edgeconv.config.lock import accepted_hashes
+    from edgeconv.requests.config import lock
+    from edgeconv.requests.config.lock import accepted_hashes
 
     path = directory / "edgeconv.lock"
 
@@ -422,7 +428,7 @@ def _lock(directory: Path) -> Target:
 
 def _signed(path: Path, data: bytes) -> bool:
     """Write the tables of a lock with the checksums that they should have."""
-    from edgeconv.config.lock_text import as_text
+    from edgeconv.requests.config.lock import as_text
 
     with contextlib.suppress(ValueError, RecursionError):
         found = tomllib.loads(data.decode()).get("model")
@@ -434,7 +440,7 @@ def _signed(path: Path, data: bytes) -> bool:
 
 
 def _checked(name: str, table: Any) -> Any:
-    from edgeconv.config.lock_text import CHECKSUM, checksum
+    from edgeconv.requests.config.lock import CHECKSUM, checksum
 
     if not isinstance(table, dict):
         return table
@@ -457,7 +463,7 @@ def _config_seeds() -> list[bytes]:
 
 
 def _config(directory: Path) -> Target:
-    from edgeconv.config.tables import read_config
+    from edgeconv.requests.config.tables import read_config
     from edgeconv.requests.texts import KEYED_SOURCE, STEPS
 
     paths = (directory / "edgeconv.toml", directory / "pyproject.toml")
@@ -496,7 +502,7 @@ def _text_seeds() -> list[bytes]:
 def _text(directory: Path) -> Target:
     from edgeconv.data.location import identity, parse_source, runs_code
     from edgeconv.data.preprocessing import parse_preprocessing
-    from edgeconv.requests.paths import source_within
+    from edgeconv.requests.texts import source_within
 
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
@@ -532,7 +538,7 @@ def _preprocessing(directory: Path) -> Target:
 
 def _lines(directory: Path) -> Target:
     from edgeconv.embedding.plan import read_labels
-    from edgeconv.store.pointers import refuse_pointer
+    from edgeconv.system.store.pointers import refuse_pointer
 
     path = directory / "labels.txt"
 
@@ -585,7 +591,6 @@ HARNESSES = {
         Harness("keras-metadata", _keras_metadata_seeds, _keras_metadata, mutators.mutate_message),
         Harness("keras-config", _keras_config_seeds, _keras_config, mutators.mutate_json),
         Harness("keras-archive", _keras_archive_seeds, _keras_archive, mutators.mutate_zip),
-        Harness("other-kinds", _foreign_seeds, _foreign),
         Harness("nouns", _noun_seeds, _nouns, mutators.mutate_json, 16384),
         Harness("manifest", _manifest_seeds, _manifest, mutators.mutate_json),
         Harness("report", _report_seeds, _report, mutators.mutate_json, 16384),

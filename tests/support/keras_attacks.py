@@ -147,11 +147,16 @@ def calling(module: str, name: str, argument: Any) -> Config:
     return layer("Lambda", settings, [constant(argument)])
 
 
-def bytecode(aim: Aim) -> Config:
-    source = f"lambda x: [open({str(aim.written)!r}, 'w').close(), x][1]"
+def dumped(aim: Aim, *arguments: str) -> list[str | None]:
+    """The bytecode of a function that writes, and returns the last of its arguments."""
+    done = f"open({str(aim.written)!r}, 'w').close()"
+    source = f"lambda {', '.join(arguments)}: [{done}, {arguments[-1]}][1]"
     code = marshal.dumps(compile(source, "f", "eval").co_consts[0])
-    dumped = [base64.b64encode(code).decode("ascii"), None, None]
-    settings = {"function": dumped, "function_type": "lambda", "module": "__main__"}
+    return [base64.b64encode(code).decode("ascii"), None, None]
+
+
+def bytecode(aim: Aim) -> Config:
+    settings = {"function": dumped(aim, "x"), "function_type": "lambda", "module": "__main__"}
     settings |= {"output_shape": None, "output_shape_type": "raw", "output_shape_module": None}
     return layer("Lambda", {**settings, "arguments": {}}, [["x", 0, 0, {}]])
 

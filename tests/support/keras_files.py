@@ -1,7 +1,5 @@
 """Keras files that are written without Keras."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -5,13 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = {
+from edgeconv.system.store.tools import QUANTIZERS
+
+QUANTIZER_PACKAGES = {name.replace("-", "_") for name in QUANTIZERS}
+
+HEAVY = QUANTIZER_PACKAGES | {
     "numpy",
     "tensorflow",
     "tf_keras",
     "keras",
     "ai_edge_litert",
-    "ai_edge_quantizer",
     "sklearn",
     "h5py",
     "google.protobuf",

@@ -8,8 +8,6 @@ unrolled by edgeconv, and run before and after on the same inputs; what came out
 DIRECTORY/results.json, by name.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

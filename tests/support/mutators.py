@@ -228,7 +228,7 @@ def mutate_tflite(data: bytes, random: Random, change: Change) -> bytes:
     from ai_edge_litert.schema_py_generated import ModelT
     from tiny_tflite import packed
 
-    from edgeconv.tflite.structure import structure
+    from edgeconv.model.tflite.structure import structure
 
     try:
         if structure(data).problems:

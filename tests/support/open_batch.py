@@ -1,7 +1,5 @@
 """A model whose graph computes the shape of its batch, as converters write it for a Flatten."""
 
-from __future__ import annotations
-
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed

@@ -3,8 +3,6 @@
 python other_floats.py DIRECTORY
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Where things of the checkout are, for tests and their helpers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]

@@ -1,10 +1,8 @@
-"""One small model trained with quantisation under several strategies, pruned and clustered.
+"""One small model trained with quantisation under several strategies.
 
 A program: it writes .tflite files and results.json to DIRECTORY, for the tests to look at.
 Strategies need two logical devices, which a process makes before TensorFlow does anything.
 """
-
-from __future__ import annotations
 
 import sys
 from pathlib import Path
@@ -16,7 +14,6 @@ import numpy as np
 from edgeconv.types import IoType, Qat, Recipe
 
 BATCH = 64
-PRUNE, CLUSTER = 0.6, 6
 RECIPE = Recipe(name="qat", qat=Qat())
 
 
@@ -38,15 +35,6 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     scales_after: bool
 
 
-class Fine(msgspec.Struct, frozen=True, kw_only=True):
-    """A model whose kernels were given a structure, before and after its quantised training."""
-
-    sparsity: float
-    distinct: int
-    accuracy: float
-    qat_accuracy: float
-
-
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """What came of everything."""
 
@@ -59,7 +47,6 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     dead_channel_error: float
     softmax_range: tuple[float, float]
     refused: str
-    fine: dict[str, Fine]
 
 
 def digits() -> tuple[Any, Any]:
@@ -117,7 +104,6 @@ class Bench:
         *,
         epochs: int = 1,
         rate: float = 1e-3,
-        at_step: Any = lambda *_: None,
         at_epoch: Any = lambda *_: None,
     ) -> None:
         """Custom steps under the strategy, on the same global batches whatever it is."""
@@ -136,14 +122,11 @@ class Bench:
             optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
         samples = tf.data.Dataset.from_tensor_slices((self.images, self.labels)).batch(BATCH)
-        done = 0
         run = tf.function(lambda images, labels: strategy.run(step, args=(images, labels)))
         for epoch in range(epochs):
             at_epoch(epoch, model)
             for images, labels in strategy.experimental_distribute_dataset(samples):
                 run(images, labels)
-                done += 1
-                at_step(done, model)
 
     def accuracy(self, model: Any) -> float:
         return float(np.mean(np.argmax(model(self.images), axis=1) == self.labels))
@@ -179,9 +162,9 @@ def _same(some: list[Any], others: list[Any]) -> bool:
 
 
 def warmed_up(bench: Bench, strategy: Any) -> WarmUp:
-    from edgeconv.errors import InputRefused
     from edgeconv.tf.qat.annotate import annotate
     from edgeconv.tf.qat.ranges import warm_up
+    from edgeconv.types.errors import InputRefused
 
     with strategy.scope():
         made, _ = annotate(bench.model, Qat())
@@ -253,7 +236,7 @@ def sure_model(bench: Bench) -> tuple[float, float]:
 
 def refused(bench: Bench, directory: Path) -> str:
     """What is said of a model with an operator that TFLite does not have."""
-    from edgeconv.errors import EdgeconvError
+    from edgeconv.types.errors import EdgeconvError
 
     layers, tf = bench.keras.layers, bench.tf
     x = layers.Input((4, 4), name="x")
@@ -268,40 +251,6 @@ def refused(bench: Bench, directory: Path) -> str:
     except EdgeconvError as error:
         return f"{type(error).__name__}: {error}"
     return ""
-
-
-def fine(bench: Bench, strategy: Any, settings: Qat, path: Path) -> Fine:
-    """Fine-tune to a structure, train with quantisation, convert."""
-    from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy, kernels_of
-
-    epochs, model = 2, bench.model
-    structures: list[Any] = []
-    if settings.prune is not None:
-        structures.append(Pruning(settings.prune, epochs * len(bench.images) // BATCH))
-    if settings.cluster is not None:
-        zeros = settings.prune is not None
-        structures.append(Clustering(settings.cluster, keep_zeros=zeros))
-    for structure in structures:
-        with strategy.scope():
-            copy = float_copy(model, for_clusters=settings.cluster is not None)
-        bench.train(
-            copy,
-            strategy,
-            epochs=epochs,
-            at_step=structure.at_step,
-            at_epoch=lambda _, model, structure=structure: structure.prepare(model),
-        )
-        model = copy
-    made = bench.annotate(model, strategy, settings)
-    bench.train(made, strategy)
-    bench.converted(made, path)
-    kernels = [kernel.numpy() for kernel in kernels_of(model).values()]
-    return Fine(
-        sparsity=sum(int((k == 0).sum()) for k in kernels) / sum(k.size for k in kernels),
-        distinct=max(len(np.unique(kernel)) for kernel in kernels),
-        accuracy=bench.accuracy(model),
-        qat_accuracy=bench.accuracy(made),
-    )
 
 
 def main(directory: Path) -> None:
@@ -349,14 +298,6 @@ def main(directory: Path) -> None:
         dead_channel_error=dead_channel(bench, directory),
         softmax_range=sure_model(bench),
         refused=refused(bench, directory),
-        fine={
-            name: fine(bench, strategies[strategy], settings, directory / f"{name}.tflite")
-            for name, strategy, settings in (
-                ("pruned", "none", Qat(prune=PRUNE)),
-                ("clustered", "none", Qat(cluster=CLUSTER)),
-                ("both", "mirrored", Qat(prune=PRUNE, cluster=CLUSTER)),
-            )
-        },
     )
     (directory / "results.json").write_bytes(msgspec.json.encode(results))
 

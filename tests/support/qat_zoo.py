@@ -4,8 +4,6 @@ A program: it writes what came of each model to DIRECTORY/results.json, for the 
 at. tfmot wants Keras 2 as TensorFlow's own in its whole process.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from edgeconv.errors import EdgeconvError
 from edgeconv.types import Qat, Recipe, TreatedLayer
+from edgeconv.types.errors import EdgeconvError
 
 SAMPLES = 24
 
@@ -88,6 +86,33 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
         joined = layers.Maximum()([layers.Concatenate()([gated, right]), 0.5 * conv(b)[..., :1]])
         return Case(model([a, b], layers.Dense(3, name="y")(layers.Flatten()(joined))))
 
+    def tower() -> Case:
+        a, b = layers.Input((8, 8, 3), name="a"), layers.Input((8, 8, 3), name="b")
+        parts = [
+            layers.Conv2D(8, 3, use_bias=False, name="conv"),
+            layers.BatchNormalization(name="conv_norm"),
+            layers.ReLU(name="relu"),
+            layers.DepthwiseConv2D(3, use_bias=False, name="depthwise"),
+            layers.BatchNormalization(name="norm"),
+            layers.GlobalAveragePooling2D(name="mean"),
+            layers.Dense(6, name="dense"),
+            layers.BatchNormalization(name="dense_norm"),
+        ]
+
+        def passed(tensor: Any) -> Any:
+            for part in parts:
+                tensor = part(tensor)
+            return tensor
+
+        return Case(model([a, b], layers.Concatenate(name="y")([passed(a), passed(b)])))
+
+    def half_shared() -> Case:
+        a, b = layers.Input((8, 8, 3), name="a"), layers.Input((8, 8, 3), name="b")
+        conv = layers.Conv2D(8, 3, use_bias=False, name="conv")
+        left = layers.BatchNormalization(name="left")(conv(a))
+        right = layers.BatchNormalization(name="right")(conv(b))
+        return Case(model([a, b], layers.Add(name="y")([left, right])))
+
     def before_norm() -> Case:
         x = layers.Input((12, 12, 4), name="x")
         y = layers.Activation("relu")(layers.BatchNormalization(name="first")(x))
@@ -99,7 +124,25 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
         "mobile": mobile,
         "hard_swish": hard_swish,
         "shared": shared,
+        "tower": tower,
+        "half_shared": half_shared,
         "before_norm": before_norm,
+        "scaled": lambda: Case(
+            chain(
+                (32,),
+                layers.Dense(64, activation="relu"),
+                layers.Rescaling(2.0, 1.0, name="scaled"),
+                layers.Dense(4),
+            )
+        ),
+        "unlike_columns": lambda: Case(
+            chain(
+                (3,),
+                layers.Normalization(mean=[0.0, 2000, 5e4], variance=[0.1, 100, 1e6], name="norm"),
+                layers.Dense(16, activation="relu"),
+                layers.Dense(2),
+            )
+        ),
         "sequence": lambda: Case(
             chain(
                 (40, 3),
@@ -278,7 +321,10 @@ def _samples(model: Any) -> list[Any]:
             # As colours, where the model takes it upon itself to scale them.
             wide = "rescaling" in {layer.name for layer in model.layers}
             found.append(rng.uniform(0 if wide else -1, 255 if wide else 1, shape))
-            found[-1] = found[-1].astype(np.float32)
+            norms = [layer for layer in model.layers if type(layer).__name__ == "Normalization"]
+            for norm in norms:
+                found[-1] = norm.mean + 2 * found[-1] * np.sqrt(norm.variance)
+            found[-1] = np.asarray(found[-1], np.float32)
         else:
             found.append(rng.integers(0, 50, shape, np.int32))
     return found
@@ -304,7 +350,7 @@ def _steps_apart(path: Path, samples: dict[str, Any], emulated: Any) -> Any:
     """How far the file is from the emulation, in steps of its output, sample by sample."""
     from ai_edge_litert.interpreter import Interpreter
 
-    from edgeconv.tflite import output_steps
+    from edgeconv.model.tflite import output_steps
 
     ((_, step),) = output_steps(path.read_bytes(), "serving_default").items()
     runner = Interpreter(str(path)).get_signature_runner("serving_default")

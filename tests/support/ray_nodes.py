@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _OWN = ("--block", "--disable-usage-stats", "--num-cpus=1", "--object-store-memory=80000000")
-WITHIN_S = 120
+WITHIN_S = 300
 
 
 class Head(NamedTuple):
@@ -45,7 +45,8 @@ def started_head(directory: Path) -> Iterator[Head]:
         *("--include-dashboard=false", f"--temp-dir={directory}"),
     )
     with started_node(directory / "head.log", variables, *options) as process:
-        eventually(lambda: listens(client), "the head answers")
+        eventually(lambda: listens(client) or process.poll() is not None, "the head answers")
+        assert process.poll() is None, (directory / "head.log").read_text()[-2000:]
         yield Head(f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}", variables, process)
 
 

@@ -1,7 +1,5 @@
 """A small network of every refined kind of layer, as floats and as quantisers would store it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +64,7 @@ def float_network(layers: list[Part] | None = None) -> bytes:
 
 
 def quantised_network(kind: str, layers: list[Part] | None = None) -> bytes:
-    """As ai-edge-quantizer stores it: weights of absmax scales, activations of min/max ones."""
+    """As litert-quantizer stores it: weights of absmax scales, activations of min/max ones."""
     layers = layers or parts()
     return packed(_Network(kind, _ranges(layers)).built(layers))
 

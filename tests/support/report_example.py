@@ -9,6 +9,7 @@ import msgspec
 from edgeconv.statistics.paired import paired_difference
 from edgeconv.types import (
     MAX_SNR_DB,
+    Acceleration,
     Accuracy,
     Agreement,
     Artifact,
@@ -26,9 +27,12 @@ from edgeconv.types import (
     Latency,
     LayerError,
     Measurement,
+    NpuEstimate,
+    NpuLeft,
     OperatorCount,
     OperatorTime,
     OutputError,
+    PacedLatency,
     Preprocessing,
     Profile,
     Qat,
@@ -43,6 +47,7 @@ from edgeconv.types import (
     TreatedLayer,
     Verdict,
     Verification,
+    VersionResult,
 )
 
 SAMPLES = 360
@@ -51,7 +56,7 @@ CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 LABELS = tuple((7 * i + i // 50) % 10 for i in range(SAMPLES))
 # What each digit is taken for when it is not seen.
 _TAKEN_FOR = (6, 8, 3, 8, 9, 9, 0, 9, 3, 3)
-TOOLS = {"ai-edge-litert": "2.3.0", "ai-edge-quantizer": "0.10.0", "tensorflow": "2.21.0"}
+TOOLS = {"ai-edge-litert": "2.3.0", "litert-quantizer": "0.10.0", "tensorflow": "2.21.0"}
 
 # recipe: bytes, p50 in µs, samples right, fixed, broken, SNR in dB, share int, share float16
 _FIGURES: dict[RecipeName, tuple[int, float, int, int, int, float, float, float]] = {
@@ -190,13 +195,13 @@ _LAYERS = (
 def profile(p50_us: float, recipe: RecipeName) -> Profile:
     delegate = "" if recipe == "int16x8" else "XNNPACK"
     return Profile(
-        method="sub-models" if recipe == "int16x8" else "runtime",
         total_us=p50_us,
         operators=tuple(
             OperatorTime(
                 index=i,
                 operator=operator,
                 layer=layer,
+                tensor=layer,
                 delegate="" if operator == "RESHAPE" else delegate,
                 mean_us=round(p50_us * share, 3),
             )
@@ -210,6 +215,7 @@ def layer_errors(recipe: RecipeName) -> tuple[LayerError, ...]:
     return tuple(
         LayerError(
             layer=layer,
+            tensor=layer,
             operator=operator,
             samples=64,
             snr_db=round(snr_db + above, 1),
@@ -384,7 +390,7 @@ def training() -> TrainingRecord:
 
 def qat() -> QatRecord:
     return QatRecord(
-        settings=Qat(epochs=3, prune=0.5, distribution=Distribution(strategy="mirrored")),
+        settings=Qat(epochs=3, distribution=Distribution(strategy="mirrored")),
         source="sklearn:digits",
         training=msgspec.structs.replace(
             training(),
@@ -395,7 +401,6 @@ def qat() -> QatRecord:
             resumed_at=(),
             seconds=21.7,
         ),
-        fine_tuned={"prune": msgspec.structs.replace(training(), seconds=9.6)},
         layers=(
             TreatedLayer(name="conv", kind="Conv2D", treatment="quantized"),
             TreatedLayer(name="dense", kind="Dense", treatment="quantized"),
@@ -410,7 +415,6 @@ def qat() -> QatRecord:
         ),
         rebuilt=True,
         rebuilt_max_abs_error=1.8e-7,
-        sparsity=0.498,
         seconds=41.2,
     )
 
@@ -502,6 +506,78 @@ def report() -> Report:
         verdict=verdict(),
         notes=("latency was measured on a shared machine",),
     )
+
+
+def whole_report() -> Report:
+    """With all that a bench can measure: a pace, cold starts, NPUs, a GPU and versions.
+
+    One file has no estimate, for its compiler failed; the same files ran in a second runtime.
+    """
+    plain = report()
+    further = {
+        "float32": {"npu": (_FLOAT_ESTIMATE,)},
+        "float16": {"acceleration": Acceleration(state="partial"), "kernels": (_ON_GPU,)},
+        "dynamic": {"npu": (_FAILED_ESTIMATE,)},
+        "int8": {"npu": (ESTIMATE,), "paced": _PACED, "cold": latency(840.0)},
+    }
+    rows = tuple(
+        msgspec.structs.replace(row, **further.get(row.recipe or "", {}))
+        for row in plain.measurements
+    )
+    again = (msgspec.structs.replace(row, name=f"{row.name} again") for row in rows[:5])
+    return msgspec.structs.replace(
+        plain,
+        measurements=(*rows, *again),
+        matrix=(
+            VersionResult(model="int8", runtime="litert==2.0.2", state="not installable"),
+            VersionResult(
+                model="int8", runtime="litert==2.1.0", state="wrong", snr_db=-6.1, flips=301
+            ),
+            VersionResult(
+                model="int8", runtime="litert==2.1.1", state="crashes", detail="SIGSEGV\nat 0"
+            ),
+            VersionResult(
+                model="int8", runtime="litert==2.3.0", state="right", is_reference=True, flips=0
+            ),
+        ),
+    )
+
+
+ESTIMATE = NpuEstimate(
+    npu="ethos-u55-128",
+    compiler="ethos-u-vela 5.2.0",
+    system="Ethos_U55_High_End_Embedded",
+    memory="Shared_Sram",
+    clock_hz=5e8,
+    operators=12,
+    on_npu=10,
+    macs=1000,
+    macs_on_npu=990,
+    sram_bytes=4096,
+    dram_bytes=0,
+    flash_bytes=71_000,
+    latency_us=1234.5,
+    left=(
+        NpuLeft(operator="SVDF", count=2, reason="Unsupported opType"),
+        NpuLeft(operator="<b>", count=1),
+    ),
+)
+_FLOAT_ESTIMATE = msgspec.structs.replace(
+    ESTIMATE,
+    on_npu=0,
+    macs_on_npu=0,
+    latency_us=None,
+    left=(NpuLeft(operator="CONV_2D", count=12, reason="unsupported DataType Float32"),),
+)
+_FAILED_ESTIMATE = NpuEstimate(
+    npu="ethos-u55-128", compiler="ethos-u-vela 5.2.0", error="ended by SIGSEGV"
+)
+_ON_GPU = msgspec.structs.replace(
+    agreement("float16"), output="y", reference="litert 2.3.0", flips=2, snr_db=61.5
+)
+_PACED = PacedLatency(
+    **msgspec.structs.asdict(latency(44.0)), period_us=20_000.0, distance_us=25_000.0
+)
 
 
 def conversion() -> Conversion:

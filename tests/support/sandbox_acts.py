@@ -92,6 +92,30 @@ def renames():
     Path("folder").rmdir()
 
 
+def is_shared_memory():
+    if Path(FACTS["shared"]).parent.stat().st_dev != FACTS["shared_device"]:
+        raise PermissionError("another one, of its own")
+
+
+def listed_beside(module):
+    # Where there is no Landlock, the directory is there with nothing in it but the module.
+    if Path(module).with_name("secret.txt") not in Path(module).parent.iterdir():
+        raise PermissionError("nothing is listed but what may be read")
+
+
+def shares(name):
+    is_shared_memory()
+    Path(name).write_text("x")
+
+
+def shared_lock():
+    """Libraries such as joblib start no processes where it is refused."""
+    import multiprocessing
+
+    is_shared_memory()
+    multiprocessing.Lock()
+
+
 OUT, PARENT = FACTS["outside"], FACTS["parent"]
 REFUSED = {
     "write outside": lambda: Path(OUT, "new").write_text("x"),
@@ -109,9 +133,15 @@ REFUSED = {
     "read the real home": lambda: Path("~/canary").expanduser().read_text(),
     "read passwd": lambda: Path("/etc/passwd").read_text(),
     "read the parent's environment": lambda: Path("/proc", str(PARENT), "environ").read_bytes(),
+    "read beside a module": lambda: Path(FACTS["module"]).with_name("secret.txt").read_text(),
+    "list beside a module": lambda: listed_beside(FACTS["module"]),
     "read what a link leads to": lambda: Path("link-out").read_text(),
     "write what a link leads to": lambda: Path("link-out").write_text("x"),
     "touch what is outside": lambda: Path(FACTS["outside"], "canary").touch(),
+    "read what programs share": lambda: Path(FACTS["shared"]).read_text(),
+    "write what programs share": lambda: shares(FACTS["shared"]),
+    "share with programs": lambda: shares(FACTS["shared"] + "-new"),
+    "a lock that processes share": shared_lock,
     "leave a link": lambda: Path("a-link").symlink_to("/etc/passwd"),
     "leave a hard link": lambda: os.link(FACTS["readable"], "hard"),
     "leave a pipe": lambda: os.mkfifo("a-pipe"),
@@ -127,6 +157,16 @@ REFUSED = {
     "signal the parent": lambda: os.kill(PARENT, 0),
     "read the parent's memory": lambda: call(310, 270, PARENT, 0, 0, 0, 0, 0),
     "limits of the parent": lambda: call(302, 261, PARENT, 4, 0, ctypes.create_string_buffer(16)),
+    # What it has already: an act that succeeds must not change the machine.
+    "set the parent's priority": lambda: os.setpriority(
+        os.PRIO_PROCESS, PARENT, os.getpriority(os.PRIO_PROCESS, PARENT)
+    ),
+    "set the parent's processors": lambda: os.sched_setaffinity(
+        PARENT, os.sched_getaffinity(PARENT)
+    ),
+    "watch a directory": lambda: call(294, 26, 0),
+    "have signals sent": lambda: __import__("fcntl").fcntl(0, 8, PARENT),
+    "choose the signal": lambda: __import__("fcntl").fcntl(0, 10, 9),
     "io_uring": lambda: call(425, 425, 1, ctypes.create_string_buffer(128)),
     "a user namespace": lambda: call(272, 97, 0x10000000),
     "keys": lambda: call(250, 219, 0, -3, 0),
@@ -143,6 +183,7 @@ ALLOWED = {
     "write": lambda: Path("mine").write_text("x"),
     "rename": renames,
     "read what is granted": lambda: Path(FACTS["readable"]).read_text(),
+    "read a module": lambda: Path(FACTS["module"]).read_text(),
     "write what is granted": lambda: Path(FACTS["writable"], "new").write_text("x"),
     "a thread": thread,
     "processors": lambda: Path("/proc/cpuinfo").read_text(),
@@ -152,6 +193,8 @@ ALLOWED = {
     "touch a new file": lambda: (Path("touched").touch(), Path("touched").stat()),
     "touch an own file": lambda: Path("facts.json").touch(),
     "copy with times": lambda: __import__("shutil").copy2(FACTS["readable"], "copy"),
+    "its own processors": lambda: os.sched_setaffinity(0, os.sched_getaffinity(0)),
+    "flags of a file": lambda: __import__("fcntl").fcntl(0, 4, __import__("fcntl").fcntl(0, 3)),
     "signal itself": lambda: os.killpg(0, 0),
     "temporary file": lambda: __import__("tempfile").TemporaryFile().write(b"x"),
 }

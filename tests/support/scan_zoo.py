@@ -6,8 +6,6 @@ Runs in one process of its own, since it imports TensorFlow and both Keras. Writ
 its name, and the names of all operators that TensorFlow registers to operators.json.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv import data
-from edgeconv.data import load
 from edgeconv.data.location import parse_source
+from edgeconv.data.source import open_samples as open_local
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -37,10 +37,18 @@ def opened_samples(
 
 def open_samples(text: str, inputs: tuple[TensorSpec, ...], **options: Any) -> LocalDataSet:
     """The samples of a SOURCE, read here."""
-    return load.open_samples(parse_source(text), inputs, **options)
+    return open_local(parse_source(text), inputs, **options)
 
 
 def load_samples(text: str, inputs: tuple[TensorSpec, ...], **options: Any) -> Samples:
     """All samples of a SOURCE, each input (n, *sample_shape)."""
     opened = open_samples(text, inputs, **options)
     return opened.take(np.arange(opened.count))
+
+
+def split_taken(
+    samples: Samples | DataSet, count: int | None, **options: Any
+) -> tuple[Samples, Samples]:
+    """The samples of `edgeconv.data.split_calibration`."""
+    calibration, held_back = data.split_calibration(samples, count, **options)
+    return samples.take(calibration), samples.take(held_back)

@@ -7,7 +7,7 @@ import time
 from itertools import cycle
 from pathlib import Path
 
-from edgeconv.store import Cache, locked, publish_bytes
+from edgeconv.system.store import Cache, locked, publish_bytes
 
 CONTENTS = [bytes([65 + index]) * 300_000 for index in range(2)]
 

@@ -10,12 +10,12 @@ import numpy as np
 import report_example
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
-from edgeconv.requests.sweep import SweepRequest
-from edgeconv.sweeping.plan import SweepPlan, make_plan
+from edgeconv.plugins.scale.sweeping.plan import SweepPlan, make_plan
+from edgeconv.requests.tune import SweepRequest
 from edgeconv.types import CellResult, RecipeName
 
 if TYPE_CHECKING:
-    from edgeconv.sweeping.jobs import JobCell
+    from edgeconv.plugins.scale.sweeping.jobs import JobCell
 
 SWEEP = """\
 models = ["nets/*.tflite"]

@@ -1,7 +1,5 @@
 """Models with lookup tables, and samples for them: `python table_zoo.py DIRECTORY`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

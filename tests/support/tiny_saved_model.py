@@ -1,11 +1,6 @@
 """saved_model.pb files, written field by field as protobuf has them on the wire."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 FLOAT, STRING = 1, 7
 

@@ -1,7 +1,5 @@
 """Tiny .tflite models, made with the schema's own objects, that LiteRT can run."""
 
-from __future__ import annotations
-
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema

@@ -1,7 +1,5 @@
 """`edgeconv train` as a command, whose processes are seen, killed and awaited."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

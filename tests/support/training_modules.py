@@ -43,6 +43,47 @@ def data(place=None):
 """
 
 
+# With all that is kept for each worker: moving averages, random numbers, and a metric of its own.
+NORMALIZED = """
+LOSS = "sparse_categorical_crossentropy"
+EPOCHS, GLOBAL_BATCH, LEARNING_RATE = 2, 16, 1e-2
+
+
+def METRIC(labels, outputs):
+    import tensorflow as tf
+
+    best = tf.math.top_k(outputs, 2).indices
+    return tf.reduce_any(tf.equal(tf.cast(labels, tf.int32)[:, tf.newaxis], best), axis=-1)
+
+
+def build():
+    import LIBRARY
+    from LIBRARY import layers
+
+    x = LIBRARY.Input((4,), name="part")
+    h = layers.BatchNormalization()(layers.Dense(16)(x))
+    h = layers.Dropout(0.2)(layers.ReLU()(h))
+    return LIBRARY.Model(x, layers.Dense(3, activation="softmax", name="kind")(h))
+
+
+def data(place=None):
+    import numpy as np
+    from edgeconv.models import Data
+
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 140)
+    x = (random.normal(size=(140, 4)) + 2 * np.eye(4)[y]).astype("f")
+    return Data({"part": x[:100]}, y[:100], {"part": x[100:]}, y[100:])
+"""
+
+
+def normalized(directory: Path, library: str) -> str:
+    """The file of the module `NORMALIZED`, built with keras or tf_keras."""
+    path = directory / f"normalized_{library}.py"
+    path.write_text(NORMALIZED.replace("LIBRARY", library), encoding="utf-8")
+    return str(path)
+
+
 def written(directory: Path, name: str, *replaced: tuple[str, str], added: str = "") -> str:
     """The file of a module like `SMALL`, with parts of it replaced or something added."""
     text = SMALL

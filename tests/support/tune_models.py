@@ -1,14 +1,10 @@
 """A small trained-like classifier as a float32 .tflite, and labeled samples for it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tiny_tflite import Graph, packed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Array = np.ndarray[Any, Any]
 FEATURES, HIDDEN, CLASSES = 48, 96, 6

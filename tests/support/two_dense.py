@@ -1,7 +1,5 @@
 """A model of two dense layers and a scaling."""
 
-from __future__ import annotations
-
 import numpy as np
 from tiny_tflite import Graph, packed
 

@@ -192,8 +192,8 @@ def passing() -> Check:
             )
         ),
         statistics=GateStatistics(inconclusive="warn"),
-        summary="the bytes of int8 changed (ai-edge-quantizer 0.10.0 → 0.11), its answers did not",
-        changes=("ai-edge-quantizer was 0.10.0 and is 0.11.0",),
+        summary="the bytes of int8 changed (litert-quantizer 0.10.0 → 0.11), its answers did not",
+        changes=("litert-quantizer was 0.10.0 and is 0.11.0",),
         reused=True,
     )
 

@@ -8,7 +8,7 @@ import os
 import struct
 import sys
 
-from edgeconv.processes.sandbox import enter
+from edgeconv.system.processes.sandbox import enter
 
 
 def hide_landlock() -> None:

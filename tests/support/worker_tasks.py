@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,14 +14,14 @@ from pathlib import Path
 import msgspec
 from places import SUPPORT
 
-from edgeconv.errors import ClusterLost, EdgeconvError, ToolFailed, UsageError
-from edgeconv.processes.progress import CountedLine
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import report_progress, start_task
-from edgeconv.processes.workers import Child, end_on_signals
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import report_progress, start_task
+from edgeconv.system.processes.workers import Child, end_on_signals
 from edgeconv.training.members import ClusterMember, ProcessSettings, run_cluster
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, OperatorCount
+from edgeconv.types.errors import ClusterLost, EdgeconvError, ToolFailed, UsageError
 
 # For what is no test of the sandbox.
 FREE = Access(profile="programs")
@@ -77,6 +78,28 @@ def fail_otherwise(job: Job) -> Sum:
 
     kinds = {"OSError": OSError, "MemoryError": MemoryError, "LinAlgError": np.linalg.LinAlgError}
     raise kinds[job.text]("of another's making")
+
+
+def fail_over_samples(job: Job) -> Sum:
+    """With all of them in the message, as TensorFlow does."""
+    import numpy as np
+
+    samples = np.arange(64, dtype="f").reshape(16, 4) + 1000.5
+    kinds = {"ValueError": ValueError, "LinAlgError": np.linalg.LinAlgError}
+    try:
+        raise KeyError(samples[0])
+    except KeyError as error:
+        raise kinds[job.text](f"cannot convert {{ 0: {samples!r},\n 1: {samples} }}") from error
+
+
+def write_too_much(job: Job) -> Sum:
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**14, 2**14))
+        Path("large").write_bytes(bytes(2**15))
+    except OSError as error:
+        # As a library passes it on.
+        raise RuntimeError("it was not written") from error
+    return Sum(0, ())
 
 
 def die_by_signal(job: Job) -> Sum:

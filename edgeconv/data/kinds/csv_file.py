@@ -3,7 +3,7 @@
 With `header=no` the first row is data; the columns are then called 0, 1, ….
 `labels=COLUMN` has the labels, as class numbers or as names; `features=COLUMNS` are all
 that is taken, or INPUT=COLUMNS for each input. `delimiter=` is a character, or `tab`.
-COLUMNS are as in `edgeconv.data.columns`. Rows are counted from 1 in messages, the header
+COLUMNS are as in `edgeconv.data.table`. Rows are counted from 1 in messages, the header
 is one, and empty lines are none.
 """
 
@@ -17,8 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
 from edgeconv.data.memory import refuse_larger
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +47,7 @@ def read(location: str, options: Mapping[str, str], array_names: frozenset[str] 
     Raises `UsageError` for a column or option that does not exist, `InputRefused` for a
     file that is not a table of numbers or strings.
     """
-    from edgeconv.data import columns, table
+    from edgeconv.data import table
 
     delimiter, header = _delimiter(location, options), _has_header(options)
     with opened(Path(location)) as (file, size_bytes):
@@ -57,7 +57,7 @@ def read(location: str, options: Mapping[str, str], array_names: frozenset[str] 
             )
         cell_count = _check_text(location, file, delimiter)
         names = _names(location, file, delimiter, header=header)
-        choice = columns.choose(location, names, options, array_names)
+        choice = table.choose(location, names, options, array_names)
         _refuse_too_large(location, size_bytes, cell_count, len(choice.needed), len(names))
         cells = _cells(location, file, delimiter, names, choice.needed).slice(int(header))
     if not cells.num_rows:

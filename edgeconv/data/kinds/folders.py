@@ -1,6 +1,6 @@
 """Directories with one file a sample, for the kinds that read them; itself no kind.
 
-`labels=folder`, the default where there are sub-directories: each is a class, and they are
+`labels=folder`, the default if there are sub-directories: each is a class, and they are
 numbered from 0 in the order of their names. `labels=prefix` takes the text before the first
 `_` of a file's name as its class, `labels=none` gives no labels. `classes=FILE` has one class
 name a line, and the classes are numbered in that order.
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,7 +73,7 @@ class _Files:
 def kind_of(directory: Path) -> str | None:
     """The kind of data that a directory's files, or its first classes', are called after.
 
-    None where they are of neither kind, or of both.
+    None if they are of neither kind, or of both.
     """
     try:
         paths = sorted(directory.iterdir())

@@ -1,10 +1,10 @@
-"""The kind `function`: what a function of the user's returns, `package.module:function`.
+"""The kind `function`: the data that a user's function returns, `package.module:function`.
 
 It is imported, with the current directory first on the path, and called without arguments
 in a child process, in that directory. It returns a dictionary of arrays by name, or one
-array, or a tuple of either and the labels. The hash that tells whether anything changed is
-of what it returns, so it runs for that as well: once in each `convert`, even one with
-nothing to do.
+array, or a tuple of either and the labels, an array or a dictionary of them by output. The hash
+of the returned data tells whether anything changed, so each `convert` runs the function once,
+even with nothing to do.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import msgspec
 from edgeconv.data.arrays import Arrays, opened, read_array
 from edgeconv.data.code import Blamed, users_code, users_function
 from edgeconv.data.memory import LARGEST_BYTES
-from edgeconv.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
-from edgeconv.store import scratch_directory
-from edgeconv.store.hashes import hash_of, sha256_file
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.store import scratch_directory
+from edgeconv.system.store.hashes import hash_of, sha256_file
 from edgeconv.types import Allowance
+from edgeconv.types.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -187,7 +187,7 @@ def _written(arrays: Arrays, directory: str) -> Returned:
 
 def _arrays(location: str, result: Any) -> Arrays:
     """The arrays by name ("" for a single one) and the labels, as numpy arrays."""
-    labels = None
+    labels: Any = None
     if isinstance(result, tuple):
         if len(result) != 2:
             raise InputRefused(
@@ -196,6 +196,13 @@ def _arrays(location: str, result: Any) -> Arrays:
             )
         result, labels = result
     named = dict(result) if hasattr(result, "keys") else {"": result}
+    if hasattr(labels, "keys"):
+        if "" in named or named.keys() & labels.keys():
+            raise InputRefused(
+                f"{location} returned labels by output, and inputs not named apart from them",
+                hint="return two dictionaries without a common key",
+            )
+        named, labels = {**named, **labels}, None
     if not named or not all(isinstance(name, str) for name in named):
         raise InputRefused(
             f"{location} returned a dictionary with the keys {list(named)[:5]}",

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened
 from edgeconv.data.kinds import folders
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, StoredRows, opened, read_array, sha256_of
-from edgeconv.errors import UsageError
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,8 @@ _AT_ONCE_BYTES = 1 << 28
 
 def identity(location: str, options: Mapping[str, str]) -> str:
     """The hashes of the file and of its labels file. Raises `InputRefused`."""
-    return "+".join(sha256_of(Path(path)) for path in (location, *options.values()))
+    labels = (path for path in options.values() if path != "none")
+    return "+".join(sha256_of(Path(path)) for path in (location, *labels))
 
 
 def read(location: str, options: Mapping[str, str], array_names: frozenset[str] | None) -> Arrays:

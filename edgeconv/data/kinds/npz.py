@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, read_array, sha256_of
 from edgeconv.data.memory import refuse_bomb, refuse_larger
-from edgeconv.errors import InputRefused, unknown_name
+from edgeconv.types.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

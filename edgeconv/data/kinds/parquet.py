@@ -1,7 +1,7 @@
 """The kind `parquet`: a table in one Parquet file, or in all `*.parquet` of a directory.
 
 `labels=COLUMN` has the labels, as class numbers or as names; `features=COLUMNS` are all
-that is taken, or INPUT=COLUMNS for each input. COLUMNS are as in `edgeconv.data.columns`. A
+that is taken, or INPUT=COLUMNS for each input. COLUMNS are as in `edgeconv.data.table`. A
 column of equally long lists is an array (n, length). Rows are counted from 1 in messages.
 """
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
 from edgeconv.data.memory import refuse_larger
-from edgeconv.errors import InputRefused
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def read(location: str, options: Mapping[str, str], array_names: frozenset[str] 
     Raises `UsageError` for a column that does not exist, `InputRefused` for files that
     hold no table of numbers or strings. Damaged files can abort pyarrow.
     """
-    from edgeconv.data import columns, table
+    from edgeconv.data import table
 
     paths = _files(location)
-    choice = columns.choose(location, _names(paths), options, array_names)
+    choice = table.choose(location, _names(paths), options, array_names)
     refuse_larger(
         location,
         sum(_needed_bytes(location, path, choice.needed) for path in paths),

@@ -11,8 +11,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays
-from edgeconv.errors import unknown_name
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.errors import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

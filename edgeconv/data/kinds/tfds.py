@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 
 from edgeconv.data.arrays import Arrays, sha256_of
 from edgeconv.data.tfds_layout import PreparedDataSet, find, part_of
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from edgeconv.data.examples import Feature
+    from edgeconv.data.examples import DeclaredFeatures, Feature
     from edgeconv.data.records import Records
-    from edgeconv.data.tfds_features import DeclaredFeatures
 
 OPTIONS = frozenset({"split", "dir", "labels"})
 
@@ -49,8 +48,7 @@ def read(location: str, options: Mapping[str, str], array_names: frozenset[str] 
     Raises `UsageError` for a name that does not exist, `InputRefused` for a data set that
     is not there, damaged, or in a format that is not read.
     """
-    from edgeconv.data.examples import read_examples
-    from edgeconv.data.tfds_features import read_features
+    from edgeconv.data.examples import read_examples, read_features
 
     prepared = find(location, options.get("dir"))
     declared = read_features(prepared.directory)

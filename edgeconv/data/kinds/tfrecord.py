@@ -4,7 +4,7 @@
 
     [features.image]
     encoding = "jpeg"          # or "png": uint8 (height, width, channels)
-    channels = 3               # optional: those of the stored image
+    channels = 3               # optional: as in the stored image
     [features.pixels]
     encoding = "raw"           # the bytes of an array, little-endian
     dtype = "uint8"
@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
-from edgeconv.errors import InputRefused, UsageError, unknown_name
-from edgeconv.store.hashes import hash_of
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from edgeconv.data.arrays import Arrays, opened
 from edgeconv.data.kinds import folders
 from edgeconv.data.memory import refuse_larger
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

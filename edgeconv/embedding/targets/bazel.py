@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from edgeconv.embedding.c_files import C_OPTIONS, c_files
+from edgeconv.embedding.c_files import C_OPTIONS, c_files, litert_files
 from edgeconv.embedding.interface import yes_or_no
-from edgeconv.embedding.litert_files import litert_files
 from edgeconv.embedding.micro import MICRO_OPTION, micro_files
 from edgeconv.embedding.rendering import render
 

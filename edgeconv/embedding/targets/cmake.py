@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values, is_of_self_test
+from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values, is_of_self_test, litert_files
 from edgeconv.embedding.interface import TargetOption
-from edgeconv.embedding.litert_files import litert_files
 from edgeconv.embedding.rendering import render
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from edgeconv.embedding.app_files import CLASS_OPTION, app_values
 from edgeconv.embedding.c_files import golden_bytes
 from edgeconv.embedding.interface import TargetOption
 from edgeconv.embedding.rendering import render
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +80,6 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     return {
         "Package.swift": render("swift_package.j2", **values),
         f"{sources}/{name}.swift": render("swift_model.j2", **values),
-        f"{sources}/{name}Interface.swift": render("swift_interface.j2", **values),
         f"{sources}/{name}Runners.swift": render("swift_runners.j2", **values),
         f"{sources}/Resources/{symbol}.tflite": embedding.model,
         f"{tests}/{name}Tests.swift": render("swift_self_test.j2", **values),

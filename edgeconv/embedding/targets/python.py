@@ -6,10 +6,10 @@ import keyword
 import sys
 from typing import TYPE_CHECKING
 
-from edgeconv.embedding.accessors import identifiers, tensor_types, tensor_values
+from edgeconv.embedding.accessors import identifiers, tensor_values
 from edgeconv.embedding.c_files import golden_bytes, golden_layout
 from edgeconv.embedding.rendering import render
-from edgeconv.errors import UsageError
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,6 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         "pyproject.toml": render("python_project.j2", **values),
         f"{symbol}/__init__.py": render("python_init.j2", **values),
         f"{symbol}/__main__.py": render("python_main.j2", **values),
-        f"{symbol}/_interface.py": render("python_interface.j2", tensor_types=tensor_types()),
         f"{symbol}/_model.py": render("python_model.j2", **values),
         f"{symbol}/_self_test.py": render("python_self_test.j2", **values),
         f"{symbol}/model.tflite": embedding.model,

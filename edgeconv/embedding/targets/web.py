@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.embedding.accessors import identifiers, tensor_types, tensor_values
-from edgeconv.embedding.c_files import golden_bytes, golden_layout
+from edgeconv.embedding.accessors import identifiers, tensor_values
+from edgeconv.embedding.c_files import golden_bytes, golden_layout, refuse_variables
 from edgeconv.embedding.interface import TargetOption
-from edgeconv.embedding.litert_files import refuse_variables
 from edgeconv.embedding.rendering import render
+from edgeconv.plugins import runtime_module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +36,8 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     Raises `InputRefused` for an open dimension, a type that LiteRT.js lacks, and variable tensors.
     """
     from edgeconv.runtimes.interface import Model
-    from edgeconv.runtimes.kinds.web import check_signature
 
-    check_signature(Model(file=embedding.model), embedding.signature)
+    runtime_module("web").check_signature(Model(file=embedding.model), embedding.signature)
     refuse_variables(embedding, "LiteRT.js")
     symbol = embedding.symbol
     values = _values(embedding)
@@ -46,7 +45,6 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
         f"{symbol}.tflite": embedding.model,
         f"{symbol}.js": render("web_module.j2", **values),
         f"{symbol}.d.ts": render("web_types.j2", **values),
-        f"{symbol}_interface.js": render("web_interface.j2", tensor_types=tensor_types()),
         f"{symbol}_golden.bin": golden_bytes(embedding),
         f"{symbol}_self_test.js": render("web_self_test.j2", **values),
         f"{symbol}_self_test.d.ts": render("web_self_test_types.j2", **values),
@@ -57,19 +55,16 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 
 def notes(embedding: Embedding) -> tuple[str, ...]:
     """See `edgeconv.embedding.interface`."""
-    from edgeconv.runtimes.web_package import DEFAULT_VERSION
-
+    version = runtime_module("web").DEFAULT_VERSION
     page = f"{embedding.symbol}_self_test.html"
     return (
-        f"to test it: npm install in the directory (LiteRT.js {DEFAULT_VERSION}), serve it, and "
+        f"to test it: npm install in the directory (LiteRT.js {version}), serve it, and "
         f"open {page} from localhost or by https",
     )
 
 
 def _values(embedding: Embedding) -> dict[str, Any]:
     """The values for the templates."""
-    from edgeconv.runtimes.web_package import DEFAULT_VERSION
-
     inputs, outputs = tensor_values(
         embedding, lambda names, side: identifiers(names, "camel", (), side)
     )
@@ -85,7 +80,7 @@ def _values(embedding: Embedding) -> dict[str, Any]:
         "outputs": outputs,
         "labels": embedding.labels,
         "labeled": None if labeled is None else outputs[labeled],
-        "litertjs": DEFAULT_VERSION,
+        "litertjs": runtime_module("web").DEFAULT_VERSION,
         "packages": embedding.options["packages"],
         "vectors": len(embedding.golden.vectors),
         **golden_layout(inputs, outputs, len(embedding.golden.vectors)),

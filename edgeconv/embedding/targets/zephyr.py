@@ -15,7 +15,7 @@ from edgeconv.embedding.micro import (
 )
 from edgeconv.embedding.npu import NPU_OPTION
 from edgeconv.embedding.rendering import render
-from edgeconv.errors import UsageError
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

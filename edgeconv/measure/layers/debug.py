@@ -15,15 +15,15 @@ from edgeconv.conversion.climb import make_all
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.signatures import ALL_SIGNATURES
-from edgeconv.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.measure.layers.errors import layer_errors
 from edgeconv.quantize.debugging import DebugJob, debug_file, worst_first
-from edgeconv.quantize.recipes import make_recipes
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.requests.texts import comma_list
 from edgeconv.runtimes.interface import Model
-from edgeconv.store import Cache, cache_directory, scratch_directory, tool_versions
+from edgeconv.system.store import Cache, cache_directory, scratch_directory, tool_versions
 from edgeconv.types import QAT, Debugged, Recipe
+from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,17 +12,17 @@ import numpy as np
 
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
-from edgeconv.errors import InputRefused, ToolFailed
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
+from edgeconv.model.tflite.cut import with_fixed_shapes, with_outputs
+from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, text
+from edgeconv.model.tflite.layer_names import short_names
+from edgeconv.model.tflite.operators import shape_of, type_of
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.statistics.outputs import Signal, snr_db
-from edgeconv.tflite.cut import with_fixed_shapes, with_outputs
-from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text
-from edgeconv.tflite.layer_names import short_names
-from edgeconv.tflite.uses import shape_of, type_of
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import LayerError
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,7 +149,7 @@ def _shown(directory: str, layers: Mapping[str, GraphLayer]) -> InProcessModel:
 
 @dataclass
 class _ErrorSums:
-    """Of one layer so far: its signal, the sum of its squared errors, and the largest error."""
+    """A layer's signal so far, the sum of its squared errors, and the largest error."""
 
     signal: Signal = field(default_factory=Signal)
     noise: float = 0.0

@@ -6,22 +6,22 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.layers.errors import layers_of
-from edgeconv.measure.layers.origin import origin
 from edgeconv.measure.metrics.agreement import agreement
-from edgeconv.processes.progress import CountedLine
+from edgeconv.model.tflite.cut import graph_of, prefixes, with_fixed_shapes
+from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.model.tflite.layer_names import short_names
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.tflite.cut import graph_of, prefixes, with_fixed_shapes
-from edgeconv.tflite.flatbuffer import operator_name, parse, text
-from edgeconv.tflite.layer_names import short_names
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import LayerError
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
+    from ai_edge_litert.schema_py_generated import SubGraphT
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.conversation import RunnerSession
@@ -117,7 +117,7 @@ def cuts_of(model: Model, inputs: Arrays, directory: Path) -> list[_Cut]:
     short, layers = short_names(whole), layers_of(data)
     operators = whole.subgraphs[whole.signatureDefs[0].subgraphIndex].operators
     cuts = []
-    ends = prefixes(data, keeps_constants=False)
+    ends = prefixes(data)
     for number, (operator, content) in enumerate(zip(operators[:_MOST_CUTS], ends, strict=False)):
         file = directory / f"{number}.tflite"
         file.write_bytes(content)
@@ -177,3 +177,54 @@ def _error(cut: _Cut, actual: NDArray[np.generic], expected: NDArray[np.generic]
         snr_db=distance.snr_db,
         max_error=distance.max_error,
     )
+
+
+def origin(errors: Sequence[LayerError], graph: SubGraphT, least_db: float) -> LayerError | None:
+    """The first layer that is less than `least_db` close although all before it are closer.
+
+    It is one that the error of an output comes from, where an output has one: a branch that is
+    right is not in between. None where all layers are close.
+    """
+    off = {error.tensor for error in errors if error.snr_db < least_db}
+    before, ends = _flow(graph, {error.tensor for error in errors})
+    reached = _reached(ends & off, before, off)
+    candidates = [error for error in errors if error.tensor in (reached or off)]
+    return next((each for each in candidates if not before[each.tensor] & off), None)
+
+
+def _flow(
+    graph: SubGraphT, measured: Iterable[str]
+) -> tuple[dict[str, frozenset[str]], frozenset[str]]:
+    """The measured layers that each one reads from, and those that the outputs do, by tensor.
+
+    What is between two of them is passed over.
+    """
+    names = frozenset(measured)
+    sources: dict[int, frozenset[str]] = {}
+    before: dict[str, frozenset[str]] = {}
+    for operator in graph.operators:
+        read = _joined(sources, operator.inputs)
+        for index in operator.outputs:
+            name = text(graph.tensors[index].name)
+            if name in names:
+                before[name] = before.get(name, frozenset()) | (read - {name})
+            sources[index] = frozenset({name}) if name in names else read
+    return before, _joined(sources, graph.outputs)
+
+
+def _joined(sources: Mapping[int, frozenset[str]], tensors: Iterable[int]) -> frozenset[str]:
+    return frozenset().union(*(sources.get(index, frozenset()) for index in tensors))
+
+
+def _reached(
+    ends: Iterable[str], before: Mapping[str, frozenset[str]], off: frozenset[str] | set[str]
+) -> set[str]:
+    """The layers that are off and lead to `ends` through such layers alone."""
+    reached: set[str] = set()
+    waiting = list(ends)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += before[name] & off
+    return reached

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.strings import as_tensorflow_takes
-from edgeconv.errors import ToolFailed, WorkerOutOfMemory, WorkerTimedOut
-from edgeconv.measure.layers.operators import Operator, operators_of
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
+from edgeconv.model.tflite.cut import with_fixed_shapes
+from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.model.tflite.layer_names import short_names
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.tflite.cut import with_fixed_shapes
-from edgeconv.tflite.flatbuffer import operator_name, parse, text
-from edgeconv.tflite.layer_names import short_names
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import OperatorTime, Profile
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _RUNS = 100
 _SECONDS = 2.0
 _WARMUP = 10
-_PAIRS_AT_LEAST = 5
 _XNNPACK = "XNNPACK"
 
 
@@ -56,24 +55,16 @@ def profile_model(
     XNNPACK adds to an operator (a reshape before a matrix product) is in that operator's time; an
     operator that it has fused into another is not in the list.
 
-    A model that cannot be profiled so (state between invokes, control flow) is cut after each
-    operator, and the difference of two such models is the operator's time. Raises `InputRefused`
-    where `inputs` (n, *shape) do not fit, and `ToolFailed` where the model does not run.
+    Raises `InputRefused` where `inputs` (n, *shape) do not fit, and `ToolFailed` where the model
+    does not run, or cannot be profiled: with state between invokes, or control flow.
     """
     job = _prepared(model, inputs, threads, scratch)
-    for function in (by_runtime, by_prefixes):
-        label = f"profiling {model.file.name}"
-        access = Access(reads=(Path(job.model).parent,))
-        with start_task(
-            function, job, label=label, scratch=scratch, access=access, allowance=allowance
-        ) as task:
-            try:
-                return task.result()
-            except ToolFailed as error:
-                over = isinstance(error, (WorkerTimedOut, WorkerOutOfMemory))
-                if over or function is by_prefixes:
-                    raise
-    raise AssertionError("the last function returns or raises")
+    label = f"profiling {model.file.name}"
+    access = Access(reads=(Path(job.model).parent,))
+    with start_task(
+        by_runtime, job, label=label, scratch=scratch, access=access, allowance=allowance
+    ) as task:
+        return task.result()
 
 
 def by_runtime(job: ProfileJob) -> Profile:
@@ -83,9 +74,12 @@ def by_runtime(job: ProfileJob) -> Profile:
     path = Path(job.model)
     data = path.read_bytes()
     graph = _graph(data)
-    if len(parse(data, where="the model").subgraphs) > 1:
+    graphs = parse(data, where="the model").subgraphs
+    if len(graphs) > 1:
         # The events of an inner graph do not name it.
-        raise ToolFailed("the model has control flow")
+        raise ToolFailed("it has control flow, which the profiler does not tell apart")
+    if any(tensor.isVariable for tensor in graphs[0].tensors):
+        raise ToolFailed("it keeps a state between invokes, which LiteRT's profiler does not load")
     model = ProfiledModel(path, _loaded(job), job.threads)
     for _ in range(_WARMUP):
         model.run()
@@ -97,23 +91,9 @@ def by_runtime(job: ProfileJob) -> Profile:
         np.array([[event.elapsed_us for event in events] for events in profiled], np.float64)
     )
     return Profile(
-        method="runtime",
         total_us=float(np.median(totals)),
         operators=_times(profiled[0], _filled_in(indices), elapsed, graph),
     )
-
-
-def by_prefixes(job: ProfileJob) -> Profile:
-    """Time the models that end after each operator, in a child. Raises `ToolFailed`."""
-    from edgeconv.measure.layers.prefixes import prefix_times
-
-    limits = (_RUNS, _SECONDS, _PAIRS_AT_LEAST)
-    total_us, delegated, times_us = prefix_times(Path(job.model), _loaded(job), job.threads, limits)
-    operators = tuple(
-        _time(operator, is_native=operator.number not in delegated, mean_us=mean_us)
-        for operator, mean_us in zip(_graph(Path(job.model).read_bytes()), times_us, strict=True)
-    )
-    return Profile(method="sub-models", total_us=total_us, operators=operators)
 
 
 def middle_mean(runs: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -210,3 +190,97 @@ def _graph(data: bytes) -> list[Operator]:
         Operator(number, operator_name(model, operator), short.get(tensor, tensor), tensor)
         for number, (operator, tensor) in enumerate(zip(graph.operators, tensors, strict=True))
     ]
+
+
+# What XNNPACK calls its operators, by those of the graph that they compute, the usual one first.
+_XNNPACK_WORDS = {
+    "AVERAGE_POOL_2D": ("average pooling",),
+    "BATCH_MATMUL": ("batch matrix", "fully connected"),
+    "CAST": ("convert",),
+    "CONCATENATION": ("concatenate", "copy"),
+    "CONV_2D": ("convolution", "fully connected", "gemm"),
+    "DEPTHWISE_CONV_2D": ("dwconv", "convolution"),
+    "DEPTH_TO_SPACE": ("depth to space", "transpose"),
+    "DEQUANTIZE": ("convert",),
+    "EXPAND_DIMS": ("reshape", "copy"),
+    "FULLY_CONNECTED": ("fully connected",),
+    "HARD_SWISH": ("hardswish", "hard swish", "unary"),
+    "LOGISTIC": ("sigmoid", "unary"),
+    "MAX_POOL_2D": ("max pooling",),
+    "MEAN": ("mean", "average", "reduce"),
+    "MUL": ("multiply",),
+    "PAD": ("pad",),
+    "QUANTIZE": ("convert",),
+    "RELU": ("clamp", "unary"),
+    "RELU6": ("clamp", "unary"),
+    "RESHAPE": ("reshape", "copy"),
+    "RESIZE_BILINEAR": ("resize bilinear",),
+    "SPLIT": ("split", "slice"),
+    "SQUARED_DIFFERENCE": ("squared difference",),
+    "SQUEEZE": ("reshape", "copy"),
+    "STRIDED_SLICE": ("slice",),
+    "SUB": ("subtract",),
+    "SUM": ("sum", "reduce"),
+    "TRANSPOSE_CONV": ("deconvolution",),
+}
+_SURE = 4
+
+
+class Operator(NamedTuple):
+    """An operator of a graph: its number, its name, its layer's, and that of its first output."""
+
+    number: int
+    name: str
+    layer: str
+    tensor: str = ""
+
+
+def operators_of(events: Sequence[Event], graph: Sequence[Operator]) -> tuple[int | None, ...]:
+    """For each event the place in `graph` of the operator that it is of; None where in doubt.
+
+    An operator that the runtime's own kernels ran says its number. Those inside a delegate have
+    numbers and names of the delegate's own, which leaves some out, splits others and adds
+    copies; but both are in the order of execution, so that the pairing of most and likeliest
+    names in that order is indices (S. Needleman and C. Wunsch, Journal of Molecular Biology 48
+    (1970) 443-453, with gaps for nothing).
+    """
+    best = [[0] * (len(graph) + 1) for _ in range(len(events) + 1)]
+    for i, event in reversed(list(enumerate(events))):
+        for j, operator in reversed(list(enumerate(graph))):
+            worth = _similarity(event, operator)
+            paired = best[i + 1][j + 1] + worth if worth else 0
+            best[i][j] = max(best[i + 1][j], best[i][j + 1], paired)
+    return tuple(_traced(best, events, graph))
+
+
+def _traced(
+    best: list[list[int]], events: Sequence[Event], graph: Sequence[Operator]
+) -> list[int | None]:
+    indices: list[int | None] = [None] * len(events)
+    i = j = 0
+    while i < len(events) and j < len(graph):
+        worth = _similarity(events[i], graph[j])
+        if worth and best[i][j] == best[i + 1][j + 1] + worth:
+            indices[i] = j
+            i, j = i + 1, j + 1
+        elif best[i][j] == best[i + 1][j]:
+            i += 1
+        else:
+            j += 1
+    return indices
+
+
+def _similarity(event: Event, operator: Operator) -> int:
+    """0 where the event cannot be of the operator, else more the surer it is."""
+    if not event.delegated:
+        return 100 * _SURE if event.number == operator.number else 0
+    return _alike(event.name.lower(), operator.name)
+
+
+@cache
+def _alike(event_name: str, name: str) -> int:
+    usual = name.lower().replace("_", " ")
+    for rank, words in enumerate(_XNNPACK_WORDS.get(name, (usual,))):
+        if words in event_name:
+            return _SURE - rank
+    return 0

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.processes.sandbox import environment_of
-from edgeconv.store import scratch_directory
+from edgeconv.system.processes.sandbox import environment_of
+from edgeconv.system.store import scratch_directory
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ def visualize(
 
     `on_progress` gets each line that the viewer prints. Raises an `EdgeconvError`.
     """
-    from edgeconv.source import load
-    from edgeconv.store import publish_bytes
+    from edgeconv.model.source import load
+    from edgeconv.system.store import publish_bytes, refuse_inputs
 
+    refuse_inputs([Path(request.target)] if request.target else [])
     model = Path(request.model)
     sha256 = load(model).sha256
     report = Path(request.report_file) if request.report_file else None
@@ -50,9 +51,9 @@ def visualize(
 
 def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> bytes:
     """The node data of this very model. Raises `InputRefused` where the report has none."""
+    from edgeconv.model.tflite.summary import layers_of_graphs
     from edgeconv.reporting.files import read_report
     from edgeconv.reporting.node_data import node_data
-    from edgeconv.tflite.contents import layers_of_graphs
 
     report = read_report(report_file)
     measured = _measured(report, sha256, model, report_file)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.data.strings import holds_strings
-from edgeconv.errors import InputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.types import Accuracy
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -25,8 +25,8 @@ def top1(outputs: Outputs, labels: NDArray[np.generic], output: str | None) -> A
     """Top-1 accuracy of one output, (n, classes) or (n, 1), against `labels`, (n,).
 
     `output` names it; None takes the only one. Ties go to the lowest class. A sample
-    whose scores are not all finite counts as wrong. Raises `UsageError` where the output
-    must be named, `InputRefused` where it does not fit the labels.
+    whose scores are not all finite counts as wrong. Raises `UsageError` if the output
+    must be named, `InputRefused` if it does not fit the labels.
     """
     return accuracy_of("top1", TOP1.score(chosen_output(outputs, output), labels), counts=True)
 
@@ -41,7 +41,7 @@ def commonest_share(labels: NDArray[np.generic]) -> float:
 def accuracy_of(
     metric: str, scored: Scored, *, counts: bool = False, higher_is_better: bool = True
 ) -> Accuracy:
-    """The accuracy of a metric's values. Raises `ToolFailed` where one is not finite."""
+    """The accuracy of a metric's values. Raises `ToolFailed` if one is not finite."""
     bad = np.flatnonzero(~np.isfinite(scored.values))
     if bad.size:
         raise ToolFailed(

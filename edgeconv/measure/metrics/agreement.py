@@ -1,4 +1,4 @@
-"""How close the outputs of a model are to those of another one, on the same samples."""
+"""How close the outputs of a model are to another model's, on the same samples."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def agreement(output: str, actual: Array, expected: Array, name: str) -> Agreeme
 
 
 def _string_agreement(output: str, actual: Array, expected: Array, name: str) -> Agreement:
-    """Of strings: a sample is flipped where any of its strings differs."""
+    """A sample of strings is flipped if any of its strings differs."""
     flips, differing = 0, 0
     for rows, block in blocks(actual):
         differs = (block != expected[rows]).reshape(len(block), -1)
@@ -87,7 +87,7 @@ def _string_agreement(output: str, actual: Array, expected: Array, name: str) ->
 
 
 def _cosines(have: Floats, want: Floats) -> Floats:
-    """The cosine of the rows, (n,): 1 where both are equal, 0 where one is not finite."""
+    """The cosine of the rows, (n,): 1 where both are equal, 0 if one is not finite."""
     norms = np.linalg.norm(have, axis=1) * np.linalg.norm(want, axis=1)
     products = np.einsum("ij,ij->i", have, want)
     cosines: Floats = np.where(norms > _TINY, products / np.maximum(norms, _TINY), 0.0)

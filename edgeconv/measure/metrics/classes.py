@@ -1,6 +1,6 @@
 """Metrics of class scores: top-1, top-5, the area under the curve, F1.
 
-Scores are (n, classes), or (n, 1) and (n,) where there are two classes: those of the class 1,
+Scores are (n, classes), or (n, 1) and (n,) for two classes: the scores of class 1,
 as a sigmoid or a logit gives them. Labels are class numbers from 0.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
 from edgeconv.measure.metrics.scores import (
     Array,
     Floats,
@@ -19,9 +18,10 @@ from edgeconv.measure.metrics.scores import (
     no_fit,
     ratio_of_sums,
 )
+from edgeconv.types.errors import InputRefused
 
 _TOP = 5
-# Of probabilities in half precision.
+# For probabilities in half precision.
 _ROUNDING = 0.01
 
 
@@ -49,7 +49,7 @@ def classes_of(scores: Array, labels: Array) -> int:
 def predicted(scores: Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The class of each sample, int64 (n,), -1 where a score is not finite; ties go to the lowest.
 
-    A single score is that of class 1: a probability over 0.5, or a logit over 0.
+    A single score belongs to class 1: a probability over 0.5, or a logit over 0.
     """
     classes = np.empty(len(scores), np.int64)
     is_lone = scores.ndim == 1 or scores.shape[1] == 1
@@ -88,7 +88,7 @@ def top5(scores: Array, labels: Array) -> Scored:
     for rows, block in blocks(scores):
         label = labels[rows, None]
         own = np.take_along_axis(block, label, axis=1)
-        # Of equal scores the lower class comes first.
+        # With equal scores, the lower class comes first.
         before = (block > own) | ((block == own) & (np.arange(classes) < label))
         right[rows] = (before.sum(axis=1) < _TOP) & np.isfinite(block).all(axis=1)
     return Scored(right, predicted(scores))

@@ -1,6 +1,6 @@
 """Whether a detector finds what the reference finds, without labels.
 
-The outputs are those of a detector after suppression: boxes (n, boxes, 4), and the class and the
+The outputs come from a detector after suppression: boxes (n, boxes, 4), and the class and the
 score of each box, both (n, boxes); the number of valid boxes, (n,) or (n, 1), is optional.
 """
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
 from edgeconv.measure.metrics.scores import Array, Floats, Outputs, Scored, SimilarityMetric
+from edgeconv.types.errors import InputRefused
 
 # The overlap at which COCO and Pascal VOC count a box, and the usual threshold of scores.
 LEAST_OVERLAP = 0.5
@@ -28,7 +28,7 @@ class _OutputNames(NamedTuple):
 def agreement(outputs: Outputs, reference: Outputs) -> Scored:
     """2 x matched boxes / (boxes of both) for each sample, (n,); 1 where neither finds any.
 
-    Boxes with a score of 0.5 or more are matched one to one, those of the highest score first:
+    Boxes with a score of 0.5 or more are matched one to one, the highest score first:
     of the same class, with an intersection of half of their union or more.
     """
     names = _names(reference)

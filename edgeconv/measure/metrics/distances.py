@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
 from edgeconv.measure.metrics.scores import Array, Metric, Scored, blocks, check_count
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

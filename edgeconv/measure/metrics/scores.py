@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +48,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class SimilarityMetric:
-    """A metric that needs no labels: it compares all outputs with those of the reference."""
+    """A metric that needs no labels: it compares all outputs with the reference's."""
 
     score: Callable[[Outputs, Outputs], Scored]
 

@@ -12,12 +12,12 @@ import msgspec
 from edgeconv import plugins
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
 from edgeconv.data.strings import holds_strings
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.tasks import start_task
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import MetricChoice
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

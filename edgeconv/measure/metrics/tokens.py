@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
 from edgeconv.measure.metrics.scores import (
     Array,
     Floats,
@@ -17,6 +16,7 @@ from edgeconv.measure.metrics.scores import (
     check_count,
     ratio_of_sums,
 )
+from edgeconv.types.errors import InputRefused
 
 _ROUNDING = 0.01
 # A probability of 0 would make a single token decide everything.

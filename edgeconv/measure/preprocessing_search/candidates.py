@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.data.preprocess import preprocess
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
-from edgeconv import data, source
+from edgeconv import data
 from edgeconv.data.preprocessing import describe
-from edgeconv.errors import UsageError
+from edgeconv.measure.model_files import find_model_files, float_inputs, preprocessing_of
 from edgeconv.measure.preprocessing_search.candidates import STANDARDIZED
-from edgeconv.measure.preprocessing_search.evaluation import score_candidates
-from edgeconv.measure.preprocessing_search.model import (
-    SearchContext,
-    only_float_input,
-    open_model,
-    run_model,
-)
 from edgeconv.measure.preprocessing_search.trials import (
     LEAST_SAMPLES,
     joined,
     pick_samples,
+    score_candidates,
     stored_of,
     try_candidates,
 )
+from edgeconv.measure.trained import run_trained
+from edgeconv.model import source
+from edgeconv.model.source.scanning import admit_model, loadable
+from edgeconv.runtimes.local import start_run
 from edgeconv.statistics.paired import is_better
-from edgeconv.store import scratch_directory
-from edgeconv.types import DataIdentity, Diagnosis, Preprocessing, Trial
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.store import scratch_directory, tool_versions
+from edgeconv.tf.baseline import BaselineJob
+from edgeconv.tf.keras_files import ExportJob, export_file
+from edgeconv.types import DataIdentity, Diagnosis, Opening, Preprocessing, Trial
+from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from edgeconv.data import Samples
     from edgeconv.data.source import DataSet, LocalDataSet
-    from edgeconv.measure.preprocessing_search.evaluation import Outputs, SearchScores
-    from edgeconv.measure.preprocessing_search.trials import CandidateSamples
+    from edgeconv.measure.preprocessing_search.trials import CandidateSamples, Outputs, SearchScores
     from edgeconv.requests.looking import DoctorRequest
-    from edgeconv.types import DataSource, Execution, TensorSpec
+    from edgeconv.types import (
+        DataSource,
+        Execution,
+        Signature,
+        SourceKind,
+        SourceModel,
+        TensorSpec,
+    )
 
 
 def doctor(
@@ -185,3 +199,155 @@ def _notes(trials: Sequence[Trial], source: LocalDataSet) -> Iterator[str]:
             f"the mean and std of {trials[0].name!r} are those of these {source.count} samples: "
             "use those of the training samples instead"
         )
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchContext:
+    """Where and how a model is run, and where progress goes."""
+
+    scratch: Path
+    execution: Execution
+    on_progress: Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchedModel:
+    """A model with one float input.
+
+    `path` and `kind` are those of what is run: a Keras file was exported as a SavedModel.
+    `declared` is the preprocessing in its manifest, by input.
+    """
+
+    path: Path
+    kind: SourceKind
+    key: str
+    spec: TensorSpec
+    declared: Mapping[str, Preprocessing]
+
+    @property
+    def batch(self) -> int:
+        """How many samples the model takes at once."""
+        return data.batch_size((self.spec,))
+
+
+def open_model(
+    context: SearchContext, model: str | Path, key: str | None, opening: Opening = Opening()
+) -> SearchedModel:
+    """The model at a path. Raises an `EdgeconvError` for one that cannot be searched."""
+    allow_code = context.execution.allow_code
+    admit_model(model, opening, allow_code=allow_code, trusted=context.execution.trusted)
+    loaded = source.load_to_run(model, opening, allow_code=allow_code)
+    declared: Mapping[str, Preprocessing] = {}
+    if loaded.kind == "tflite":
+        model_files = find_model_files((loaded.path,), key, context.execution.trusted)
+        signature = model_files[0].signature
+        declared, _ = preprocessing_of(model_files, None)
+    else:
+        loaded = _exported(context, loaded)
+        signature = source.chosen_signature(loaded, key)
+    return SearchedModel(
+        path=Path(loaded.path),
+        kind=loaded.kind,
+        key=signature.key,
+        spec=only_float_input(str(model), signature),
+        declared=declared,
+    )
+
+
+def run_model(
+    context: SearchContext, searched: SearchedModel, samples: Samples
+) -> tuple[dict[str, Array], str]:
+    """The outputs (n, ...) by name, and the runtime. Raises an `EdgeconvError`."""
+    if searched.kind == "tflite":
+        stored = context.scratch / "samples"
+        data.write_samples(samples, stored)
+        return _run_tflite(context, searched, stored)
+    return _run_tensorflow(context, searched, samples)
+
+
+def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
+    """A SavedModel as TensorFlow takes it; a Keras file is exported as one."""
+    target = context.scratch / "loaded" / "exported"
+    copy = loadable(model, context.scratch / "copy", trusted=context.execution.trusted)
+    if model.kind == "saved_model":
+        return msgspec.structs.replace(model, path=str(copy))
+    context.on_progress("loading the Keras file")
+    job = ExportJob(path=str(copy), kind=model.kind, target=str(target), opening=model.opening)
+    with start_task(
+        export_file,
+        job,
+        label="loading the Keras file",
+        scratch=context.scratch,
+        access=Access(
+            reads=(copy, *source.code_files(model.opening)),
+            writes=(target.parent,),
+        ),
+        allowance=context.execution.allowance,
+        shown={str(copy): model.path},
+    ) as task:
+        task.result(context.on_progress)
+    exported = source.load(target)
+    signatures = tuple(s for s in exported.signatures if s.key == SERVING_DEFAULT)
+    return msgspec.structs.replace(exported, signatures=signatures)
+
+
+def only_float_input(model: str, signature: Signature) -> TensorSpec:
+    """The one input of a signature. Raises `InputRefused` for several, or one of integers."""
+    inputs = float_inputs(signature)
+    if len(inputs) != 1:
+        names = ", ".join(repr(spec.name) for spec in inputs) or "none"
+        raise InputRefused(
+            f"{model} has {len(inputs)} inputs ({names}), and doctor tries preprocessings of one",
+            hint="compare them one by one: edgeconv bench --preprocess 'INPUT.scale=1/255'",
+        )
+    (spec,) = inputs
+    if not spec.dtype.startswith("float"):
+        raise InputRefused(
+            f"{model}: its input {spec.name!r} takes {spec.dtype}, so there is no scale to find",
+            hint="whole numbers and strings go in as they are: if the accuracy is wrong, look at "
+            "the labels and, for tokens and words, at the vocabulary",
+        )
+    return spec
+
+
+def _run_tflite(
+    context: SearchContext, searched: SearchedModel, stored: Path
+) -> tuple[dict[str, Array], str]:
+    with start_run(
+        searched.path,
+        stored,
+        scratch=context.scratch,
+        signature=searched.key or None,
+        batch=searched.batch,
+        threads=context.execution.threads,
+        allowance=context.execution.allowance,
+    ) as running:
+        run = running.result()
+        return run.outputs, f"{run.runtime} {run.version}"
+
+
+def _run_tensorflow(
+    context: SearchContext, searched: SearchedModel, samples: Samples
+) -> tuple[dict[str, Array], str]:
+    job = BaselineJob(
+        path=str(searched.path),
+        kind=searched.kind,
+        signature=searched.key,
+        inputs="",
+        outputs="",
+        samples=samples.count,
+        warmup=0,
+        repeats=0,
+        threads=context.execution.threads,
+    )
+    _, outputs, _ = run_trained(
+        job,
+        [samples],
+        scratch=context.scratch,
+        allowance=context.execution.allowance,
+        on_progress=context.on_progress,
+    )
+    return outputs, f"tensorflow {tool_versions()['tensorflow']}"

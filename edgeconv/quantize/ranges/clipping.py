@@ -142,7 +142,7 @@ def divergence(histogram: Histogram, low: float, high: float, bits: int) -> floa
     After Migacz 2017 ("8-bit Inference with TensorRT", GTC, slides 28 to 38), with 2**bits
     levels between the two ends in place of 128 of the magnitudes. What is clipped is
     added to the ends of the one distribution and not to the other, or clipping would cost
-    nothing; each level is spread evenly over those of its bins that have values, so that an empty
+    nothing; each level is spread evenly over its bins with values, so that an empty
     bin stays empty in both. The bin of 0, which has no error, counts no more than the fuller
     of its neighbors. Infinite where something is cut off at an end that has no values,
     and beyond `_MOST_CUT`: values that recur, as over the padding of an input, are spikes in the

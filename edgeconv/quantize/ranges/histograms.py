@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, text, type_names
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.tflite.flatbuffer import is_constant, operator_name, parse, text, type_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Eight to a step of 8 bits, as in the publication of the entropy method.
 BINS = 2048
-# Of one tensor in one batch. A larger tensor is looked at in parts.
+# Values of one tensor in one batch. A larger tensor is looked at in parts.
 MOST_ELEMENTS = 2**15
 # A line of the processor's cache, which is what a read costs.
 _BLOCK = 16
@@ -46,8 +46,8 @@ class Histogram(NamedTuple):
 
     `counts` is (bins,) int64. `low` and `high` are the true minimum and maximum. Each bin is
     centerd on the value that it stands for, and one of them on exactly 0 where 0 is within; the
-    first and the last used one stand for `low` and `high`, unless they are that of 0. What an
-    activation function makes often, 0 or 6, is so counted for what it is.
+    first and the last used one stand for `low` and `high`, unless they stand for 0. So values
+    that an activation function often makes, 0 or 6, are counted exactly.
     """
 
     counts: NDArray[np.int64]
@@ -184,7 +184,7 @@ def _count_all(
 
 
 def sampled(values: NDArray[np.float32], number: int, most_elements: int) -> NDArray[np.float32]:
-    """About `most_elements` of the values, float32 [values]; all of them where there are no more.
+    """About `most_elements` of the values, float32 [values]; all of them if there are no more.
 
     They are blocks at equal distances, another set for each `number`, so that consecutive numbers
     cover all. The distance shares no factor with the number of blocks, and so with no dimension
@@ -205,7 +205,7 @@ def fixed_range_tensors(model: ModelT) -> frozenset[str]:
 
     - Inputs: what is fed is known, and its largest values (white, loud) are intended.
     - Outputs: users read them, and compare the largest.
-    - Inputs of a softmax, and those of a sigmoid that makes an output: the largest
+    - Inputs of a softmax, or of a sigmoid that makes an output: the largest
       decides, however rare it is, which no measure of mean error sees.
     - Outputs of softmax, sigmoid and tanh: the runtime fixes their scales.
 

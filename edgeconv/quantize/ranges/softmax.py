@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite import with_softmax_inputs
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.tflite import with_softmax_inputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from edgeconv.model.tflite import SoftmaxInput
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.tflite import SoftmaxInput
 
 # An 8-bit step of less than an eighth changes a probability by a factor of less than
 # exp(1/16); a narrower range needs no second pass over the samples.
@@ -71,8 +71,11 @@ def _lowest_peaks(
         for batch in feeds[key]:
             answers = signature.invoke(batch)
             for softmax in (softmax for softmax in inputs if softmax.signature == key):
-                peaks = answers[softmax.output].max(axis=-1)
-                lowest[softmax] = min(lowest[softmax], float(peaks.min()))
+                rows = answers[softmax.output]
+                peaks = rows.max(axis=-1)
+                # A row of equal values, as where all are masked, stays one wherever a range ends.
+                seen = peaks[peaks > rows.min(axis=-1)]
+                lowest[softmax] = min(lowest[softmax], float(seen.min(initial=math.inf)))
     return lowest
 
 
@@ -87,4 +90,39 @@ def cut_at_floors(
             if limits and float(np.min(limits["min"])) < least < float(np.max(limits["max"])):
                 cut[name] = {**limits, "min": np.maximum(limits["min"], least)}
                 names.append(name)
+    return cut, names
+
+
+# Ranges of inputs of sigmoid and tanh, which end where these are as good as constant.
+#
+# A generator's last layer gives -1255 to 4.9, and its sigmoid 0 for nearly all of that. With one
+# scale for the whole range a step of 5 lies where the sigmoid changes. Beyond the ends used here it
+# is within half an output step of its limit, so an integer there gives the same output.
+
+# tanh(x) is 2 sigmoid(2 x) - 1, and its output has steps of twice the size.
+_OF_SIGMOID = {"LOGISTIC": 1.0, "TANH": 0.5}
+
+
+def squashing_end(kind: str, bits: int) -> float:
+    """From this magnitude on, LOGISTIC or TANH of `bits` bits gives its limit."""
+    return _OF_SIGMOID[kind] * math.log(2.0 ** (bits + 1))
+
+
+def cut_where_squashed(
+    ranges: Mapping[str, Any], squashed: Mapping[str, str], *, bits: int
+) -> tuple[dict[str, Any], list[str]]:
+    """`ranges` cut off where LOGISTIC or TANH is at its limit, and the tensors that were cut.
+
+    `squashed` has that operator by tensor, see `edgeconv.model.tflite.squashed_tensors`.
+    """
+    cut, names = dict(ranges), []
+    for name, kind in squashed.items():
+        limits, end = ranges.get(name), squashing_end(kind, bits)
+        if limits and max(float(np.max(limits["max"])), -float(np.min(limits["min"]))) > end:
+            cut[name] = {
+                **limits,
+                "min": np.clip(limits["min"], -end, end),
+                "max": np.clip(limits["max"], -end, end),
+            }
+            names.append(name)
     return cut, names

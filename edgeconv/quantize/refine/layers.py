@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite.flatbuffer import is_constant, operator_name
+from edgeconv.model.tflite.operators import shape_of
 from edgeconv.quantize.refine.moments import Geometry, Window
-from edgeconv.tflite.flatbuffer import is_constant, operator_name
-from edgeconv.tflite.uses import shape_of
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT
@@ -36,8 +36,8 @@ OTHERS = (
 class OperatorTensors(NamedTuple):
     """A weighted operator in its graph: its number, and the tensors of its parts.
 
-    `source` is its input, `weights` the stored tensor, behind a DEQUANTIZE where there is one;
-    `bias` is -1 where there is none.
+    `source` is its input, `weights` the stored tensor, behind a DEQUANTIZE if there is one;
+    `bias` is -1 if there is none.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """Which layer of a quantized model is which of the float model, and what can be refined.
 
-ai-edge-quantizer keeps the order of operators. TFLiteConverter sorts them again, and names some
+litert-quantizer keeps the order of operators. TFLiteConverter sorts them again, and names some
 otherwise, so a layer is known by its operator, the shape of its weights, and their values.
 """
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
+from edgeconv.model.tflite.blocks import block_scales, is_in_blocks
+from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, text
+from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 from edgeconv.quantize.refine.layers import REFINED, OperatorTensors, RefinableLayer
 from edgeconv.quantize.refine.weights import unpack_int4
-from edgeconv.tflite.blocks import block_scales, is_in_blocks
-from edgeconv.tflite.flatbuffer import is_constant, operator_name, text
-from edgeconv.tflite.uses import scales_of, shape_of, type_of
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ _ROUNDING = 0.51
 def match_layers(quantized: ModelT, floating: ModelT) -> list[RefinableLayer]:
     """The layers that the first graphs of both models have, in the order of the quantized one.
 
-    Raises `InputRefused` where there are layers, and none is in both.
+    Raises `InputRefused` if there are layers, and none is in both.
     """
     remaining = list(_weighted(floating))
     layers = []

@@ -151,7 +151,7 @@ def layer_outputs(
 
 
 def moments(quantized: Quantity, float_outputs: Iterable[Values], geometry: Geometry) -> Moments:
-    """The moments over all samples; of evenly spread positions where there are very many.
+    """The moments over all samples; of evenly spread positions if there are very many.
 
     `float_outputs` are the `layer_outputs` of the same samples.
     """

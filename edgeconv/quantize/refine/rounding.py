@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CLIPPING = {4: tuple(np.linspace(0.5, 1.0, 11).tolist()), 8: (0.9, 0.95, 1.0)}
 # A scale below this share of the layer's largest would stand for weights that say nothing.
 _LEAST_SHARE = 1e-6
-# Of those that float16 holds in full.
+# The scales that float16 holds in full.
 _LEAST_BLOCK_SCALE = np.float32(2.0**-14)
 _LARGEST_BLOCK_SCALE = np.float32(65280.0)
 _BLOCK = 64
@@ -133,7 +133,7 @@ def round_weights(
     `moment` is positive definite (see `damp_moment`). `start` is any rounding of the weights; its
     form of scales is kept. Each channel tries the likeliest clipping factors; what is best is then
     improved, one weight and one scale at a time. No scale is below `least`; `keep_scales`: none
-    differs from those of `start`; `symmetric`: no integer is the least of its bits, for a kernel
+    differs from `start`'s; `symmetric`: no integer is the least of its bits, for a kernel
     that cannot take it.
     """
     span = limits(bits, symmetric=symmetric)

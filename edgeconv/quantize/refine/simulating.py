@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.errors import InputRefused
+from edgeconv.model.tflite.constants import OwnConstants
+from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize
+from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 from edgeconv.quantize.refine.layers import from_rows, geometry
 from edgeconv.quantize.refine.matching import match_layers
 from edgeconv.quantize.refine.weights import read_bias, read_weights, write_bias, write_weights
-from edgeconv.tflite.constants import OwnConstants
-from edgeconv.tflite.flatbuffer import entry_subgraphs, parse, serialize
-from edgeconv.tflite.uses import scales_of, shape_of, type_of
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, TensorT

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeconv.model.tflite.biases import BIAS_LIMITS
+from edgeconv.model.tflite.blocks import block_scales, is_in_blocks
+from edgeconv.model.tflite.edit import require_version, store_values
+from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import Rounded
-from edgeconv.tflite.biases import BIAS_LIMITS
-from edgeconv.tflite.blocks import block_scales, is_in_blocks
-from edgeconv.tflite.edit import require_version, store_values
-from edgeconv.tflite.uses import scales_of, shape_of, type_of
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT
@@ -132,7 +132,7 @@ def bias_type(model: ModelT, layer: RefinableLayer) -> str:
 
 
 def read_bias(model: ModelT, layer: RefinableLayer, channels: int) -> Floats:
-    """The bias as numbers, (channels,); zeros where there is none."""
+    """The bias as numbers, (channels,); zeros if there is none."""
     if layer.quantized.bias == -1:
         return np.zeros(channels)
     tensor = model.subgraphs[0].tensors[layer.quantized.bias]

@@ -11,21 +11,21 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.reporting.spreadsheet import safe
-from edgeconv.reporting.trackers.runs import now, runs
-from edgeconv.store import (
+from edgeconv.reporting.trackers import now, runs
+from edgeconv.system.store import (
     cache_directory,
     owned,
     publish_bytes,
     refuse_pointer,
     writable_directory,
 )
+from edgeconv.types.errors import InputRefused, OutputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.reporting.trackers.runs import TrackedRun
+    from edgeconv.reporting.trackers import TrackedRun
     from edgeconv.types import Checked, Report
 
 # See edgeconv.reporting.trackers.

@@ -10,16 +10,16 @@ import re
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.reporting import units
-from edgeconv.reporting.trackers.runs import now, runs
+from edgeconv.reporting.trackers import now, runs
 from edgeconv.reporting.verdicts import render
 from edgeconv.types import Checked
+from edgeconv.types.errors import OutputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.reporting.trackers.runs import TrackedRun
+    from edgeconv.reporting.trackers import TrackedRun
     from edgeconv.types import Check, Report
 
 EXPERIMENT = "edgeconv"
@@ -38,7 +38,7 @@ def refuse(location: str) -> None:  # noqa: ARG001
 def track(checked: Checked, reports: Mapping[str, Report], location: str) -> None:
     """Log to the tracking URI `location`, in the experiment `EXPERIMENT`.
 
-    Raises `UsageError` where MLflow is not installed, `OutputRefused` where it refuses.
+    Raises `UsageError` where MLflow is not installed, `OutputRefused` if it refuses.
     """
     try:
         from mlflow.exceptions import MlflowException
@@ -68,7 +68,7 @@ def _log_check(
 ) -> None:
     name = _text(check.name)
     verdict = "pass" if check.verdict.ok else "fail"
-    tags = {"edgeconv.config": _text(config), "edgeconv.verdict": verdict}
+    tags = {"edgeconv.requests.config": _text(config), "edgeconv.verdict": verdict}
     parent = client.create_run(experiment, tags=tags, run_name=name).info.run_id
     broken = sum(not finding.ok for finding in check.verdict.findings)
     _log_numbers(client, parent, {"limits_broken": float(broken)})

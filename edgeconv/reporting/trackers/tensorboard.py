@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from edgeconv.data.records import framed
-from edgeconv.errors import OutputRefused
 from edgeconv.reporting import units
-from edgeconv.reporting.trackers.runs import now, runs
-from edgeconv.store import publish_bytes, writable_directory
+from edgeconv.reporting.trackers import now, runs
+from edgeconv.system.store import publish_bytes, writable_directory
+from edgeconv.types.errors import OutputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from edgeconv.reporting.trackers.runs import TrackedRun
+    from edgeconv.reporting.trackers import TrackedRun
     from edgeconv.reporting.trackers.tensorboard_pb2 import HParamsPluginData, Summary
     from edgeconv.types import Checked, Report
 
@@ -33,7 +33,7 @@ _SUCCESS, _TENSOR_CLASS, _FLOAT = 1, 2, 1
 
 
 def refuse(location: str) -> None:
-    """Raise `OutputRefused` where the directory `location` is not writable."""
+    """Raise `OutputRefused` if the directory `location` is not writable."""
     writable_directory(Path(location).absolute())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import unknown_name
+from edgeconv.types.errors import unknown_name
 
 if TYPE_CHECKING:
     from edgeconv.types import Checked
@@ -19,12 +19,12 @@ FORMATS = {
     "text": f"{_HERE}.terminal:render_text",
     "json": f"{_HERE}.machine:render_json",
     "junit": f"{_HERE}.junit:render_junit",
-    "sarif": f"{_HERE}.sarif:render_sarif",
+    "sarif": f"{_HERE}.machine:render_sarif",
     "github-annotations": f"{_HERE}.github:render_annotations",
     "github-summary": f"{_HERE}.github:render_summary",
     "github-comment": f"{_HERE}.github:render_comment",
-    "gitlab-codequality": f"{_HERE}.gitlab:render_code_quality",
-    "gitlab-metrics": f"{_HERE}.gitlab:render_metrics",
+    "gitlab-codequality": f"{_HERE}.machine:render_code_quality",
+    "gitlab-metrics": f"{_HERE}.machine:render_metrics",
 }
 
 

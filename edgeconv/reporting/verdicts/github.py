@@ -10,6 +10,7 @@ ten errors, ten warnings and ten notices; a title may have 255 characters, a mes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -22,15 +23,17 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.markup import escape, fold, row
-from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
+from edgeconv.reporting.markup import escape, fold, table_lines
+from edgeconv.reporting.tables import Column, Table, table
 from edgeconv.reporting.verdicts.words import (
     broken_findings,
+    class_table,
     closing,
     file_of,
     headline,
     level_of,
     remarks,
+    stage_table,
     statistics_line,
     worst_first,
 )
@@ -38,7 +41,6 @@ from edgeconv.reporting.verdicts.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.reporting.verdicts.grids import VerdictTable
     from edgeconv.types import Check, Checked, Finding
 
 MOST_IN_A_SUMMARY = 2**20
@@ -54,7 +56,14 @@ _MARKS = {
     **dict.fromkeys(("–", "NOT MEASURED"), "⬜"),
     **dict.fromkeys(("?", "INCONCLUSIVE"), "❔"),
 }
-_FINDING_HEADINGS = ("", "model", "limit", "allowed", "actual", "")
+_FINDINGS: tuple[Column[Finding], ...] = (
+    Column("", lambda finding: _MARKS[word_of(finding)], is_text=True),
+    Column("model", lambda finding: finding.model, is_text=True),
+    Column("limit", name_of, is_text=True),
+    Column("allowed", lambda finding: in_words(finding)[0]),
+    Column("actual", lambda finding: in_words(finding)[1]),
+    Column("", lambda finding: "; ".join(explanation(finding)), is_text=True),
+)
 _SHORTENED = "_Shortened to the limit of the host; the text of the check has the rest._"
 
 
@@ -127,8 +136,8 @@ def _check_lines(check: Check, detail: _Detail) -> Iterator[str]:
         yield _shown(check.summary, detail)
     findings = worst_first(check)
     yield from _findings([each for each in findings if each.outcome != "passed"], detail)
-    grids = [stage_grid(check) if detail.has_stages else None, class_grid(check, detail.rows)]
-    tables = [line for grid in grids if grid for line in _table(grid, detail)]
+    grids = [stage_table(check) if detail.has_stages else None, class_table(check, detail.rows)]
+    tables = [line for grid in grids if grid for line in _grid_lines(grid, detail)]
     if check.verdict.ok:
         yield from fold("Stages and classes", tables)
     else:
@@ -143,26 +152,15 @@ def _findings(findings: Sequence[Finding], detail: _Detail) -> Iterator[str]:
     shown = findings[: detail.rows]
     if shown:
         yield ""
-        yield row(_FINDING_HEADINGS)
-        yield row(("---", "---", "---", "--:", "--:", "---"))
-    for finding in shown:
-        allowed, actual = in_words(finding)
-        reason = "; ".join(explanation(finding))
-        cells = (finding.model, name_of(finding), allowed, actual, reason)
-        yield row([_MARKS[word_of(finding)], *(_shown(cell, detail) for cell in cells)])
+        yield from table_lines(table(_FINDINGS, shown), partial(_shown, detail=detail))
     yield from _more(len(findings) - len(shown), "limit")
 
 
-def _table(grid: VerdictTable, detail: _Detail) -> Iterator[str]:
-    if not grid.rows:
-        return
-    yield ""
-    yield f"**{grid.title}**"
-    yield ""
-    yield row([_shown(heading, detail) for heading in grid.headings])
-    yield row(["---" if i < grid.texts else "--:" for i in range(len(grid.headings))])
-    yield from (row([_shown(cell, detail) for cell in cells]) for cells in grid.rows)
-    yield from _more(grid.left_out, "row")
+def _grid_lines(grid: Table, detail: _Detail) -> Iterator[str]:
+    if grid.rows:
+        yield from ("", f"**{grid.caption}**", "")
+        yield from table_lines(grid, partial(_shown, detail=detail))
+        yield from _more(grid.left_out, "row")
 
 
 def _remarks(check: Check, detail: _Detail) -> Iterator[str]:

@@ -1,18 +1,38 @@
-"""JSON: of `Checked` and of other values, and the JSON Schemas of what edgeconv writes."""
+"""What machines read: JSON and its schemas, SARIF, and GitLab's metrics and code quality.
+
+Sources: SARIF 2.1.0 (OASIS, 2020); the OpenMetrics specification 1.0 (openmetrics.io), section
+"Text format"; "Code Quality report format" in GitLab's documentation, a subset of Code Climate's:
+every issue has `description`, `check_name`, `fingerprint`, `severity` and `location` with `path`
+and `lines.begin`.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
-from edgeconv.processes.escaping import encodable
-from edgeconv.types import Report
+from edgeconv.reporting import units
+from edgeconv.reporting.limits import sentence
+from edgeconv.reporting.verdicts.words import (
+    broken_findings,
+    closing,
+    file_of,
+    level_of,
+    worst_first,
+)
+from edgeconv.system.processes.escaping import encodable
+from edgeconv.types import Report, limit_kind
+from edgeconv.types.version import VERSION
 
 if TYPE_CHECKING:
-    from edgeconv.types import Check, Checked, Finding
+    from collections.abc import Iterator
 
+    from edgeconv.types import Check, Checked, Finding
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -46,3 +66,170 @@ def schema_of(noun: type[msgspec.Struct], title: str) -> bytes:
     """The JSON Schema of a type; equal bytes for equal types."""
     schema = {"$schema": _DIALECT, "title": title, **msgspec.json.schema(noun)}
     return msgspec.json.format(msgspec.json.encode(schema, order="sorted"), indent=2) + b"\n"
+
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+# GitHub shows no more results of a run, and takes 10 MB of compressed JSON.
+_MOST = 5000
+# What makes placeholders and links in the texts of SARIF (3.11.5 and 3.11.6).
+_ESCAPES = str.maketrans({"\\": "\\\\", "[": "\\[", "]": "\\]", "{": "{{", "}": "}}"})
+
+
+def render_sarif(checked: Checked) -> str:
+    """One run; a result for each limit that does not hold, and a rule for each limit among them."""
+    broken = list(islice(broken_findings(checked), _MOST))
+    limits = list(dict.fromkeys(units.plain(finding.limit) for _, finding in broken))
+    file = file_of(checked)
+    results = [_result(check, finding, limits, file) for check, finding in broken]
+    return sarif_document(
+        [_rule(limit) for limit in limits],
+        f"edgeconv/{units.plain(file)}/",
+        0 if checked.ok else 1,
+        results,
+        properties={"said": closing(checked)},
+    )
+
+
+def sarif_document(
+    rules: list[Any], run_id: str, exit_code: int, results: list[Any], **further: Any
+) -> str:
+    """A document of one run of edgeconv; `further` are more fields of the run."""
+    driver = {"name": "edgeconv", "version": VERSION, "rules": rules}
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": run_id},
+        "invocations": [{"executionSuccessful": True, "exitCode": exit_code}],
+        "results": results,
+        **further,
+    }
+    return as_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _rule(limit: str) -> dict[str, Any]:
+    kind = limit_kind(limit)
+    description = message(kind.words)
+    return {
+        "id": limit,
+        "shortDescription": {"text": description},
+        "fullDescription": {"text": description},
+        "help": {"text": message(kind.advice)},
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+def _result(check: Check, finding: Finding, rules: list[str], config: str) -> dict[str, Any]:
+    limit = units.plain(finding.limit)
+    return {
+        "ruleId": limit,
+        "ruleIndex": rules.index(limit),
+        "level": level_of(finding),
+        "message": {"text": message(f"{check.name}, {sentence(finding)}")},
+        "locations": [{"physicalLocation": _location(config, finding.line)}],
+        "partialFingerprints": {"limit/v1": fingerprint(check, finding)},
+        "properties": {"outcome": finding.outcome},
+    }
+
+
+def _location(config: str, line: int | None) -> dict[str, Any]:
+    file = quote(config.encode("utf-8", "backslashreplace")) or "edgeconv.toml"
+    return {
+        "artifactLocation": {"uri": file, "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": line or 1},
+    }
+
+
+def message(text: str) -> str:
+    """A text for SARIF, in which nothing is a placeholder or a link."""
+    return units.plain(text).translate(_ESCAPES)
+
+
+_SEVERITIES = {"error": "major", "warning": "minor"}
+_FAMILIES = {
+    "edgeconv_actual": "The number that was compared with a limit.",
+    "edgeconv_allowed": "The limit.",
+    "edgeconv_holds": "1 where the limit holds, else 0; NaN where it was not measured.",
+    "edgeconv_stage": "The value of the metric of a stage.",
+}
+_Labels = tuple[tuple[str, str], ...]
+
+
+def render_metrics(checked: Checked) -> str:
+    """Gauges for the actual and allowed number of each limit, and for the value of each stage."""
+    samples: dict[str, dict[_Labels, float]] = {family: {} for family in _FAMILIES}
+    for check in checked.checks:
+        for family, labels, value in (*_limits(check), *_stages(check)):
+            # A series must not appear twice; the worst findings come first.
+            samples[family].setdefault(labels, value)
+    lines = [line for family, series in samples.items() for line in _family(family, series)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
+
+
+def _family(name: str, samples: dict[_Labels, float]) -> Iterator[str]:
+    if samples:
+        yield f"# TYPE {name} gauge"
+        yield f"# HELP {name} {_FAMILIES[name]}"
+    for labels, value in samples.items():
+        shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+        yield f"{name}{{{shown}}} {_number(value)}"
+
+
+def _limits(check: Check) -> Iterator[tuple[str, _Labels, float]]:
+    for finding in worst_first(check):
+        labels = _labels(check, finding)
+        if isinstance(finding.actual, float | int):
+            yield "edgeconv_actual", labels, finding.actual
+        if isinstance(finding.allowed, float | int):
+            yield "edgeconv_allowed", labels, finding.allowed
+        held = math.nan if finding.outcome == "missing" else float(finding.outcome == "passed")
+        yield "edgeconv_holds", labels, held
+
+
+def _stages(check: Check) -> Iterator[tuple[str, _Labels, float]]:
+    for stage in check.stages:
+        if stage.after is not None:
+            labels = {"check": check.name, "stage": stage.stage, "model": stage.model}
+            yield "edgeconv_stage", (*labels.items(), ("metric", stage.metric)), stage.after
+
+
+def _labels(check: Check, finding: Finding) -> _Labels:
+    labels = {
+        "check": check.name,
+        "model": finding.model,
+        "limit": finding.limit,
+        "reference": finding.reference,
+        "subject": finding.subject,
+    }
+    return tuple((key, text) for key, text in labels.items() if text)
+
+
+def _escaped(text: str) -> str:
+    return units.plain(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))
+
+
+def render_code_quality(checked: Checked) -> str:
+    """An issue for each limit that does not hold; an empty list where all do."""
+    file = file_of(checked)
+    return as_json([_issue(check, each, file) for check, each in broken_findings(checked)])
+
+
+def _issue(check: Check, finding: Finding, config: str) -> dict[str, Any]:
+    return {
+        "description": f"{units.plain(check.name)}, {sentence(finding)}",
+        "check_name": units.plain(finding.limit),
+        "fingerprint": fingerprint(check, finding),
+        "severity": _SEVERITIES[level_of(finding)],
+        "location": {
+            "path": units.plain(config).removeprefix("./") or "edgeconv.toml",
+            "lines": {"begin": finding.line or 1},
+        },
+    }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import drop_value
+from edgeconv.system.store import version_changes
 from edgeconv.types import EVERY_RECIPE
 
 if TYPE_CHECKING:
@@ -43,12 +44,7 @@ def changes(
     """What differs from the lock, a clause each: "the source model changed since the lock"."""
     clauses = [*_settings(locked, inputs)]
     clauses += [f"the {name} {change} since the lock" for name, change in _changed(locked, inputs)]
-    versions = [
-        f"{name} {locked.tools.get(name, 'none')} → {tools.get(name, 'none')}"
-        for name in sorted(locked.tools.keys() | tools.keys())
-        if locked.tools.get(name) != tools.get(name)
-    ]
-    return (*clauses, *versions)
+    return (*clauses, *version_changes(locked.tools, tools))
 
 
 def _changed(locked: LockedModel, inputs: Mapping[str, str]) -> Iterator[tuple[str, str]]:

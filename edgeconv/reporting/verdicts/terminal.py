@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Grid, GridColumn, Row, to_text
+from edgeconv.reporting.layout import dim, to_text
 from edgeconv.reporting.limits import (
     VerdictWord,
     Word,
@@ -17,11 +17,13 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.verdicts.grids import class_grid, stage_grid
+from edgeconv.reporting.tables import Cell, Column, Table, table
 from edgeconv.reporting.verdicts.words import (
+    class_table,
     closing,
     headline,
     remarks,
+    stage_table,
     statistics_line,
     worst_first,
 )
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from edgeconv.reporting.layout import Block
-    from edgeconv.reporting.verdicts import grids
     from edgeconv.types import Check, Checked, Finding
 
 _MOST_CLASSES = 10
@@ -39,18 +40,11 @@ _STYLES = {
     "FAIL": "bold red",
     **dict.fromkeys(("WARN", "–", "?", "NOT MEASURED", "INCONCLUSIVE"), "yellow"),
 }
-_COLUMNS = (
-    GridColumn("", right=False),
-    GridColumn("model", right=False, wraps=True),
-    GridColumn("limit", right=False),
-    GridColumn("allowed"),
-    GridColumn("actual"),
-)
 
 
 def render_text(checked: Checked, *, width: int | None = None, color: bool = False) -> str:
     """The page of each check, and a last line for all."""
-    page = [block for check in checked.checks for block in (*check_page(check), Text())]
+    page = [block for check in checked.checks for block in (*check_page(check), "")]
     page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
     return to_text(page, width=width, color=color) + "\n"
 
@@ -60,28 +54,16 @@ def check_page(check: Check) -> Iterator[Block]:
     which = word_of_verdict(check.verdict)
     yield Text.assemble(word(which), " ", Text(headline(check), style="bold"))
     if check.summary:
-        yield Text(units.plain(check.summary))
-    yield Text()
-    yield from finding_grids(worst_first(check))
-    for grid in (stage_grid(check), class_grid(check, _MOST_CLASSES)):
-        if grid:
-            yield Text()
-            yield from _grid_blocks(grid)
-    yield Text()
-    yield from (Text(line, style="dim") for line in (*remarks(check), statistics_line(check)))
-
-
-def _grid_blocks(grid: grids.VerdictTable) -> Iterator[Block]:
-    # Only the names of models are long.
-    wraps = grid.headings.index("model")
-    columns = tuple(
-        GridColumn(heading, right=i >= grid.texts, wraps=i == wraps)
-        for i, heading in enumerate(grid.headings)
-    )
-    yield Text(f"{grid.title}:", style="bold")
-    yield Grid(columns, [Row(tuple(map(Text, row))) for row in grid.rows])
-    if grid.left_out:
-        yield Text(f"and {grid.left_out} more", style="dim")
+        yield units.plain(check.summary)
+    yield ""
+    yield from finding_tables(worst_first(check))
+    for shown in (stage_table(check), class_table(check, _MOST_CLASSES)):
+        if shown:
+            yield from ("", Text(f"{shown.caption}:", style="bold"), shown)
+            if shown.left_out:
+                yield dim(f"and {shown.left_out} more")
+    yield ""
+    yield from map(dim, (*remarks(check), statistics_line(check)))
 
 
 def word(which: Word | VerdictWord) -> Text:
@@ -89,15 +71,24 @@ def word(which: Word | VerdictWord) -> Text:
     return Text(which, style=_STYLES[which])
 
 
-def finding_grids(findings: Sequence[Finding], *, below_table: bool = False) -> list[Grid]:
+def finding_tables(findings: Sequence[Finding], *, below_table: bool = False) -> list[Table]:
     """One row a finding with its explanation below; no table without findings."""
-    rows = [_row(finding, below_table) for finding in findings]
-    return [Grid(_COLUMNS, rows)] if rows else []
+
+    def reason(finding: Finding) -> Iterator[Text]:
+        if clauses := explanation(finding, below_table=below_table):
+            yield dim("; ".join(clauses))
+
+    return [table(_COLUMNS, findings, reason)] if findings else []
 
 
-def _row(finding: Finding, below_table: bool) -> Row:
-    allowed, actual = in_words(finding)
-    cells = (units.plain(finding.model), name_of(finding), allowed, actual)
-    reason = "; ".join(explanation(finding, below_table=below_table))
-    details = (Text(reason, style="dim"),) if reason else ()
-    return Row((word(word_of(finding)), *map(Text, cells)), details)
+def _outcome(finding: Finding) -> Cell:
+    return Cell(word_of(finding), style=_STYLES[word_of(finding)])
+
+
+_COLUMNS: tuple[Column[Finding], ...] = (
+    Column("", _outcome, is_text=True),
+    Column("model", lambda finding: units.plain(finding.model), is_text=True, wraps=True),
+    Column("limit", name_of, is_text=True),
+    Column("allowed", lambda finding: in_words(finding)[0]),
+    Column("actual", lambda finding: in_words(finding)[1]),
+)

@@ -1,4 +1,4 @@
-"""Texts about checks that every format has, as harmless text."""
+"""Texts and tables of a check that every format has, as harmless text."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import Word, closing_line, confidence, word_of
-from edgeconv.reporting.units import value_of
+from edgeconv.reporting.tables import Column, Table, table
+from edgeconv.reporting.units import Interval, drop_value, interval_value, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.types import AcceptedDrop, Check, Checked, Finding
+    from edgeconv.types import AcceptedDrop, Check, Checked, ClassDrop, Finding, StageState
+
 
 _ORDER: tuple[Word, ...] = ("FAIL", "–", "?", "WARN", "PASS")
 
@@ -94,3 +96,68 @@ def _accepted(drop: AcceptedDrop) -> str:
         f"accepted: {units.plain(drop.stage)} from {before} to {after} on {units.plain(drop.date)} "
         f"by `{units.plain(drop.command)}`"
     )
+
+
+_FILES = {None: "not locked", False: "as locked", True: "changed"}
+
+
+def stage_table(check: Check) -> Table | None:
+    """One row a stage, from the checkpoint to the quantized files; None without stages."""
+    if not check.stages:
+        return None
+    metric = units.plain(_metric(check)) or "value"
+    columns: list[Column[StageState]] = [
+        Column("stage", lambda stage: stage.stage, is_text=True),
+        Column("model", lambda stage: units.plain(stage.model), is_text=True, wraps=True),
+        Column("file", lambda stage: _FILES[stage.changed], is_text=True),
+        Column("moved", _moved, is_text=True),
+        Column(f"{metric} locked", lambda stage: value_of(stage.metric, stage.before)),
+        Column("now", lambda stage: value_of(stage.metric, stage.after)),
+        Column("drop since the lock", lambda each: _drop(each.metric, each.drop, each.interval)),
+        Column(
+            "drop from the stage before",
+            lambda each: _drop(each.metric, each.own_drop, each.own_interval),
+        ),
+    ]
+    known = (
+        column
+        for column in columns[3:]
+        if any(column.cell(stage) != units.ABSENT for stage in check.stages)
+    )
+    return table([*columns[:3], *known], check.stages, caption="Stages")
+
+
+def class_table(check: Check, most: int) -> Table | None:
+    """At most `most` classes and slices that dropped, the worst first; None without any."""
+    if not check.classes:
+        return None
+    metric = _metric(check)
+    columns: list[Column[ClassDrop]] = [
+        Column("name", lambda drop: units.plain(drop.name), is_text=True),
+        Column("kind", lambda drop: drop.kind, is_text=True),
+        Column("model", lambda drop: units.plain(drop.model), is_text=True, wraps=True),
+        Column("from", lambda drop: drop.reference or units.ABSENT, is_text=True),
+        Column("samples", lambda drop: str(drop.samples)),
+        Column("before", lambda drop: value_of(metric, drop.before)),
+        Column("after", lambda drop: value_of(metric, drop.after)),
+        Column("drop", lambda drop: _drop(metric, drop.drop, drop.interval)),
+    ]
+    left_out = max(0, len(check.classes) - most)
+    return table(columns, check.classes[:most], caption="Classes that dropped", left_out=left_out)
+
+
+def _metric(check: Check) -> str:
+    return next((stage.metric for stage in check.stages if stage.metric), "")
+
+
+def _moved(stage: StageState) -> str:
+    if stage.moved is None:
+        return units.ABSENT
+    drop = stage.own_drop if stage.drop is None else stage.drop
+    if not stage.moved or not drop:
+        return "no"
+    return "worse" if drop > 0 else "better"
+
+
+def _drop(metric: str, drop: float | None, interval: Interval | None) -> str:
+    return units.with_interval(drop_value(drop, metric), interval_value(interval, metric))

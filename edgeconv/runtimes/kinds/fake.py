@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.interface import Timed
-from edgeconv.runtimes.runner import batches, join_batches
+from edgeconv.runtimes.runner import run_batches
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.types import Environment
+from edgeconv.types.errors import ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -140,9 +140,7 @@ class FakeSession:
 
     def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
         """Outputs of the model's shapes and dtypes."""
-        return join_batches(
-            [self._invented_outputs(batch) for batch in batches(inputs, self._batch)]
-        )
+        return run_batches(self._invented_outputs, inputs, self._batch)
 
     def close(self) -> None:
         """Nothing is open."""

@@ -1,6 +1,6 @@
 """The runtimes `litert`, `tflite-runtime` and `tensorflow`, in a Python of this machine.
 
-Without a version it is the one in this Python, or in that of `--python`; `NAME==VERSION` gets its
+Without a version it is the one in this Python, or in `--python`; `NAME==VERSION` gets its
 own environment. `litert` has the CompiledModel too. `tflite-runtime` is the runtime of older
 devices, up to its last release 2.14. `tensorflow` without a version runs the trained model, which
 is measured with the .tflite files anyway.
@@ -12,10 +12,10 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.choice import target_runtime
 from edgeconv.runtimes.isolated import distribution_of, isolated_target
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
+from edgeconv.types.errors import ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ _EXAMPLES = {"litert": "2.1.0", "tensorflow": "2.15.1", "tflite-runtime": "2.14.
 _TOO = {"tflite-runtime": " 'numpy<2'"}
 # In the traceback of a Python without it, which cannot start runner.py.
 _NO_NUMPY = "No module named 'numpy'"
-# Of all runtimes but `litert`.
+# All runtimes but `litert`.
 _PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "tflite_runtime"}
 
 
@@ -40,7 +40,7 @@ _PACKAGES: dict[str, Package] = {"tensorflow": "tensorflow", "tflite-runtime": "
 def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[LocalRuntime]:
     """The runtime that `choice` names, in the Python that has it.
 
-    Raises `UsageError` for settings that it does not have, `ToolFailed` where it is missing.
+    Raises `UsageError` for settings that it does not have, `ToolFailed` if it is missing.
     """
     package = _PACKAGES.get(choice.name, "ai_edge_litert")
     _check(package, choice, settings)

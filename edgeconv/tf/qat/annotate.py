@@ -11,27 +11,30 @@ import fnmatch
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import InputRefused, unknown_name
 from edgeconv.tf.lazy import tf_keras
-from edgeconv.tf.qat.convolutions import Core, convolution_of, factors_of, fold_norm
-from edgeconv.tf.qat.graph import walk
+from edgeconv.tf.qat.convolutions import (
+    Core,
+    convolution_of,
+    factors_of,
+    fold_norm,
+    normalizes_unlike_columns,
+)
+from edgeconv.tf.qat.graph import Uses, hard_chain, known_to_tfmot, walk
 from edgeconv.tf.qat.kinds import (
     class_name,
-    is_channelwise_norm,
     is_rectifier,
     is_softmax,
     kind_of,
     kind_of_activation,
 )
 from edgeconv.tf.qat.parts import EmulatedLayers, new_inputs, new_model
-from edgeconv.tf.qat.uses import Uses, hard_chain, known_to_tfmot
 from edgeconv.types import TreatedLayer
+from edgeconv.types.errors import InputRefused, unknown_name
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from edgeconv.tf.qat.configs import Kept
     from edgeconv.tf.qat.convolutions import Convolution
     from edgeconv.tf.qat.graph import LayerUse
     from edgeconv.tf.qat.kinds import LayerKind
@@ -46,17 +49,23 @@ _WITHOUT_RECTIFIER = frozenset({"Conv2DTranspose"})
 _WITH_RECTIFIER = frozenset({"Add", "Subtract", "Multiply", "TFOpLambda"})
 
 
-def annotate(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]:
+# One scale of the whole input would leave its narrow columns a few integers.
+NORMALIZED_IN_FLOAT = "the columns of its input differ too much in range for one scale of 8 bits"
+
+
+def annotate(
+    model: Any, settings: Qat, *, takes_floats: bool = True
+) -> tuple[Any, tuple[TreatedLayer, ...]]:
     """The model to train with quantization, and how each layer is treated.
 
     `model` is functional and flat; it does not change, and its weights are copied. The new one has
-    the same names of inputs and outputs. Call it in the scope of the training's strategy. The
-    structure of the kernels from `settings.prune` and `settings.cluster` is kept. Raises
+    the same names of inputs and outputs. Call it in the scope of the training's strategy.
+    `takes_floats`: the file will take floats, so that its input may be normalized in float. Raises
     `UsageError` for a layer name or pattern without a match, and `InputRefused` for a model that is
     not flat or in which nothing can be quantized.
     """
     _refuse_form(model)
-    annotation = _Annotation(model, _chosen(model, settings.layers), _kept(settings))
+    annotation = _Annotation(model, settings, takes_floats)
     inputs = new_inputs(model)
     outputs = walk(model, inputs, annotation.apply)
     treated = tuple(annotation.treated.values())
@@ -67,8 +76,12 @@ def annotate(model: Any, settings: Qat) -> tuple[Any, tuple[TreatedLayer, ...]]:
 
 
 def refuse_float_layers(treated: Iterable[TreatedLayer], recipe: Recipe) -> None:
-    """Raise `InputRefused` where layers stay float, and the recipe allows no float operator."""
-    floats = [layer for layer in treated if layer.treatment == "float"]
+    """Raise `InputRefused` where layers stay float, and the recipe allows no float operator.
+
+    A normalization of the input may always stay float.
+    """
+    left = (layer for layer in treated if layer.treatment == "float")
+    floats = [layer for layer in left if layer.reason != NORMALIZED_IN_FLOAT]
     if floats and not recipe.allow_float:
         names = listed((f"{layer.name} ({layer.kind}: {layer.reason})" for layer in floats), 5)
         raise InputRefused(
@@ -97,18 +110,13 @@ def _chosen(model: Any, patterns: Sequence[str]) -> frozenset[str]:
     return frozenset(itertools.chain(*matches.values()) if patterns else names)
 
 
-def _kept(settings: Qat) -> Kept:
-    if settings.cluster is not None:
-        return "clusters" if settings.prune is None else "zeros and clusters"
-    return "nothing" if settings.prune is None else "zeros"
-
-
 class _Annotation:
     """The annotation of one model."""
 
-    def __init__(self, model: Any, chosen: frozenset[str], kept: Kept) -> None:
+    def __init__(self, model: Any, settings: Qat, takes_floats: bool) -> None:
         self.treated: dict[str, TreatedLayer] = {}
-        self._uses, self._chosen, self._kept = Uses(model), chosen, kept
+        self._uses, self._chosen = Uses(model), _chosen(model, settings.layers)
+        self._takes_floats = takes_floats
         self._layers = EmulatedLayers()
         # By the id of a tensor of `model`: the new tensor that was computed along with another.
         self._ready: dict[int, Any] = {}
@@ -127,6 +135,9 @@ class _Annotation:
         if layer.name not in self._chosen:
             self._treat(use, "float", "it is not one of the layers to quantize")
             return self._layers.copied(use)
+        if self._takes_floats and normalizes_unlike_columns(use):
+            self._treat(use, "float", NORMALIZED_IN_FLOAT)
+            return self._layers.normalized(use)
         tensor = self._quantized(use, kind)
         if tensor is None:
             reason = kind.reason or "there is no integer operator for its settings or rank"
@@ -230,10 +241,9 @@ class _Annotation:
         core, norm = convolution.cores[-1], None
         is_linear = convolution.activation == "linear"
         folds_at_once = class_name(core.layer) in _FOLDED_AT_ONCE
-        is_called_once = self._uses.calls[absorbed[0].operation.name] == 1
-        if is_linear and is_called_once and not (folds_at_once and "clusters" in self._kept):
-            norm = self._uses.follower(absorbed[0])
-        if norm is None or not is_channelwise_norm(norm.operation):
+        if is_linear:
+            norm = self._uses.norm_after(absorbed[0])
+        if norm is None:
             tensor = self._core(core, tensor)
         else:
             absorbed.append(norm)
@@ -245,4 +255,4 @@ class _Annotation:
         return self._rectified(absorbed, tensor) if fuses else tensor
 
     def _core(self, core: Core, tensor: Any) -> Any:
-        return self._layers.core(core, tensor, self._kept)
+        return self._layers.core(core, tensor)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from edgeconv.tf.qat.activations import clip_between
-from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, is_tensor
+from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, clip_between, is_tensor
+from edgeconv.tf.qat.kinds import class_name
 
 # Of a tensor and a constant.
 WithConstant = Callable[[LayerFactory, Any, Any], Any]
@@ -44,6 +44,12 @@ def affine(factory: LayerFactory, tensor: Any, scale: Any, offset: Any) -> Any:
     settings = [_as_lists(value, tensor) for value in (scale, offset)]
     if not tensor.dtype.is_floating:
         raise NoCounterpart("it computes with integers")
+    before = tensor._keras_history.layer
+    if class_name(before) == "Rescaling" and before.input.dtype.is_floating:
+        # `x * 2 + 1` is one layer.
+        factor = np.asarray(scale, "float64")
+        scale, offset = factor * before.scale, factor * before.offset + np.asarray(offset)
+        tensor, settings = before.input, [_as_lists(value, tensor) for value in (scale, offset)]
     return factory.layer("Rescaling", tensor, scale=settings[0], offset=settings[1])
 
 

@@ -1,9 +1,7 @@
 """How tfmot's wrappers quantize: to 8 bits, as its default scheme does, with corrections.
 
-tfmot quantizes the kernel of a depthwise convolution with one scale for all channels. Its
-quantizers that keep zeros or clusters know two kinds of layers; the latter also gives each channel
-of a convolution its own scale, with which 16 distinct floats become up to 16 distinct integers per
-channel. The quantizers here are tfmot's with that corrected.
+tfmot quantizes the kernel of a depthwise convolution with one scale for all channels. The
+quantizers here are tfmot's with that corrected.
 """
 
 from __future__ import annotations
@@ -12,16 +10,12 @@ import math
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from edgeconv.tf.environment import model_optimization
 from edgeconv.tf.lazy import tf, tf_keras
 
 # The dimension of a kernel with a scale per channel: the last, the last two of a depthwise kernel,
 # or none, with one scale for the whole tensor.
 Scales = Literal["last", "depthwise", "tensor"]
-# The structure of the kernels that the training keeps.
-Kept = Literal["nothing", "zeros", "clusters", "zeros and clusters"]
 
 # With which tfmot initializes all ranges.
 UNKNOWN_RANGE = 6.0
@@ -38,7 +32,7 @@ KERNELS: dict[str, tuple[str, Scales]] = {
 
 
 class Classes(NamedTuple):
-    """Classes derived from those of tfmot and tf_keras, once these are imported."""
+    """Classes derived from tfmot's and tf_keras's, once these are imported."""
 
     kernel_quantizer: Any
     kernel_config: Any
@@ -100,46 +94,30 @@ def _range_quantizer(moving_average: Any) -> Any:
 
 def _kernel_quantizer(last_value: Any) -> Any:
     class KernelQuantizer(last_value):  # type: ignore[misc]
-        """Fake quantization of a kernel: symmetric, -127 to 127, over the range of its values.
+        """Fake quantization of a kernel: symmetric, -127 to 127, over the range of its values."""
 
-        The structure to keep is read from the kernel when the wrapper is built. Each weight of a
-        cluster gets their mean: so all have the same gradient, and replicas assign nothing.
-        """
-
-        def __init__(self, scales: Scales, kept: Kept) -> None:
+        def __init__(self, scales: Scales) -> None:
             super().__init__(
                 num_bits=8, per_axis=scales != "tensor", symmetric=True, narrow_range=True
             )
             self.scales = scales
-            self.kept = kept
 
         def build(self, tensor_shape: Any, name: str, layer: Any) -> Any:
-            kernel = getattr(layer.layer, name)
             shape = _channels_last_shape(tuple(tensor_shape), self.scales)
             channels = [] if self.scales == "tensor" else [shape[-1]]
-            variables = {
+            return {
                 f"{end}_var": _range_weight(layer, name, end, channels) for end in ("min", "max")
             }
-            return {**variables, **_structure(kernel.numpy(), self.kept)}
-
-        def structured(self, kernel: Any, weights: Any) -> Any:
-            """The kernel with its structure restored."""
-            if "assignment" in weights:
-                flat = tf.reshape(kernel, [-1])
-                count = weights["count"]
-                means = tf.math.unsorted_segment_mean(flat, weights["assignment"], count)
-                kernel = tf.reshape(tf.gather(means, weights["assignment"]), kernel.shape)
-            return kernel * weights["mask"] if "mask" in weights else kernel
 
         def __call__(self, inputs: Any, training: Any, weights: Any, **kwargs: Any) -> Any:
-            kernel = self.structured(tf.convert_to_tensor(inputs), weights)
+            kernel = tf.convert_to_tensor(inputs)
             shape = _channels_last_shape(tuple(kernel.shape), self.scales)
             channels_last = tf.reshape(kernel, shape)
             quantized = super().__call__(channels_last, training, weights, **kwargs)
             return tf.reshape(quantized, kernel.shape)
 
         def get_config(self) -> Any:
-            return {"scales": self.scales, "kept": self.kept}
+            return {"scales": self.scales}
 
     return KernelQuantizer
 
@@ -164,24 +142,13 @@ def _channels_last_shape(shape: tuple[int, ...], scales: Scales) -> tuple[int, .
     return (1, height, width, channels * multiplier)
 
 
-def _structure(kernel: Any, kept: Kept) -> dict[str, Any]:
-    structure: dict[str, Any] = {}
-    if "clusters" in kept:
-        values, assignment = np.unique(kernel, return_inverse=True)
-        structure["assignment"] = tf.constant(assignment.reshape(-1).astype(np.int32))
-        structure["count"] = len(values)
-    if "zeros" in kept and not kernel.all():
-        structure["mask"] = tf.constant((kernel != 0).astype(kernel.dtype))
-    return structure
-
-
 def _kernel_config(quantize_config: Any, kernel_quantizer: Any) -> Any:
     class KernelConfig(quantize_config):  # type: ignore[misc]
         """Quantizes the kernel of a layer, and nothing else."""
 
-        def __init__(self, attribute: str, scales: Scales, kept: Kept = "nothing") -> None:
+        def __init__(self, attribute: str, scales: Scales) -> None:
             self.attribute = attribute
-            self.quantizer = kernel_quantizer(scales, kept)
+            self.quantizer = kernel_quantizer(scales)
 
         def get_weights_and_quantizers(self, layer: Any) -> Any:
             return [(getattr(layer, self.attribute), self.quantizer)]

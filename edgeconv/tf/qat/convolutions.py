@@ -12,6 +12,8 @@ from edgeconv.tf.qat.kinds import activation_of, class_name
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from edgeconv.tf.qat.graph import LayerUse
+
 _ONE_DIMENSIONAL = frozenset({"Conv1D", "DepthwiseConv1D", "Conv1DTranspose", "SeparableConv1D"})
 _IN_2D = {
     "Conv1D": "Conv2D",
@@ -19,6 +21,8 @@ _IN_2D = {
     "Conv1DTranspose": "Conv2DTranspose",
 }
 _SIZES = ("kernel_size", "strides", "dilation_rate")
+# How far values of a column reach from its mean, and how many deviations one scale may span.
+_DEVIATIONS, _MOST_DEVIATIONS = 3.0, 32.0
 # The smallest divisor, as in Keras.
 _SMALLEST_DEVIATION = 1e-7
 _WEIGHTLESS = ("initializer", "regularizer", "constraint", "activation", "activity_regularizer")
@@ -141,6 +145,24 @@ def fold_norm(core: Core, factor: NDArray[Any], offset: NDArray[Any]) -> Core:
     layer = type(core.layer).from_config({**core.layer.get_config(), "use_bias": True})
     before = bias[0] * factor if bias else 0.0
     return Core(layer, [times_channels(kernel, factor, kind), before + offset])
+
+
+def normalizes_unlike_columns(use: LayerUse) -> bool:
+    """Whether a layer normalizes a model's input whose columns differ much in range.
+
+    One scale for the whole input would leave its narrowest column only a few steps of 8 bits.
+    """
+    if class_name(use.operation) not in ("Normalization", "Rescaling"):
+        return False
+    tensor = use.args[0]
+    if class_name(tensor._keras_history.layer) != "InputLayer" or tensor.shape[-1] is None:
+        return False
+    numbers = channelwise(use.operation, tensor.shape[-1])
+    if numbers is None or not (numbers[0] > 0).all() or len({*numbers[0].tolist()}) == 1:
+        return False
+    deviations = 1 / numbers[0]
+    reach = (abs(numbers[1]) * deviations + _DEVIATIONS * deviations).max()
+    return bool(reach / deviations.min() > _MOST_DEVIATIONS)
 
 
 def channelwise(layer: Any, channels: int) -> tuple[NDArray[Any], NDArray[Any]] | None:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgeconv.statistics.balance import balancing_logarithms
-from edgeconv.tf.qat.graph import walk
+from edgeconv.tf.qat.graph import Uses, walk
 from edgeconv.tf.qat.kinds import activation_of, class_name, is_channelwise_norm
-from edgeconv.tf.qat.uses import Uses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.processes.tasks import report_progress
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
+from edgeconv.tf.inference import infer
 from edgeconv.tf.keras_io import arrange_inputs
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.equalized import equalize
-from edgeconv.tf.qat.flat import set_names
-from edgeconv.tf.qat.goal import Goal, labels_goal, model_goal
-from edgeconv.tf.qat.sparse import Clustering, Pruning, float_copy
+from edgeconv.tf.qat.goal import Goal, goal_of
+from edgeconv.tf.qat.labels import LabelKind
+from edgeconv.tf.qat.ranges import lag_behind, norm_inputs, renew
 from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs
 from edgeconv.tf.training.feeding import Order
-from edgeconv.tf.training.recorded import record_of
-from edgeconv.tf.training.spec import Schedule, TrainSpec
+from edgeconv.tf.training.spec import AdvisedOptions, Schedule, TrainSpec, record_of
 from edgeconv.tf.training.strategies import begin, raising_lost_members
-from edgeconv.tflite import most_distinct, zero_share
 from edgeconv.types import (
     CONNECTED,
     Opening,
@@ -39,8 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from edgeconv.tf.qat.opened import QatModel
-    from edgeconv.tf.qat.sparse import KernelConstraint
     from edgeconv.tf.training.spec import LabeledSamples
+
+
+# On how many samples statistics are looked at.
+_BATCH, _STATISTICS_STEPS = 32, 4
+QAT_OPTIONS = AdvisedOptions(
+    learning_rate="--qat-learning-rate", global_batch="--qat-batch", is_resumed_slower=False
+)
 
 
 class QatJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +73,22 @@ class QatJob(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 1
     is_chief: bool = True
 
+    @property
+    def learns_labels(self) -> bool:
+        """Whether labels are used, where there are some."""
+        return self.settings.target == "labels"
+
 
 class QatResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member returns at the end; only the chief has a record and output names."""
+    """What a member returns at the end; only the chief has more than the default.
+
+    `outputs` are the names of the outputs, `labels` what the labels of those that have some are.
+    """
 
     record: QatRecord | None = None
     outputs: tuple[str, ...] = ()
+    labels: dict[str, LabelKind] = {}
+    notes: tuple[str, ...] = ()
 
 
 def train_qat(job: QatJob) -> QatResult:
@@ -97,7 +111,7 @@ def train_qat(job: QatJob) -> QatResult:
         training = _QatTraining(job, strategy, opened)
         trained = training.run()
         result = training.result(trained, started_s) if job.is_chief else QatResult()
-        training.context("qat").leave()
+        training.context().leave()
     return result
 
 
@@ -106,11 +120,41 @@ class _QatTraining:
 
     def __init__(self, job: QatJob, strategy: Any, opened: QatModel) -> None:
         self._job, self._strategy, self._opened = job, strategy, opened
+        self._freeze_after = job.settings.freeze_batch_norm_after
+        self._notes: tuple[str, ...] = ()
+        self._mend_statistics()
         self._goal, self._train, self._validation = _goal(job, opened.model)
+        self._notes += self._goal.notes
         self._model = opened.model
         self._equalized = equalize(opened.model)
         self._treated: tuple[TreatedLayer, ...] = ()
-        self._fine_tuned: dict[str, TrainingRecord] = {}
+
+    def _mend_statistics(self) -> None:
+        """See to batch normalizations that compute something else in training than at inference.
+
+        Labels are learned with the statistics of the training samples. Without labels the float
+        model is right as it is, and its statistics stay.
+        """
+        from edgeconv.data import read_samples
+
+        model, samples = self._opened.model, read_samples(Path(self._job.train))
+        order = Order(samples.count, min(_BATCH, samples.count), 0, _STATISTICS_STEPS)
+        batches = [
+            [samples.arrays[n][rows] for n in model.input_names] for rows in order.epoch(0)[0]
+        ]
+        inputs = norm_inputs(model, batches)
+        if not lag_behind(inputs):
+            return
+        if self._job.learns_labels and samples.labels is not None:
+            renew(inputs)
+            remedy = "they were computed anew from the training samples"
+        else:
+            self._freeze_after = 0
+            remedy = "they were kept, and frozen from the first epoch on"
+        self._notes += (
+            f"the moving statistics of {len(inputs)} batch normalizations are not those of the "
+            f"training samples, as after a short training: {remedy}",
+        )
 
     def result(self, trained: Trained, started_s: float) -> QatResult:
         """What the chief does after the training: convert, and run the held-back samples."""
@@ -120,88 +164,46 @@ class _QatTraining:
         report_progress("converting the trained model with TFLiteConverter")
         qat_to_tflite(trained.model, job.recipe, job.batch, Path(job.target))
         outputs = _write_outputs(trained.model, job)
-        content = Path(job.target).read_bytes()
         record = QatRecord(
             settings=job.settings,
             source=job.source,
             training=self._record(self._spec(), trained, started_s),
-            fine_tuned=self._fine_tuned,
+            losses={name: term.loss_name for name, term in self._goal.terms.items()},
             layers=self._treated,
             equalized=self._equalized,
             rebuilt=self._opened.rebuilt,
             rebuilt_max_abs_error=self._opened.max_abs_error,
-            sparsity=None if job.settings.prune is None else zero_share(content),
-            clusters=None if job.settings.cluster is None else most_distinct(content),
             seconds=time.perf_counter() - started_s,
         )
-        return QatResult(record=record, outputs=outputs)
+        terms = self._goal.terms.items()
+        labels: dict[str, LabelKind] = {n: t.kind for n, t in terms if t.kind != "model"}
+        return QatResult(record=record, outputs=outputs, labels=labels, notes=self._notes)
 
     def run(self) -> Trained:
-        """Prune and cluster where configured, then train with quantization."""
+        """Train with quantization."""
         from edgeconv.tf.qat.annotate import refuse_float_layers
 
         settings = self._job.settings
         with self._strategy.scope():
             _, self._treated = self._annotated()
         refuse_float_layers(self._treated, self._job.recipe)
-        if settings.prune is not None:
-            order = Order(len(self._train), settings.global_batch, settings.seed)
-            steps = settings.fine_tune_epochs * order.steps
-            self._fine_tune("prune", Pruning(settings.prune, steps))
-        if settings.cluster is not None:
-            clusters = Clustering(settings.cluster, keep_zeros=settings.prune is not None)
-            self._fine_tune("cluster", clusters)
         report_progress(f"training {self._job.name} with quantization: {len(self._train)} samples")
-        return self._run("qat", self._spec(), settings.epochs)
-
-    def _fine_tune(self, phase: str, structure: KernelConstraint) -> None:
-        """Train the float model to a structure, which the quantized training keeps."""
-        started_s = time.perf_counter()
-        for_clusters = isinstance(structure, Clustering)
-
-        def copy() -> Any:
-            return float_copy(self._model, for_clusters=for_clusters)
-
-        def plain(trained: Any) -> Any:
-            untrained = copy()
-            untrained.set_weights(trained.get_weights())
-            return untrained
-
-        spec = dataclasses.replace(
-            self._spec(),
-            build=copy,
-            # Only the last epoch has all zeros.
-            validation=self._validation if for_clusters else None,
-            plain=plain,
-            begin=structure.prepare,
-            at_epoch=lambda _, model: structure.prepare(model),
-            at_step=structure.at_step,
-        )
-        report_progress(f"fine-tuning {self._job.name} to {phase}")
-        trained = self._run(phase, spec, self._job.settings.fine_tune_epochs)
-        self._fine_tuned[phase] = self._record(spec, trained, started_s)
-        names = (self._model.input_names, self._model.output_names)
-        self._model = plain(trained.model)
-        set_names(self._model, *map(tuple, names))
-
-    def _run(self, phase: str, spec: TrainSpec, epochs: int) -> Trained:
-        settings = self._job.settings
         schedule = Schedule(
-            epochs=epochs,
+            epochs=settings.epochs,
             global_batch=settings.global_batch,
             seed=settings.seed,
             patience=settings.patience,
         )
-        return run_epochs(spec, schedule, self.context(phase))
+        return run_epochs(self._spec(), schedule, self.context())
 
-    def context(self, phase: str) -> TrainingContext:
-        """Where the training of a phase runs."""
+    def context(self) -> TrainingContext:
+        """Where the training runs."""
         return TrainingContext(
             strategy=self._strategy,
             loop="custom",
             coordinates=self._job.settings.distribution.strategy == "parameter-server",
             is_chief=self._job.is_chief,
-            checkpoints=f"{self._job.checkpoints}/{phase}",
+            checkpoints=f"{self._job.checkpoints}/qat",
             tensorboard=None,
         )
 
@@ -209,10 +211,10 @@ class _QatTraining:
         from edgeconv.tf.qat.plain import plain_copy
         from edgeconv.tf.qat.ranges import freeze_batch_norm, warm_up
 
-        settings, goal = self._job.settings, self._goal
+        goal = self._goal
 
         def at_epoch(epoch: int, model: Any) -> None:
-            after = settings.freeze_batch_norm_after
+            after = self._freeze_after
             if after is not None and epoch >= after:
                 freeze_batch_norm(model)
 
@@ -228,12 +230,14 @@ class _QatTraining:
             plain=plain_copy,
             begin=lambda model: (warm_up(model, self._batches(model)), None)[1],
             at_epoch=at_epoch,
+            options=QAT_OPTIONS,
         )
 
     def _annotated(self) -> tuple[Any, tuple[TreatedLayer, ...]]:
         from edgeconv.tf.qat.annotate import annotate
 
-        return annotate(self._model, self._job.settings)
+        takes_floats = self._job.recipe.input_type == "float32"
+        return annotate(self._model, self._job.settings, takes_floats=takes_floats)
 
     def _optimizer(self, _model: Any, steps: int, _replicas: int) -> Any:
         rate = self._job.settings.learning_rate
@@ -250,7 +254,6 @@ class _QatTraining:
         settings = self._job.settings
         training = Training(
             module=self._job.name,
-            loop="custom",
             seed=settings.seed,
             distribution=settings.distribution,
         )
@@ -267,12 +270,12 @@ class _QatTraining:
 
 def _goal(job: QatJob, model: Any) -> tuple[Goal, LabeledSamples, LabeledSamples | None]:
     from edgeconv.data import read_samples
+    from edgeconv.tf.qat.goal import own_losses
 
     train = read_samples(Path(job.train))
-    if job.settings.target == "labels":
-        goal = labels_goal(model, train.arrays, train.labels)
-    else:
-        goal = model_goal(model, train.arrays)
+    own = own_losses(job.path, job.kind, job.opening, model.output_names)
+    labels = train.labels if job.learns_labels else None
+    goal = goal_of(model, train.arrays, labels, own)
     validation = None
     if job.validation is not None:
         kept = read_samples(Path(job.validation))
@@ -287,6 +290,6 @@ def _write_outputs(model: Any, job: QatJob) -> tuple[str, ...]:
 
     plain, held_back = plain_copy(model), read_samples(Path(job.held_back)).arrays
     inputs = {name: tf.constant(array) for name, array in held_back.items()}
-    outputs = tf.nest.flatten(plain(arrange_inputs(plain, inputs), training=False))
+    outputs = tf.nest.flatten(infer(plain, arrange_inputs(plain, inputs)))
     write_arrays((output.numpy() for output in outputs), Path(job.outputs))
     return tuple(model.output_names)

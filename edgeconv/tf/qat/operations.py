@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat import arithmetic, shaping
-from edgeconv.tf.qat.activations import apply_activation, gelu_by_tanh, leaky_relu
-from edgeconv.tf.qat.factory import LayerFactory, NoCounterpart, OpCall, Unmatched, is_tensor
+from edgeconv.tf.qat.factory import (
+    LayerFactory,
+    NoCounterpart,
+    OpCall,
+    Unmatched,
+    apply_activation,
+    gelu_by_tanh,
+    is_tensor,
+    leaky_relu,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.lazy import tf, tf_keras
-from edgeconv.tf.qat.configs import KERNELS, Kept, classes
+from edgeconv.tf.qat.configs import KERNELS, classes
 from edgeconv.tf.qat.convolutions import channelwise
 from edgeconv.tf.qat.factory import valid_name
 from edgeconv.tf.qat.flat import set_names
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from edgeconv.tf.qat.convolutions import Convolution, Core
-    from edgeconv.tf.qat.graph import LayerUse
-    from edgeconv.tf.qat.uses import Hard
+    from edgeconv.tf.qat.graph import Hard, LayerUse
 
 PREFIX = "quant_"
 # The activations that integer operators contain, by their names in tf_keras.
 _FUSED = frozenset({"linear", "relu", "relu6"})
 _FIXED = frozenset({"softmax", "sigmoid", "tanh"})
-# Their kernels have no zeros or clusters to keep.
-_NEVER_STRUCTURED = frozenset({"DepthwiseConv2D", "Embedding"})
 _AFFINE_RANKS = (2, 3, 4)
 
 
@@ -110,23 +107,41 @@ class EmulatedLayers:
         if numbers is None or not tensor.dtype.is_floating:
             return None
         factor, offset = (values.tolist() for values in numbers)
+        if len({*factor}) == len({*offset}) == 1:
+            return self._scaled(tensor, factor[0], offset[0], layer.name)
         name = self._free_name(layer.name)
         return tf_keras.layers.Rescaling(factor, offset, name=name)(tensor)
 
-    def core(self, core: Core, tensor: Any, kept: Kept) -> Any:
+    def normalized(self, use: LayerUse) -> Any:
+        """A model's input after a copy of its normalization, which computes in float."""
+        if class_name(use.operation) == "Normalization":
+            return self.copied(use)
+        numbers = channelwise(use.operation, use.args[0].shape[-1])
+        assert numbers is not None, "normalizes_unlike_columns sees to it"
+        deviations = 1 / numbers[0]
+        statistics = {
+            "mean": (-numbers[1] * deviations).tolist(),
+            "variance": (deviations**2).tolist(),
+        }
+        name = self._free_name(use.operation.name)
+        return tf_keras.layers.Normalization(**statistics, name=name)(use.args[0])
+
+    def _scaled(self, tensor: Any, factor: float, offset: float, name: str) -> Any:
+        """A tensor times a number plus a number, as the operators of these."""
+        if offset == 0:
+            return self._function(tf.math.multiply, name, tensor, factor)
+        if factor != 1:
+            tensor = self.ranged(self._function(tf.math.multiply, name, tensor, factor))
+        return self._function(tf.math.add, name, tensor, offset)
+
+    def core(self, core: Core, tensor: Any) -> Any:
         """A tensor after a layer with a kernel, in emulated integers."""
         name = PREFIX + core.layer.name
         if name not in self._layers:
-            # The wrapper reads the structure to keep from the weights.
             core.layer.build(tensor.shape)
             core.layer.set_weights(core.weights)
             attribute, scales = KERNELS[class_name(core.layer)]
-            if class_name(core.layer) in _NEVER_STRUCTURED:
-                kept = "nothing"
-            if "clusters" in kept:
-                # With a scale per channel, equal weights would be different integers.
-                scales = "tensor"
-            config = self._classes.kernel_config(attribute, scales, kept)
+            config = self._classes.kernel_config(attribute, scales)
             wrapper = self._layers[name] = self._classes.wrapper(core.layer, config, name=name)
             wrapper.supports_masking = core.layer.supports_masking
         return self._layers[name](tensor)
@@ -187,7 +202,7 @@ class EmulatedLayers:
 
 
 def new_inputs(model: Any) -> list[Any]:
-    """Inputs like those of a model."""
+    """Inputs like a model's."""
     return [
         tf_keras.Input(batch_shape=tensor.shape, dtype=tensor.dtype, name=valid_name(name))
         for name, tensor in zip(model.input_names, model.inputs, strict=True)

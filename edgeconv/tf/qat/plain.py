@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.store import publish_bytes, scratch_directory
+from edgeconv.model.tflite import with_needs_declared
+from edgeconv.system.store import publish_bytes, scratch_directory
 from edgeconv.tf import lean
 from edgeconv.tf.export import export_inference
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, Scales, classes
 from edgeconv.tf.qat.convolutions import Core, channelwise, factors_of, fold_norm
-from edgeconv.tf.qat.graph import walk
+from edgeconv.tf.qat.graph import Uses, walk
 from edgeconv.tf.qat.kinds import BATCH_NORMALIZATIONS, class_name, is_channelwise_norm
 from edgeconv.tf.qat.parts import copy_of, function_layer, new_inputs, new_model
-from edgeconv.tf.qat.uses import Uses
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.words import SERVING_DEFAULT
 
@@ -44,8 +44,8 @@ def plain_copy(model: Any) -> Any:
     """A model that computes what an annotated and trained one does at inference.
 
     Its variables belong to no strategy. Each batch normalization is folded into the convolution
-    before it or is a 1x1 depthwise one, and the kernels have their structure. Equal weights give
-    equal copies, from any strategy. Call it outside of any strategy's scope.
+    before it or is a 1x1 depthwise one. Equal weights give equal copies, from any strategy. Call it
+    outside of any strategy's scope.
     """
     copying, inputs = _PlainCopy(model), new_inputs(model)
     return new_model(model, inputs, walk(model, inputs, copying.apply))
@@ -72,7 +72,7 @@ def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> 
         converter.inference_input_type = tf.as_dtype(recipe.input_type)
         converter.inference_output_type = tf.as_dtype(recipe.output_type)
         with lean.ConverterErrors():
-            data: bytes = converter.convert()
+            data = with_needs_declared(converter.convert())
     publish_bytes(data, path)
     return len(data)
 
@@ -124,11 +124,8 @@ class _PlainCopy:
         return [copy]
 
     def _norm_after(self, use: LayerUse) -> LayerUse | None:
-        after = self._uses.follower(use)
         fuses = KERNELS[class_name(use.operation.layer)][1] != "tensor"
-        if after is None or not fuses or self._uses.calls[use.operation.name] != 1:
-            return None
-        return after if is_channelwise_norm(after.operation) else None
+        return self._uses.norm_after(use) if fuses else None
 
     def _range(self, layer: Any, tensor: Any) -> Any:
         copy = self._classes.range_layer(layer.quantizer, name=layer.name)
@@ -140,11 +137,10 @@ class _PlainCopy:
         return copy
 
     def _kernel(self, use: LayerUse, tensor: Any) -> Any:
-        inner, ((kernel, quantizer, variables),) = use.operation.layer, use.operation._weight_vars
+        inner, ((kernel, _, variables),) = use.operation.layer, use.operation._weight_vars
         attribute, scales = KERNELS[class_name(inner)]
-        structured = quantizer.structured(kernel, variables).numpy()
         others = [weight.numpy() for weight in inner.weights if weight is not kernel]
-        core = Core(type(inner).from_config(inner.get_config()), [structured, *others])
+        core = Core(type(inner).from_config(inner.get_config()), [kernel.numpy(), *others])
         largest = variables["max_var"].numpy()
         norm = self._norm_after(use)
         if norm is not None:
@@ -166,7 +162,7 @@ class _PlainCopy:
         core.layer.set_weights(core.weights)
         if class_name(core.layer) in _DILATED and max(core.layer.dilation_rate) > 1:
             core.layer.call = lambda inputs: _dilated(core.layer, inputs)
-        config = self._classes.kernel_config(attribute, scales, "nothing")
+        config = self._classes.kernel_config(attribute, scales)
         wrapper = self._classes.wrapper(core.layer, config, name=name)
         wrapper.supports_masking = core.layer.supports_masking
         wrapper.build(tensor.shape)
@@ -231,7 +227,7 @@ def _least_range(core: Core, shape: tuple[int, ...]) -> Any:
 
 
 def _set_range(variables: Any, low: Any, high: Any, none: float) -> None:
-    """Set a range, and -`none` to `none` where there is none."""
+    """Set a range, and -`none` to `none` if there is none."""
     low, high = np.asarray(low), np.asarray(high)
     empty = high - low < np.finfo(np.float32).tiny
     variables["min_var"].assign(np.where(empty, -none, low))

@@ -130,7 +130,7 @@ def _range_of(part: Any, axis: int, size: int | None) -> tuple[int, int]:
 def _cropped(
     factory: LayerFactory, tensor: Any, axis: int, start: int, stop: int, *after: str
 ) -> Any:
-    """The positions from `start` up to `stop` along one axis, which is not that of the samples."""
+    """The positions from `start` up to `stop` along one axis, which is not the samples' axis."""
     shape = list(tensor.shape)
     size = shape[axis]
     if axis == 0 or size is None:

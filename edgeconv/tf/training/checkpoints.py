@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.errors import InputRefused, OutputRefused
-from edgeconv.processes.tasks import report_progress
-from edgeconv.store import scratch_directory
+from edgeconv.system.processes.tasks import report_progress
+from edgeconv.system.store import scratch_directory
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.loops import MetricSums
 from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import CHECKPOINT_KEPT, Epoch
+from edgeconv.types.errors import InputRefused, OutputRefused
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refuse_elsewhere(last: str, directory: str) -> None:
-    """Raise `InputRefused` where a directory's file `checkpoint` names one that is not in it."""
+    """Raise `InputRefused` if a directory's file `checkpoint` names one that is not in it."""
     if last.rpartition("/")[0] != directory.rstrip("/"):
         raise InputRefused(
             f"{directory} says that its checkpoint is {last}, which is not in it",
@@ -72,7 +72,7 @@ class Checkpoints:
         self._manager = tf.train.CheckpointManager(self._tracked, directory, max_to_keep=_KEPT)
 
     def save(self, progress: Progress) -> None:
-        """Keep a checkpoint. Raises `OutputRefused` where it cannot be written."""
+        """Keep a checkpoint. Raises `OutputRefused` if it cannot be written."""
         self._state.progress = progress
         self._write(self._tracked, self._manager.save)
         if self._is_chief:
@@ -80,7 +80,7 @@ class Checkpoints:
             report_progress(CHECKPOINT_KEPT)
 
     def save_best(self, epoch: int) -> None:
-        """Keep the model's weights as those of this epoch, the best so far.
+        """Keep the model's weights of this epoch, the best so far.
 
         Earlier ones are kept until there is a checkpoint that names these. Raises `OutputRefused`.
         """
@@ -110,7 +110,7 @@ class Checkpoints:
         return bool(tf.io.gfile.exists(f"{self._directory}/{_MARK}"))
 
     def restore(self, identity: dict[str, str]) -> Progress | None:
-        """Resume from the last checkpoint; None where there is none.
+        """Resume from the last checkpoint; None if there is none.
 
         Raises `InputRefused` for one of another model or other data, or that does not load.
         """

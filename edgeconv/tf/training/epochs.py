@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from edgeconv.errors import ClusterLost, InputRefused, ToolFailed, UsageError
-from edgeconv.processes.tasks import report_progress
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.keras_io import keras_of
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
 from edgeconv.tf.training.evaluation import Evaluation
 from edgeconv.tf.training.feeding import Order
-from edgeconv.tf.training.journal import TensorBoardLog
 from edgeconv.tf.training.loops import (
     CoordinatedFitLoop,
     CoordinatorLoop,
@@ -30,6 +28,7 @@ from edgeconv.tf.training.loops import (
 from edgeconv.tf.training.spec import refuse_schedule
 from edgeconv.tf.training.strategies import raising_lost_members
 from edgeconv.types import Epoch, LoopName
+from edgeconv.types.errors import ClusterLost, InputRefused, OutputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,6 +106,7 @@ class Trained(NamedTuple):
     model: Any
     progress: Progress
     order: Order
+    loop: LoopName
 
 
 def run_epochs(spec: TrainSpec, schedule: Schedule, context: TrainingContext) -> Trained:
@@ -121,7 +121,7 @@ def run_epochs(spec: TrainSpec, schedule: Schedule, context: TrainingContext) ->
         progress = runner.epoch(progress)
     if progress.best_epoch:
         runner.keep_best(progress.best_epoch)
-    return Trained(runner.model, progress, runner.order)
+    return Trained(runner.model, progress, runner.order, runner.loop)
 
 
 def _share_learning_rate(optimizer: Any) -> None:
@@ -134,22 +134,29 @@ def _share_learning_rate(optimizer: Any) -> None:
         rate._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
 
 
-def _refuse_strategy(context: TrainingContext, model: Any) -> None:
-    """Raise `UsageError` for what Keras 3 cannot do; tf_keras does all."""
+def _loop_of(context: TrainingContext, model: Any) -> LoopName:
+    """The loop that trains this model: the custom one where the fit of Keras 3 does not work.
+
+    The chief reports that. Raises `UsageError` where Keras 3 does not train; tf_keras does all.
+    """
     if keras_of(model).__name__ == "tf_keras":
-        return
-    name = type(context.strategy).__name__.removesuffix("V2")
-    if name in ("CentralStorageStrategy", "ParameterServerStrategy"):
+        return context.loop
+    strategy = context.strategy
+    # Its batch normalization says nothing about how replicas are joined (keras 3.15).
+    if isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy):
         raise UsageError(
-            f"Keras 3 does not train under {name}",
-            hint="choose --strategy mirrored or multiworker, or build the model with tf_keras",
+            "Keras 3 does not train under CentralStorageStrategy",
+            hint="choose --strategy mirrored, or build the model with tf_keras",
         )
-    # It takes the mean of numbers over an axis that they do not have (keras 3.15).
-    if name == "MultiWorkerMirroredStrategy" and context.loop == "fit":
-        raise UsageError(
-            f"the fit of Keras 3 does not work under {name}",
-            hint="choose --loop custom, or build the model with tf_keras",
+    # It takes the shares of the replicas for one array, and waits for a coordinator without end.
+    several = context.coordinates or isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    if not several or context.loop == "custom":
+        return context.loop
+    if context.is_chief:
+        report_progress(
+            "Keras 3's fit does not work with several processes: training with the custom loop"
         )
+    return "custom"
 
 
 class _EpochRunner:
@@ -159,7 +166,7 @@ class _EpochRunner:
         strategy = context.strategy
         replicas = 1 if context.coordinates else strategy.num_replicas_in_sync
         samples = len(spec.train)
-        refuse_schedule(schedule, samples, replicas)
+        refuse_schedule(schedule, samples, replicas, spec.options)
         order = Order(samples, schedule.global_batch, schedule.seed, schedule.steps_per_epoch)
         with strategy.scope():
             model = spec.build()
@@ -167,10 +174,10 @@ class _EpochRunner:
             # Else its variables come with the first step, and a checkpoint could not set them.
             optimizer.build(model.trainable_variables)
         _share_learning_rate(optimizer)
-        _refuse_strategy(context, model)
+        self.loop = _loop_of(context, model)
         self._spec, self._schedule, self._context = spec, schedule, context
         self.order, self.model = order, model
-        loop = _LOOPS[context.loop, context.coordinates]
+        loop = _LOOPS[self.loop, context.coordinates]
         self._loop = loop(spec, model, optimizer, order, strategy)
         self._log = TensorBoardLog(context.tensorboard if context.is_chief else None)
         self._checkpoints = Checkpoints(
@@ -276,12 +283,16 @@ class _EpochRunner:
             return
         self._context.leave()
         what = "a weight is not a number" if math.isfinite(loss) else f"the loss is {loss}"
+        options, kept, resumes = self._spec.options, "", ""
+        if options.is_resumed_slower:
+            kept = "; the last good checkpoint, if there is one, is kept in "
+            kept += self._context.checkpoints
+            resumes = " and run it again, which resumes there"
         raise ToolFailed(
             f"training diverged: {what} at step {step} of epoch "
-            f"{epoch + 1}/{self._schedule.epochs}; the last good checkpoint, if there is one, is "
-            f"kept in {self._context.checkpoints}",
-            hint="lower --learning-rate and run it again, which resumes there; and look for "
-            "NaN in the training samples",
+            f"{epoch + 1}/{self._schedule.epochs}{kept}",
+            hint=f"lower {options.learning_rate}{resumes}; and look for NaN in the training "
+            "samples",
         )
 
 
@@ -321,3 +332,39 @@ def _best(progress: Progress, epoch: Epoch, metric: str) -> int:
 def in_words(metrics: Mapping[str, float]) -> str:
     """Metrics on a line."""
     return " ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+
+
+class TensorBoardLog:
+    """Scalars per metric and epoch under `directory`/train and /validation; None writes nothing."""
+
+    def __init__(self, directory: str | None) -> None:
+        self._directory = directory
+        self._writers: dict[str, Any] = {}
+
+    def write(self, number: int, epoch: Epoch) -> None:
+        """Write the metrics of an epoch, counted from 1. Raises `OutputRefused`."""
+        if self._directory is None:
+            return
+        scalars = {**epoch.metrics, "samples_per_second": epoch.samples_per_second}
+        try:
+            self._write("train", number, scalars)
+            self._write("validation", number, epoch.validation)
+        except tf.errors.OpError as error:
+            raise OutputRefused(
+                f"cannot write TensorBoard's files to {self._directory}: {error.message}",
+                hint="choose another directory with --tensorboard-dir",
+            ) from error
+
+    def _write(self, run: str, number: int, scalars: Mapping[str, float]) -> None:
+        from tensorflow.core.framework.summary_pb2 import SummaryMetadata
+
+        if not scalars:
+            return
+        # It tells TensorBoard that a value is a scalar.
+        plugin = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="scalars"))
+        if run not in self._writers:
+            self._writers[run] = tf.summary.create_file_writer(f"{self._directory}/{run}")
+        with self._writers[run].as_default():
+            for name, value in scalars.items():
+                tf.summary.write(name, value, step=number, metadata=plugin)
+        self._writers[run].flush()

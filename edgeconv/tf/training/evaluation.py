@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.tf.inference import infer
 from edgeconv.tf.keras_io import arrange_inputs
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.feeding import Feeder, in_order
@@ -19,7 +20,7 @@ class Evaluation:
 
     def __init__(self, spec: TrainSpec, samples: LabeledSamples, model: Any, strategy: Any) -> None:
         def sums(inputs: Any, labels: Any, weights: Any) -> Any:
-            outputs = model(arrange_inputs(model, inputs), training=False)
+            outputs = infer(model, arrange_inputs(model, inputs))
             return weighted_sums(spec, labels, outputs, weights)
 
         def reduced(step: Any) -> Any:

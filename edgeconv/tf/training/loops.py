@@ -138,8 +138,6 @@ class CustomLoop(EpochLoop):
         batches = self._feeder.distributed(self._strategy, *self._order.epoch(epoch, first))
         for steps, values in enumerate(batches, start=1):
             total += tf.cast(step(values), tf.float64)
-            if self._spec.at_step is not None:
-                self._spec.at_step(epoch * self._order.steps + first + steps, self._model)
             if self._pauses(first + steps, pause_steps):
                 on_steps(steps, MetricSums(*total.numpy().tolist()))
                 total = tf.zeros(3, tf.float64)
@@ -158,8 +156,6 @@ class FitLoop(EpochLoop):
 
         def at_step(steps: int) -> MetricSums | None:
             """The sums over the steps so far, where `on_steps` is due."""
-            if self._spec.at_step is not None:
-                self._spec.at_step(epoch * self._order.steps + first + steps, self._model)
             if not self._pauses(first + steps, pause_steps):
                 return None
             # Keras's logs have the sum of the workers' means; the metrics know of all workers.

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv.errors import ToolFailed
 from edgeconv.plugins import BASELINE_MODELS
-from edgeconv.processes.tasks import report_progress
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.custom_objects import register
 from edgeconv.tf.export import (
     export_to,
@@ -27,10 +26,10 @@ from edgeconv.tf.training.checkpoints import forget_checkpoints
 from edgeconv.tf.training.epochs import TrainingContext, in_words, run_epochs
 from edgeconv.tf.training.evaluation import Evaluation
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
-from edgeconv.tf.training.recorded import record_of, strategy_name
-from edgeconv.tf.training.spec import LabeledSamples, Schedule
+from edgeconv.tf.training.spec import LabeledSamples, Schedule, record_of, strategy_name
 from edgeconv.tf.training.strategies import begin, raising_lost_members
 from edgeconv.types import CONNECTED, Opening, Training, TrainingRecord
+from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:

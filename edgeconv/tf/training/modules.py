@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 from importlib import import_module
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from edgeconv.data.code import Blamed, refuse_missing_module
-from edgeconv.errors import InputRefused, UsageError, closest, unknown_name
+from edgeconv.models import Data
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
-from edgeconv.tf.keras_io import keras_of
-from edgeconv.tf.training.checked import (
-    refuse_data,
-    refuse_model,
-    refuse_numbers,
-    try_measure,
-)
-from edgeconv.tf.training.measures import name_of, per_sample_loss, per_sample_metric
+from edgeconv.tf.inference import infer
+from edgeconv.tf.keras_io import arrange_inputs, inputs_of, keras_of, refuse_names
+from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.training.spec import LabeledSamples, TrainSpec
+from edgeconv.types.errors import InputRefused, UsageError, closest, unknown_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    from edgeconv.models import Data, ModelModule
+    from edgeconv.models import ModelModule
+    from edgeconv.tf.training.spec import PerSample
 
 _NEEDED = ("build", "data", "LOSS", "METRIC", "EPOCHS", "GLOBAL_BATCH", "LEARNING_RATE")
 _FUNCTIONS = ("build", "data")
@@ -207,3 +207,205 @@ def _split(
     validates[np.random.default_rng(seed).permutation(len(names))[:count]] = True
     rows = validates[of_sample]
     return samples.take(~rows), samples.take(rows)
+
+
+def refuse_numbers(module: ModelModule, name: str) -> None:
+    """Raise `InputRefused` for a module whose own epochs, batch or learning rate is unusable."""
+    for what in ("EPOCHS", "GLOBAL_BATCH"):
+        value = getattr(module, what)
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise InputRefused(f"{name}: {what} is {value!r}; it must be an integer of at least 1")
+    rate = module.LEARNING_RATE
+    if not isinstance(rate, Real) or isinstance(rate, bool) or not 0 < float(rate) < math.inf:
+        raise InputRefused(f"{name}: LEARNING_RATE is {rate!r}; it must be above 0")
+
+
+def refuse_data(name: str, data: Any) -> None:
+    """Raise `InputRefused` where a model cannot be trained or tested with what `data()` returns."""
+    if not isinstance(data, Data):
+        raise InputRefused(
+            f"{name}: data() returns {type(data).__name__}",
+            hint="let it return edgeconv.models.Data(x_train, y_train, x_test, y_test)",
+        )
+    _refuse_part(f"{name}: its training data", data.x_train, data.y_train)
+    _refuse_part(f"{name}: its test data", data.x_test, data.y_test)
+    _refuse_groups(name, data)
+    train, test = ({n: a.shape[1:] for n, a in x.items()} for x in (data.x_train, data.x_test))
+    if train != test:
+        raise InputRefused(
+            f"{name}: its training samples are {_in_words(train)}, and its test samples "
+            f"{_in_words(test)}",
+            hint="let data() return the same inputs in both parts",
+        )
+
+
+def _refuse_groups(name: str, data: Data) -> None:
+    import numpy as np
+
+    groups, count = data.groups_train, len(data.y_train)
+    if groups is None:
+        return
+    if not isinstance(groups, np.ndarray) or groups.dtype.kind not in "iu":
+        raise InputRefused(f"{name}: groups_train is not an array of integers")
+    if groups.shape != (count,):
+        raise InputRefused(
+            f"{name}: groups_train has shape {groups.shape}, and there are {count} samples",
+            hint="give one number per training sample, equal for those that belong together",
+        )
+
+
+def _refuse_part(what: str, inputs: Any, labels: Any) -> None:
+    if not isinstance(inputs, dict) or not inputs:
+        raise InputRefused(
+            f"{what}: the samples are {type(inputs).__name__}",
+            hint="make x_train and x_test dictionaries: one array per input, by its name",
+        )
+    for key, array in (*((f"input {name!r}", a) for name, a in inputs.items()), ("labels", labels)):
+        _refuse_array(f"{what}, {key}", array)
+    counts = {input_name: len(array) for input_name, array in inputs.items()}
+    if not len(labels) or set(counts.values()) != {len(labels)}:
+        raise InputRefused(
+            f"{what} have {len(labels)} labels, and samples {counts}",
+            hint="let data() return one label per sample, and at least one sample",
+        )
+
+
+def _refuse_array(where: str, array: Any) -> None:
+    import numpy as np
+
+    if not isinstance(array, np.ndarray) or array.ndim == 0 or array.dtype.kind not in "biuf":
+        kind = f"an array of {array.dtype}" if hasattr(array, "dtype") else type(array).__name__
+        raise InputRefused(f"{where}: {kind}", hint="give an array of numbers")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(array))[0][0])
+        raise InputRefused(
+            f"{where}: row {row} has a NaN or an infinity", hint="let data() leave such rows out"
+        )
+
+
+def refuse_model(name: str, model: Any, data: Data) -> None:
+    """Raise `InputRefused` where what `build()` returns is not a model for these samples."""
+    if not isinstance(model, (tf_keras.Model, keras.Model)):
+        raise InputRefused(
+            f"{name}: build() returns {type(model).__name__}", hint="let it return a Keras model"
+        )
+    if not model.built or not inputs_of(model):
+        raise InputRefused(
+            f"{name}: build() returns a model without known inputs",
+            hint="build it of layers with Input(shape, name=…), or start a Sequential with one",
+        )
+    refuse_names(f"{name}: build()", model)
+    if len(model.outputs) != 1:
+        raise InputRefused(f"{name}: the model has {len(model.outputs)} outputs; it must have one")
+    if not model.trainable_variables:
+        raise InputRefused(f"{name}: the model has no trainable weight")
+    expected = {input_name: tuple(t.shape)[1:] for input_name, t in inputs_of(model).items()}
+    shapes = {input_name: array.shape[1:] for input_name, array in data.x_train.items()}
+    if expected.keys() != shapes.keys() or not all(_fits(expected[n], shapes[n]) for n in shapes):
+        raise InputRefused(
+            f"{name}: the model takes {_in_words(expected)}, and the samples are "
+            f"{_in_words(shapes)}",
+            hint="let data() return an array for each input, by the name it has in build()",
+        )
+
+
+def _fits(expected: tuple[int | None, ...], shape: tuple[int, ...]) -> bool:
+    return len(expected) == len(shape) and all(
+        size in (None, own) for size, own in zip(expected, shape, strict=True)
+    )
+
+
+def _in_words(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
+    sizes = {name: "×".join(str(size or "any") for size in shape) for name, shape in shapes.items()}
+    return ", ".join(f"{name!r} of {size or 'one number'}" for name, size in sizes.items())
+
+
+def try_measure(measure: PerSample, samples: LabeledSamples, model: Any) -> None:
+    """Compute a loss or metric of the samples with the smallest and with the largest label.
+
+    Raises what the measure does, for a label that is not a class of the model, or a wrong shape.
+    """
+    import numpy as np
+
+    flat = samples.labels.reshape(len(samples), -1)
+    rows = np.array([flat.min(axis=1).argmin(), flat.max(axis=1).argmax()])
+    inputs = {name: tf.constant(array[rows]) for name, array in samples.inputs.items()}
+    outputs = infer(model, arrange_inputs(model, inputs))
+    measure(tf.constant(samples.labels[rows]), outputs)
+
+
+# Losses and metrics as functions of (labels, outputs) that return one number per sample.
+#
+# Labels and outputs are tensors of (batch, ...), the result is float32 (batch,).
+# What the loss goes by in records and in Keras's logs.
+_NAMES_OF_LOSSES = ("loss", "mean_loss")
+# Attributes of Keras's metric and loss objects.
+_OF_KERAS = ("result", "reduction")
+
+
+def per_sample_loss(loss: str | PerSample) -> PerSample:
+    """A loss by its name in Keras, or the function itself.
+
+    Raises `InputRefused` for an unknown name, and for a class or object of Keras.
+    """
+    return _per_sample("LOSS", loss, tf_keras.losses.get)
+
+
+def per_sample_metric(metric: str | PerSample) -> PerSample:
+    """A metric by its name in Keras, or the function itself. Raises as `per_sample_loss`."""
+    measure = _accuracy if metric == "accuracy" else metric
+    return _per_sample("METRIC", measure, tf_keras.metrics.get)
+
+
+def name_of(metric: str | PerSample) -> str:
+    """The name of a metric in records; it differs from those of the loss."""
+    name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
+    return name if name.isidentifier() and name not in _NAMES_OF_LOSSES else "metric"
+
+
+def _accuracy(labels: Any, outputs: Any) -> Any:
+    """Whether each sample's class is correct; one output is a probability of the second class."""
+    if outputs.shape[-1] == 1:
+        return tf.equal(tf.cast(labels, tf.bool), outputs > 0.5)
+    if labels.shape.rank == outputs.shape.rank:
+        labels = tf.argmax(labels, -1) if labels.shape[-1] > 1 else tf.squeeze(labels, -1)
+    return tf.equal(tf.cast(labels, tf.int64), tf.argmax(outputs, -1))
+
+
+def _per_sample(what: str, named: str | PerSample, known: Callable[[str], Any]) -> PerSample:
+    measure = _function(what, named, known)
+
+    def measured(labels: Any, outputs: Any) -> Any:
+        if labels.shape.rank == outputs.shape.rank - 1 and outputs.shape[-1] == 1:
+            labels = labels[..., tf.newaxis]
+        values = tf.cast(measure(labels, outputs), tf.float32)
+        if values.shape.rank == 0:
+            raise InputRefused(
+                f"{what} of the model module returns one number for a whole batch",
+                hint="let it return one per sample, without the mean over them",
+            )
+        return tf.reduce_mean(tf.reshape(values, (tf.shape(values)[0], -1)), axis=1)
+
+    return measured
+
+
+def _function(what: str, named: str | PerSample, known: Callable[[str], Any]) -> PerSample:
+    """The function itself."""
+    try:
+        function: Any = known(named) if isinstance(named, str) else named
+    except ValueError:
+        function = ""
+    # Keras returns some unknown names as they are.
+    if isinstance(function, str):
+        why = "Keras has no function of this name"
+    elif isinstance(function, type) or any(hasattr(function, name) for name in _OF_KERAS):
+        why = "this is a class or an object of Keras"
+    elif not callable(function):
+        why = "this is not a function"
+    else:
+        return cast("PerSample", function)
+    raise InputRefused(
+        f"{what} of the model module is {named!r}: {why}",
+        hint="give the name of a function of Keras, such as mean_absolute_error, or a function "
+        "of (labels, outputs) that returns one number per sample",
+    )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.errors import UsageError
+from edgeconv.system.store import tool_versions
+from edgeconv.types import Distribution, StrategyName, Training, TrainingRecord
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from edgeconv.tf.training.epochs import Trained
 
 PerSample = Callable[[Any, Any], Any]
 
@@ -30,6 +36,20 @@ class LabeledSamples:
         return LabeledSamples(inputs, self.labels[rows])
 
 
+class AdvisedOptions(NamedTuple):
+    """What a command calls the options that an error of the training advises to change.
+
+    `is_resumed_slower`: with another learning rate, the training is the same and goes on.
+    """
+
+    learning_rate: str = "--learning-rate"
+    global_batch: str = "--global-batch"
+    is_resumed_slower: bool = True
+
+
+TRAIN_OPTIONS = AdvisedOptions()
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainSpec:
     """What is trained.
@@ -37,8 +57,8 @@ class TrainSpec:
     `build` returns a new model and is called in the strategy's scope. `loss` and `metric` map
     (labels, outputs), tensors of (batch, ...), to one number per sample, (batch,); a larger metric
     is better. `optimizer` takes (model, steps, replicas). `begin` is called with a model that was
-    not resumed from a checkpoint; `at_epoch`, before each epoch, with its index and the model;
-    `at_step` after each step. `plain` returns a copy of a trained model without its strategy.
+    not resumed from a checkpoint; `at_epoch`, before each epoch, with its index and the model.
+    `plain` returns a copy of a trained model without its strategy.
     """
 
     name: str
@@ -52,7 +72,7 @@ class TrainSpec:
     plain: Callable[[Any], Any]
     begin: Callable[[Any], None] = lambda _model: None
     at_epoch: Callable[[int, Any], None] = lambda _epoch, _model: None
-    at_step: Callable[[int, Any], None] | None = None
+    options: AdvisedOptions = TRAIN_OPTIONS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,17 +91,78 @@ class Schedule:
     patience: int | None = None
 
 
-def refuse_schedule(schedule: Schedule, samples: int, replicas: int) -> None:
+def refuse_schedule(
+    schedule: Schedule, samples: int, replicas: int, options: AdvisedOptions = TRAIN_OPTIONS
+) -> None:
     """Raise `UsageError` for a global batch that does not fit the samples or replicas."""
-    batch = schedule.global_batch
+    batch, option = schedule.global_batch, options.global_batch
     if batch % replicas:
         raise UsageError(
             f"a global batch of {batch} cannot be shared evenly by {replicas} replicas",
-            hint=f"--global-batch {batch - batch % replicas or replicas} or "
+            hint=f"{option} {batch - batch % replicas or replicas} or "
             f"{batch - batch % replicas + replicas}",
         )
     if samples < batch:
         raise UsageError(
             f"{samples} training samples are fewer than one global batch of {batch}",
-            hint="lower --global-batch, or give more samples",
+            hint=f"lower {option}, or give more samples",
         )
+
+
+_STRATEGIES: dict[StrategyName, str] = {
+    "none": "none",
+    "mirrored": "MirroredStrategy",
+    "central-storage": "CentralStorageStrategy",
+    "multiworker": "MultiWorkerMirroredStrategy",
+    "parameter-server": "ParameterServerStrategy",
+    "tpu": "TPUStrategy",
+}
+
+
+def record_of(
+    training: Training,
+    spec: TrainSpec,
+    trained: Trained,
+    strategy: Any,
+    *,
+    learning_rate: float,
+    workers: int,
+    started_s: float,
+) -> TrainingRecord:
+    """The record of a training that began at `started_s` (`time.perf_counter`), before its test."""
+    distribution, progress = training.distribution, trained.progress
+    return TrainingRecord(
+        model=training.name,
+        strategy=strategy_name(distribution),
+        loop=trained.loop,
+        replicas=strategy.num_replicas_in_sync,
+        workers=workers,
+        devices=_devices(distribution, strategy),
+        cross_device_ops=distribution.cross_device_ops,
+        global_batch=trained.order.batch,
+        steps_per_epoch=trained.order.steps,
+        learning_rate=learning_rate,
+        seed=training.seed,
+        epochs=progress.epochs,
+        best_epoch=progress.best_epoch,
+        stopped=progress.stopped,
+        resumed_at=progress.resumed_at,
+        train_samples=len(spec.train),
+        validation_samples=len(spec.validation or ()),
+        seconds=math.fsum(epoch.seconds for epoch in progress.epochs),
+        wall_seconds=time.perf_counter() - started_s,
+        tools=tool_versions(),
+    )
+
+
+def strategy_name(distribution: Distribution) -> str:
+    """The name that TensorFlow gives the strategy, or "none"."""
+    return _STRATEGIES[distribution.strategy]
+
+
+def _devices(distribution: Distribution, strategy: Any) -> tuple[str, ...]:
+    """The devices of the replicas in this process."""
+    if distribution.strategy in ("none", "parameter-server"):
+        return distribution.devices
+    names: tuple[str, ...] = strategy.extended.worker_devices
+    return tuple(name.rpartition("/device:")[2] for name in names)

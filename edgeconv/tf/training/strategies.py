@@ -6,11 +6,11 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.errors import ClusterLost, InputRefused, UsageError
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.lazy import tf, tf_keras
+from edgeconv.tf.reasons import reason
 from edgeconv.types import LOCAL_STRATEGIES
-from edgeconv.types.words import first_line
+from edgeconv.types.errors import ClusterLost, InputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from edgeconv.types import Distribution
 
 _SYNCHRONOUS_DEVICES = 2
-_WHERE = ("Graph execution error", "Detected at node", "File ", "<stack traces unavailable>")
 
 
 def begin(distribution: Distribution, seed: int) -> Any:
@@ -28,6 +27,10 @@ def begin(distribution: Distribution, seed: int) -> Any:
     """
     if distribution.devices and all(name.startswith("CPU:") for name in distribution.devices):
         use_cpu_only()
+    from edgeconv.system.processes.sandbox.pools import make_pools_of_threads
+
+    # TensorFlow's collectives make one for each value that they add up outside of a graph.
+    make_pools_of_threads()
     # It warns of what is intended here, such as calling the model on the coordinator.
     tf.get_logger().setLevel("ERROR")
     strategy = open_strategy(distribution)
@@ -42,14 +45,14 @@ def open_strategy(distribution: Distribution) -> Any:
     """The strategy, with its devices set up. Call it before TensorFlow does anything.
 
     TF_CONFIG describes a cluster. Raises `UsageError` for devices or options that do not exist,
-    `InputRefused` where there is no TPU, and `ClusterLost` where the cluster does not start.
+    `InputRefused` if there is no TPU, and `ClusterLost` if the cluster does not start.
     """
     devices = _devices(distribution)
     try:
         return _create(distribution, devices)
     except tf.errors.OpError as error:
         raise ClusterLost(
-            f"the strategy {distribution.strategy} did not start: {_reason(error)}",
+            f"the strategy {distribution.strategy} did not start: {reason(error)}",
             hint="check that no other process uses this member's port, and that all members "
             "have the same TF_CONFIG cluster",
         ) from error
@@ -70,8 +73,8 @@ def raising_lost_members() -> Iterator[None]:
         if not is_lost_member(error):
             raise
         raise ClusterLost(
-            f"another member of the cluster is lost: {_reason(error)}",
-            hint="run it again, which resumes from the last checkpoint",
+            f"another member of the cluster is lost: {reason(error)}",
+            hint="see why it ended, then run this again, which resumes from the last checkpoint",
         ) from error
 
 
@@ -111,7 +114,7 @@ def _tpu(distribution: Distribution) -> Any:
     except (ValueError, tf.errors.OpError, RuntimeError, OSError) as error:
         where = f"no TPU at {distribution.tpu!r}" if distribution.tpu else "no TPU here"
         raise InputRefused(
-            f"--strategy tpu: {where}: {_reason(error)}",
+            f"--strategy tpu: {where}: {reason(error)}",
             hint="run it on a machine with a TPU and a TensorFlow for it, name one with --tpu, or "
             "choose another strategy",
         ) from error
@@ -119,7 +122,7 @@ def _tpu(distribution: Distribution) -> Any:
 
 
 def _reach(address: str, timeout_s: float) -> None:
-    """Raise `OSError` where nothing answers; TensorFlow would wait for it without end."""
+    """Raise `OSError` if nothing answers; TensorFlow would wait for it without end."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if host:
         socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
@@ -188,9 +191,3 @@ def _set_up_gpus(distribution: Distribution, gpus: Sequence[Any]) -> None:
             tf.config.set_logical_device_configuration(gpu, [configuration])
         elif distribution.gpu_memory_growth:
             tf.config.experimental.set_memory_growth(gpu, True)
-
-
-def _reason(error: Exception) -> str:
-    """The first line of the message proper: errors of graphs begin with where they arose."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    return first_line("\n".join(line for line in lines if not line.startswith(_WHERE)) or error)

@@ -1,7 +1,5 @@
 """The models of the benchmark of post-training quality: their samples, without training any."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path
@@ -48,7 +46,7 @@ def archive(directory: Path, each: int) -> Path:
     return directory
 
 
-def test_photos_come_with_the_number_of_their_directory(flowers: Any, tmp_path: Path) -> None:
+def test_photos_come_with_the_number_of_their_directory(flowers, tmp_path):
     images, labels = flowers.read_photos(archive(tmp_path, 3) / "flowers128.tar")
     assert labels.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
     shades = (images.mean(axis=(1, 2, 3)) + 1) * 127.5
@@ -56,7 +54,7 @@ def test_photos_come_with_the_number_of_their_directory(flowers: Any, tmp_path: 
     assert shades == pytest.approx(np.arange(15), abs=0.6)
 
 
-def test_every_photo_is_either_for_training_or_for_testing(flowers: Any, tmp_path: Path) -> None:
+def test_every_photo_is_either_for_training_or_for_testing(flowers, tmp_path):
     data = flowers.data(str(archive(tmp_path, 10)))
     parts = [data.x_train["image"], data.x_test["image"]]
     shades = [((part.mean(axis=(1, 2, 3)) + 1) * 127.5).round().astype(int) for part in parts]
@@ -66,7 +64,7 @@ def test_every_photo_is_either_for_training_or_for_testing(flowers: Any, tmp_pat
         assert (part // 10 == labels).all()
 
 
-def test_a_model_that_was_trained_is_not_trained_again(models: Any, tmp_path: Path) -> None:
+def test_a_model_that_was_trained_is_not_trained_again(models, tmp_path):
     record = TrainingRecord(
         model="flowers_mobilenet",
         strategy="none",
@@ -95,7 +93,7 @@ def test_a_model_that_was_trained_is_not_trained_again(models: Any, tmp_path: Pa
         assert len(test["labels"]) == 3
 
 
-def test_every_model_of_its_own_module_is_measured(models: Any, tmp_path: Path) -> None:
+def test_every_model_of_its_own_module_is_measured(models, tmp_path):
     modules = {path.stem for path in models._TRAINED.glob("*.py")} - {"__init__"}
     measured = models.trained_models(tmp_path)
     assert modules <= set(measured)
@@ -103,7 +101,7 @@ def test_every_model_of_its_own_module_is_measured(models: Any, tmp_path: Path) 
 
 
 @pytest.mark.skipif(not GESTURES.exists(), reason="the hand gesture data are not here")
-def test_gestures_calibrate_with_500_training_rows_alone(models: Any, tmp_path: Path) -> None:
+def test_gestures_calibrate_with_500_training_rows_alone(models, tmp_path):
     model = models.point_history(GESTURES, tmp_path)
     with np.load(model.calibration) as calibration, np.load(model.test) as test:
         assert {name: x.shape for name, x in calibration.items()} == {"input_1": (500, 32)}
@@ -120,7 +118,7 @@ def detector(models: Any) -> Any:
     return mnist_detector
 
 
-def test_a_detection_is_right_where_digit_and_box_are(detector: Any) -> None:
+def test_a_detection_is_right_where_digit_and_box_are(detector):
     box = np.array([10, 10, 20, 30], np.float32)
     labels = np.append(box, 3)[np.newaxis].repeat(4, axis=0)
     outputs = np.zeros((4, 14), np.float32)
@@ -134,7 +132,7 @@ def test_a_detection_is_right_where_digit_and_box_are(detector: Any) -> None:
     assert detector.score({"detection": outputs}, labels).tolist() == [1, 1, 0, 0]
 
 
-def test_the_box_of_a_scene_is_tight_around_its_digit(detector: Any) -> None:
+def test_the_box_of_a_scene_is_tight_around_its_digit(detector):
     digits = np.zeros((12, 28, 28), np.uint8)
     digits[:, 9:12, 5:25] = 255
     images, targets = detector.scenes(digits, np.arange(12) % 10, 6, seed=3)
@@ -144,7 +142,7 @@ def test_the_box_of_a_scene_is_tight_around_its_digit(detector: Any) -> None:
         assert 0 <= digit < 10
 
 
-def test_a_window_has_positions_and_their_differences(models: Any) -> None:
+def test_a_window_has_positions_and_their_differences(models):
     from benchmarks.trained import gesture_windows
 
     row = np.arange(32, dtype=np.float64)[np.newaxis] ** 2
@@ -154,7 +152,7 @@ def test_a_window_has_positions_and_their_differences(models: Any) -> None:
     assert window[0, 2:].tolist() == [0, 0]
 
 
-def test_words_are_numbered_by_how_common_they_are(models: Any) -> None:
+def test_words_are_numbered_by_how_common_they_are(models):
     from benchmarks.trained import polarity_cnn
 
     ids = polarity_cnn.vocabulary([["b", "a", "b"], ["c", "a", "b"]])

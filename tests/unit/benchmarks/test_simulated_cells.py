@@ -1,7 +1,5 @@
 """Cells of simulated length, and the time that their scheduler is compared with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -21,23 +19,19 @@ def simulated_cells() -> Any:
 
 
 @given(st.lists(st.floats(0.01, 9.0), min_size=1, max_size=40), st.integers(1, 9))
-def test_no_schedule_is_below_the_work_or_the_longest_cell(
-    simulated_cells: Any, lengths: list[float], cores: int
-) -> None:
+def test_no_schedule_is_below_the_work_or_the_longest_cell(simulated_cells, lengths, cores):
     least = simulated_cells.least_wall_s(lengths, cores)
     bound = max(sum(lengths) / cores, max(lengths))
     assert bound - 1e-9 <= least <= bound + max(lengths) * (1 - 1 / cores) + 1e-9
 
 
-def test_cells_of_known_length(simulated_cells: Any) -> None:
+def test_cells_of_known_length(simulated_cells):
     assert simulated_cells.least_wall_s([3, 1, 1, 2], cores=2) == 4
     assert simulated_cells.least_wall_s([3, 1, 1, 2], cores=1) == 7
     assert simulated_cells.least_wall_s([3, 1], cores=8) == 3
 
 
-def test_simulated_jobs_are_real_ones_with_a_key_of_their_own(
-    simulated_cells: Any, tmp_path: Any
-) -> None:
+def test_simulated_jobs_are_real_ones_with_a_key_of_their_own(simulated_cells, tmp_path):
     write_models(tmp_path)
     job = planned(tmp_path).jobs[0]
     jobs = simulated_cells.simulated_jobs(job, 300, (0.5, 2.5))

@@ -13,7 +13,7 @@ from tiny_tflite import float_model, packed
 
 from edgeconv import plugins
 from edgeconv.cli import run
-from edgeconv.errors import OutputRefused
+from edgeconv.types.errors import OutputRefused
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from edgeconv.cli.check import command
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.cli.verbs import check as command
 from edgeconv.types import (
     Accuracy,
     Checked,
@@ -19,6 +18,7 @@ from edgeconv.types import (
     Report,
     Verdict,
 )
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

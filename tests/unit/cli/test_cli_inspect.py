@@ -11,9 +11,9 @@ from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.cli.verbs import inspect as command
-from edgeconv.errors import InputRefused
-from edgeconv.source import inspect_model
+from edgeconv.model.source import inspect_model
 from edgeconv.types import Inspection
+from edgeconv.types.errors import InputRefused
 
 
 def inspect(*arguments: object) -> str:

@@ -13,21 +13,16 @@ from sources import runs_code
 from edgeconv import plugins
 from edgeconv.cli import COMMANDS, command_named, run
 from edgeconv.cli.command import CommandCall, VerbCommand
-from edgeconv.config.chosen import Chosen
-from edgeconv.config.tables import OptionNames, options_of
 from edgeconv.data import parse_source
-from edgeconv.errors import UsageError
+from edgeconv.data.location import PATH_OPTIONS
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
+from edgeconv.requests.config.chosen import Chosen
+from edgeconv.requests.config.tables import OptionNames, options_of
 from edgeconv.requests.option import leaves_of
-from edgeconv.requests.paths import (
-    NAMED_KINDS,
-    PATH_OPTIONS,
-    path_within,
-    source_within,
-)
 from edgeconv.requests.table import VERBS
-from edgeconv.requests.texts import STEPS
+from edgeconv.requests.texts import NAMED_KINDS, STEPS, path_within, source_within
+from edgeconv.types.errors import UsageError
 
 MODELS = """\
 [model.mnist]
@@ -89,7 +84,7 @@ def test_every_command_with_options_of_its_own_can_be_configured() -> None:
         assert set(OptionNames().get(name, ())).isdisjoint(users)
     without = {"init", "config", "cmake-dir", "cache"}
     assert set(COMMANDS) - set(VERBS) == without
-    assert set(VERBS) - set(OptionNames()) == {"scan", "verify", "worker"}
+    assert set(VERBS) - set(OptionNames()) == {"scan", "verify"}
 
 
 def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> None:
@@ -99,7 +94,7 @@ def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> N
         longs = {n[2:] for option in command.params for n in option.opts if n.startswith("--")}
         found |= longs - set(options_of(name))
     users = {"config", "allow", "allow-code", "trust-model", "update", "accept-drop"}
-    users |= {"status", "resume", "retry-failed", "on", "shared-cache"}
+    users |= {"status", "resume", "retry-failed", "on"}
     assert found == users | {"help-all"}
 
 
@@ -466,7 +461,8 @@ def test_where_there_is_no_configuration_nothing_that_reads_one_is_imported(
         "import sys; from edgeconv.cli import run\n"
         f"run([{verb[0]!r}, 'nothing-here', *{verb[1:]!r}])\n"
         "readers = ('file', 'limits', 'written')\n"
-        "print(*{'tomllib', 'tomli', *(f'edgeconv.config.{r}' for r in readers)} & {*sys.modules})"
+        "names = {f'edgeconv.requests.config.{reader}' for reader in readers}\n"
+        "print(*{'tomllib', 'tomli', *names} & {*sys.modules})"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -16,10 +16,10 @@ from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
 
 from edgeconv.cli import cli
 from edgeconv.data.code import refuse_missing_module
-from edgeconv.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 from edgeconv.plugins import TRACKERS
-from edgeconv.processes import workers
 from edgeconv.reporting.trackers import mlflow
+from edgeconv.system.processes import workers
+from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 
 ONE_INPUT = sequential(given("image", (None, 8, 8)), layer("Dense", "d", units=2))
 NEVER_CALLED = sequential(layer("Flatten", "f"), layer("Dense", "d", units=2))

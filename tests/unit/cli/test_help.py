@@ -57,6 +57,14 @@ def test_the_common_case_fits_a_screen(command: str, capsys: pytest.CaptureFixtu
     assert any("--help-all" in line for line in lines)
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, "sweep"])
+def test_the_brief_help_names_options_that_there_are(command: str) -> None:
+    brief = command_named(command).brief  # type: ignore[attr-defined]
+    options = {param.opts[-1].removeprefix("--") for param in command_named(command).params}
+    assert set(brief) <= options
+    assert len(brief) == len(set(brief))
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_whole_page_has_every_option_in_its_group(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -110,6 +118,8 @@ def test_the_examples_are_understood(command: str) -> None:
         ("bench m --rounds x", "--rounds: 'x' is not a valid integer", "`edgeconv bench --help`"),
         ("bench m --rounds 0", "--rounds: 0 is not in the range", "`edgeconv bench --help`"),
         ("check --method t", "--method: 't' is not one of", "`edgeconv check --help`"),
+        ("bench", "missing argument MODELS", "`edgeconv bench --help`"),
+        ("--colour", "unknown option --colour", "`edgeconv --help`"),
         ("scan", "missing argument PATH", "`edgeconv scan --help`"),
         ("cache prune --max-size x", "--max-size: 'x' is not a size", "`edgeconv cache prune"),
         ("tuen", "unknown command 'tuen'", "did you mean 'tune'?"),
@@ -119,6 +129,8 @@ def test_an_error_of_usage_has_the_form_of_every_error(
     line: str, message: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(line.split()) == 2
-    first, second = capsys.readouterr().err.splitlines()
+    said = capsys.readouterr()
+    assert said.out == ""
+    first, second = said.err.splitlines()
     assert first.startswith(f"error: {message}")
     assert second.startswith(f"  next: {hint}")

@@ -10,13 +10,13 @@ import pytest
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import run
-from edgeconv.config import Config, limited
-from edgeconv.config.chosen import Chosen
-from edgeconv.config.reach import NOTHING_GRANTED
-from edgeconv.config.tables import Table, options_of, read_config
 from edgeconv.gate.init_config import Start, config_text, decidable_drop
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
+from edgeconv.requests.config import Config, limited
+from edgeconv.requests.config.chosen import Chosen
+from edgeconv.requests.config.reach import NOTHING_GRANTED
+from edgeconv.requests.config.tables import Table, options_of, read_config
 from edgeconv.types import Inspection, Signature, SourceKind, SourceModel, TensorSpec
 
 ROWS = TensorSpec(name="x", shape=(-1, 28, 28, 1), dtype="float32")

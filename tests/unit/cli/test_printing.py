@@ -22,9 +22,10 @@ from tiny_tflite import float_model, packed
 from edgeconv.cli import run
 from edgeconv.cli.printing import echo, echo_error, echo_page, echo_text, escaped_output
 from edgeconv.cli.progress import progress
-from edgeconv.errors import ToolFailed
-from edgeconv.processes.escaping import harmless_line, plain, shell_line
-from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Row, to_text
+from edgeconv.reporting.layout import Labeled, to_text
+from edgeconv.reporting.tables import Cell, Column, Row, Table
+from edgeconv.system.processes.escaping import harmless_line, plain, shell_line
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,9 +132,11 @@ def _text(text: str) -> Text:
 
 
 def _page(text: Text, *, color: bool = True) -> str:
-    columns = (GridColumn(text.plain, wraps=True), GridColumn("b", beneath=True))
-    grid = Grid(columns, [Row((text, _text("y")), (text,))])
-    return to_text([text, grid, Labeled([(text.plain, text.plain)])], width=60, color=color)
+    columns = (Column(text.plain, str, wraps=True), Column("b", str, beneath=True))
+    row = Row((Cell(text.plain, style="red"), Cell("y", style="red")), (text,))
+    return to_text(
+        [text, Table(columns, (row,)), Labeled([(text.plain, text.plain)])], width=60, color=color
+    )
 
 
 def test_messages_logs_and_tracebacks_are_escaped_whoever_prints_them():
@@ -179,9 +182,8 @@ def test_a_line_of_ten_million_characters_is_cut_on_stderr_and_in_tables():
     text = "x" * 10_000_000
     shown = printed(lambda: _guarded(lambda: echo_error(ToolFailed(text)), lambda: echo(text)))
     assert len(shown) == len(text) + 1 + len(f"{'x' * 4000}… (9,996,007 more characters)\n")
-    page = to_text(
-        [_text(text), Grid((GridColumn("a"),), [Row((_text(text),))])], width=None, color=False
-    )
+    table = Table((Column("a", str),), (Row((Cell(text),)),))
+    page = to_text([_text(text), table], width=None, color=False)
     assert len(page) < 10_000
     assert page.splitlines()[0].endswith("… (9,996,000 more characters)")
 
@@ -250,7 +252,7 @@ def commands(first: Path, second: Path) -> list[list[str]]:
         ["visualize", one, "--report", str(folder / "report.json")],
         ["bench", one, "--runtime", HOSTILE],
         ["embed", one, "--target", HOSTILE, "-o", HOSTILE.replace("\0", "")],
-        *([HOSTILE], [f"--{HOSTILE}"], ["inspect", f"--{HOSTILE}"], ["cache", "clear", HOSTILE]),
+        *([HOSTILE], [f"--{HOSTILE}"], ["inspect", f"--{HOSTILE}"], ["cache", "prune", HOSTILE]),
     ]
 
 

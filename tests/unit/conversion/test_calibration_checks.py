@@ -1,7 +1,5 @@
 """From what is known of calibration samples to whether they can be right."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -50,7 +48,7 @@ def check(
     return verify_samples(given, outputs, more.get("labels"), statistics, images=["image"])
 
 
-def test_samples_like_those_of_the_training_are_not_suspicious() -> None:
+def test_samples_like_those_of_the_training_are_not_suspicious():
     assert check(0.4, 1.3).suspicions == ()
     assert check(0.4, 1.3).distance == pytest.approx(0.56, abs=0.01)
 
@@ -84,9 +82,7 @@ def test_samples_like_those_of_the_training_are_not_suspicious() -> None:
         ({"outputs": SAME, "record": record(1 / 255)}, True),
     ],
 )
-def test_a_set_is_doubtful_or_wrong_by_how_much_speaks_against_it(
-    facts: dict[str, Any], is_wrong: bool
-) -> None:
+def test_a_set_is_doubtful_or_wrong_by_how_much_speaks_against_it(facts, is_wrong):
     found = check(**facts)
     assert found.suspicions != ()
     assert found.is_wrong is is_wrong
@@ -107,16 +103,12 @@ def test_a_set_is_doubtful_or_wrong_by_how_much_speaks_against_it(
         {"labels": np.arange(64) % 4},
     ],
 )
-def test_what_chance_or_a_model_of_its_own_kind_explains_is_not_suspicious(
-    facts: dict[str, Any],
-) -> None:
+def test_what_chance_or_a_model_of_its_own_kind_explains_is_not_suspicious(facts):
     assert check(**facts).suspicions == ()
 
 
 @pytest.mark.parametrize(("told", "is_wrong"), [((0.2, 0.8), True), ((0.2, 0.4), False)])
-def test_answers_that_tell_more_in_another_scale_say_it(
-    told: tuple[float, float], is_wrong: bool
-) -> None:
+def test_answers_that_tell_more_in_another_scale_say_it(told, is_wrong):
     without = StatisticsCheck(samples=64, better="scale=1/255", information=told)
     found = verify_samples(record(255, is_whole=True), DIFFERENT, None, without)
     (suspicion,) = found.suspicions
@@ -126,7 +118,7 @@ def test_answers_that_tell_more_in_another_scale_say_it(
     assert (found.is_wrong, found.better) == (is_wrong, "scale=1/255")
 
 
-def test_few_samples_may_be_farther_away_by_chance() -> None:
+def test_few_samples_may_be_farther_away_by_chance():
     assert check(1.5, samples=5).suspicions == ()
     assert check(1.5, samples=20).suspicions != ()
     assert not check(2.5, samples=5).is_wrong
@@ -149,9 +141,7 @@ MEAN, VARIANCE = RANDOM.normal(0, 3, 32), RANDOM.uniform(0.02, 4, 32)
 @pytest.mark.parametrize(
     ("scale", "offset", "expected"), [(1, 0, 0), (3, 0, 1.6), (255, 0, 200), (1, 2, 2)]
 )
-def test_a_distance_grows_with_scale_and_offset(
-    scale: float, offset: float, expected: float
-) -> None:
+def test_a_distance_grows_with_scale_and_offset(scale, offset, expected):
     own = layer(MEAN, VARIANCE)
     inputs = (MEAN * scale + offset * np.sqrt(VARIANCE), VARIANCE * scale**2)
     (found,) = distances({"a/norm/Rsqrt": own}, {"a/norm/Rsqrt": moments(own, *inputs)})
@@ -160,7 +150,7 @@ def test_a_distance_grows_with_scale_and_offset(
     assert expected or found.distance < 0.01
 
 
-def test_a_short_training_leaves_something_of_the_first_statistics_and_is_no_fault() -> None:
+def test_a_short_training_leaves_something_of_the_first_statistics_and_is_no_fault():
     """Of momentum 0.99, 140 steps leave a quarter of a mean of 0 and a variance of 1."""
     own = layer(0.75 * MEAN, 0.75 * VARIANCE + 0.25)
     seen = {"norm/x": moments(own, MEAN, VARIANCE)}
@@ -172,14 +162,14 @@ def test_a_short_training_leaves_something_of_the_first_statistics_and_is_no_fau
     assert distances({"norm/x": own}, wrong)[0].distance > 1.8
 
 
-def test_channels_that_are_dead_in_training_and_now_are_no_fault() -> None:
+def test_channels_that_are_dead_in_training_and_now_are_no_fault():
     own = layer([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0])
     inputs = (np.float64([0, 0, 0, 1]), np.float64([0, 0, 0, 1]))
     (found,) = distances({"norm/x": own}, {"norm/x": moments(own, *inputs)})
     assert found.distance < 0.01
 
 
-def test_what_few_samples_with_rare_large_values_give_is_chance() -> None:
+def test_what_few_samples_with_rare_large_values_give_is_chance():
     """Nine of ten of these channels have a value in fifty samples that is most of the variance."""
     own = layer(np.zeros(32) + 1e-3, np.full(32, 2.0))
     values = RANDOM.normal(0, 0.2, (20, 32)) + (RANDOM.random((20, 32)) < 0.02) * 14.0
@@ -190,7 +180,7 @@ def test_what_few_samples_with_rare_large_values_give_is_chance() -> None:
     assert many.noise < found.noise / 2
 
 
-def test_what_moves_a_few_channels_spreads() -> None:
+def test_what_moves_a_few_channels_spreads():
     own = layer(MEAN, VARIANCE)
     moved = MEAN + np.where(np.arange(32) < 8, 4.0, 0.0) * np.sqrt(VARIANCE)
     (found,) = distances({"norm/x": own}, {"norm/x": moments(own, moved, VARIANCE)})
@@ -198,7 +188,7 @@ def test_what_moves_a_few_channels_spreads() -> None:
     assert found.spread == pytest.approx(2.0, rel=0.1)
 
 
-def test_what_overflows_is_far_away_and_a_number() -> None:
+def test_what_overflows_is_far_away_and_a_number():
     own = layer(MEAN, VARIANCE)
     overflown = (np.full((64, 32), np.inf), np.full((64, 32), np.inf))
     with np.errstate(invalid="ignore"):

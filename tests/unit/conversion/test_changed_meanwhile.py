@@ -1,7 +1,5 @@
 """What changes while it is read is never published, nor kept under the hash of what it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ from tiny_tflite import float_model, packed
 
 from edgeconv import convert
 from edgeconv.conversion import samples
-from edgeconv.errors import InputRefused
+from edgeconv.types.errors import InputRefused
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def int8(directory: str) -> bytes:
     return Path(directory, done.artifacts[0].file).read_bytes()
 
 
-def test_samples_that_change_while_they_are_read_spoil_no_cache(project: Path, monkeypatch) -> None:
+def test_samples_that_change_while_they_are_read_spoil_no_cache(project, monkeypatch):
     opened = samples.data.opened_samples
 
     def late(*arguments: Any, **named: Any) -> Any:
@@ -46,7 +44,7 @@ def test_samples_that_change_while_they_are_read_spoil_no_cache(project: Path, m
     assert first == int8("again") != second
 
 
-def test_a_model_that_changes_while_it_is_read_is_refused(project: Path) -> None:
+def test_a_model_that_changes_while_it_is_read_is_refused(project):
     def told(line: str) -> None:
         if line.startswith("reading"):
             Path("net.tflite").write_bytes(packed(float_model(names=("a", "b"))))

@@ -1,8 +1,7 @@
 """The user's own Keras classes: which a file needs, where they are, and who may have them run."""
 
-from __future__ import annotations
-
 import json
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,19 @@ import h5py
 import pytest
 from tiny_saved_model import write_plain
 
-from edgeconv.building.inputs import inputs
 from edgeconv.cli.verbs import convert
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
-from edgeconv.data.custom import custom_hash, find_custom
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.data.code import custom_hash, find_custom
+from edgeconv.embedding.building.steps import inputs
+from edgeconv.model.source import code_files, identify, inspect_model, load_to_run, opening_key
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.source import identify, inspect_model, load_to_run, opening_key
-from edgeconv.store import Cache
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.system.processes.sandbox import Access, walls
+from edgeconv.system.processes.workers import Child
+from edgeconv.system.store import Cache
 from edgeconv.types import Execution, Opening
+from edgeconv.types.errors import InputRefused, UsageError
 
 
 def built_in(name: str, **config: Any) -> dict[str, Any]:
@@ -278,3 +279,47 @@ def test_a_build_looks_at_the_module_and_at_what_it_imports_and_at_none_that_is_
     context = convert.make_context("convert", [*words, "--custom-objects", "gone"])
     roots = inputs(*context.obj.request.inputs()).roots
     assert roots == tuple(here / name for name in ("m.keras", "my_layers.py", "parts.py"))
+
+
+IMPORTS = """
+import sys
+from pathlib import Path
+from edgeconv.tf.custom_objects import custom_objects
+from edgeconv.types import Opening
+
+here = sys.argv[1]
+found = custom_objects(Opening(custom_objects=tuple(sys.argv[2:]), directory=here), ())
+assert sorted(found) == ["Own", "Scale", "inner"], found
+for name in ("secret.txt", "other.py"):
+    try:
+        Path(here, name).read_text()
+    except PermissionError:
+        continue
+    sys.exit(f"it read {name}")
+"""
+
+
+@pytest.mark.skipif(walls.available().kind == "none", reason="no sandbox here")
+def test_a_child_reads_the_modules_that_are_named_and_nothing_beside_them(here):
+    (here / "secret.txt").write_text("secret")
+    (here / "other.py").write_text("")
+    (here / "beside.py").write_text("class Base: pass")
+    (here / "my_layers.py").write_text(
+        "import beside\nclass Own(beside.Base): pass\nclass Scale: pass"
+    )
+    (here / "package" / "deep").mkdir(parents=True)
+    (here / "package" / "deep" / "__init__.py").touch()
+    (here / "package" / "__init__.py").write_text("from package.deep import layers")
+    (here / "package" / "deep" / "layers.py").write_text(
+        "from pathlib import Path\n"
+        "Path(__file__).with_name('words.txt').read_text()\ndef inner(): pass"
+    )
+    (here / "package" / "deep" / "words.txt").write_text("one")
+    named = ("my_layers", "./package/deep/layers.py:inner")
+    opening = Opening(custom_objects=named, directory=str(here))
+    assert {*code_files(opening)} == {here / n for n in ("my_layers.py", "beside.py", "package")}
+    child = here / "child"
+    child.mkdir()
+    (child / "code.py").write_text(IMPORTS)
+    command = [sys.executable, str(child / "code.py"), str(here), *named]
+    Child(command, label="it", cwd=child, access=Access(reads=code_files(opening))).wait()

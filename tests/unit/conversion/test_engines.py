@@ -1,7 +1,5 @@
 """Which engine's file is taken, by real files on real samples; TFLiteConverter's is prepared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +8,13 @@ import numpy as np
 import pytest
 from refine_models import float_network, parts, quantised_network, samples
 
-from edgeconv.conversion import engines
+from edgeconv.conversion import climb
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.output_checks import errors_by_sample
-from edgeconv.errors import EdgeconvError, ToolFailed
+from edgeconv.model.tflite import summarize
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.tflite import summarize
 from edgeconv.types import PostTraining, Recipe, Verification
+from edgeconv.types.errors import EdgeconvError, ToolFailed
 
 KEY = "serving_default"
 IMAGES = samples(64, seed=3)
@@ -39,7 +37,7 @@ class Graph:
         record = SimpleNamespace(samples=200)
         self.prepared = SimpleNamespace(
             saved_model="model",
-            parts=[SimpleNamespace(split=SimpleNamespace(record=record))],
+            parts=[SimpleNamespace(split=SimpleNamespace(states={}, record=record))],
             rung=SimpleNamespace(text="as it is"),
         )
 
@@ -77,24 +75,22 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def compared(first: bytes, other: bytes | EdgeconvError, session: Any = None) -> Any:
         if isinstance(other, bytes):
             other = verified(tmp_path / "other.tflite", other, engine="tflite")
-        monkeypatch.setattr(engines, "convert_with_tflite", lambda *_: other)
-        return engines.closer_engine(session or Graph(), verified(tmp_path / "first.tflite", first))
+        monkeypatch.setattr(climb, "convert_with_tflite", lambda *_: other)
+        return climb.closer_engine(session or Graph(), verified(tmp_path / "first.tflite", first))
 
     return compared
 
 
-def test_the_closer_file_is_taken_and_the_ladder_says_by_how_much(compare: Any) -> None:
+def test_the_closer_file_is_taken_and_the_ladder_says_by_how_much(compare):
     taken = compare(coarse(), quantised_network("int8"))
     assert taken.candidate.engine == "tflite"
     (step,) = taken.candidate.ladder
-    assert step.attempt == "as it is, quantized with ai-edge-quantizer"
+    assert step.attempt == "as it is, quantized with litert-quantizer"
     assert step.failed.endswith("dB closer to the float32 model on 64 held-back samples")
 
 
 @pytest.mark.parametrize("other", [coarse(), quantised_network("int8")], ids=["worse", "equal"])
-def test_a_file_that_is_not_closer_is_not_taken_and_a_note_says_so(
-    compare: Any, other: bytes
-) -> None:
+def test_a_file_that_is_not_closer_is_not_taken_and_a_note_says_so(compare, other):
     kept = compare(quantised_network("int8"), other)
     assert kept.candidate.engine == "litert"
     assert kept.candidate.ladder == ()
@@ -102,13 +98,13 @@ def test_a_file_that_is_not_closer_is_not_taken_and_a_note_says_so(
     assert note.startswith("TFLiteConverter's file is not closer to the float32 model: ")
 
 
-def test_a_failure_of_the_other_engine_costs_nothing(compare: Any) -> None:
+def test_a_failure_of_the_other_engine_costs_nothing(compare):
     kept = compare(coarse(), ToolFailed("it crashed"))
     assert kept.candidate.engine == "litert"
     assert kept.candidate.notes == ("TFLiteConverter was tried too: it crashed",)
 
 
-def test_what_would_take_minutes_is_not_tried(compare: Any) -> None:
+def test_what_would_take_minutes_is_not_tried(compare):
     kept = compare(coarse(), quantised_network("int8"), Graph(products=10**9))
     assert kept.candidate.engine == "litert"
     assert kept.candidate.notes == (
@@ -129,15 +125,13 @@ def test_what_would_take_minutes_is_not_tried(compare: Any) -> None:
         ({"recipe": Recipe(name="int16x8", methods=("auto",))}, True),
     ],
 )
-def test_only_what_is_far_off_and_the_other_engine_has_is_compared(
-    tmp_path: Path, changes: dict[str, Any], may: bool
-) -> None:
+def test_only_what_is_far_off_and_the_other_engine_has_is_compared(tmp_path, changes, may):
     first = verified(tmp_path / "first.tflite", quantised_network("int8"), **changes)
-    assert engines.may_gain(first, Graph()) is may
+    assert climb.may_gain(first, Graph()) is may
 
 
-def test_tensorflow_is_not_started_for_a_tflite_that_has_a_file(tmp_path: Path) -> None:
+def test_tensorflow_is_not_started_for_a_tflite_that_has_a_file(tmp_path):
     session = Graph()
     session.prepared.saved_model = None
     first = verified(tmp_path / "first.tflite", quantised_network("int8"))
-    assert not engines.may_gain(first, session)
+    assert not climb.may_gain(first, session)

@@ -1,7 +1,5 @@
 """Which attempt follows which, and how the command line says what belongs to which input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -15,18 +13,22 @@ from tiny_tflite import Graph, float_model, packed
 from edgeconv.conversion.ladder import (
     ModelFacts,
     combined_error,
-    dynamic_notes,
     facts_of,
     first_rung,
     is_curable,
     next_rung,
 )
 from edgeconv.conversion.plan import REVISION, Plan, make_plan
-from edgeconv.conversion.prepare import Part, PreparedModel
+from edgeconv.conversion.prepare import Part, PreparedModel, dynamic_notes
 from edgeconv.conversion.samples import Split
 from edgeconv.conversion.signatures import resolve
 from edgeconv.data import Samples, parse_source, write_samples
-from edgeconv.errors import (
+from edgeconv.requests.convert import ConvertRequest, by_signature, named_shapes
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.requests.texts import KEYED_SOURCE
+from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types import Signature, TensorSpec
+from edgeconv.types.errors import (
     Cause,
     ConversionRefused,
     InputRefused,
@@ -40,11 +42,6 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.requests.convert import ConvertRequest, by_signature, named_shapes
-from edgeconv.requests.texts import KEYED_SOURCE
-from edgeconv.tf.shapes import FixedShapes
-from edgeconv.types import Signature, TensorSpec
 
 OPEN, WITHIN = (-1, 4), (-1, -1)
 
@@ -155,9 +152,9 @@ def test_the_keras_that_gave_a_graph_is_the_one_to_go_on_with(plan):
     assert not next_rung(one, other, FAILED).other_keras
 
 
-def refused(*operators: str, message: str = "") -> UnsupportedOperators:
+def refused(*operators: str, message: str = "", hint: str = "replace it") -> UnsupportedOperators:
     return UnsupportedOperators(
-        message or f"no {', '.join(operators)}", hint="replace it", cause=Cause(operators=operators)
+        message or f"no {', '.join(operators)}", hint=hint, cause=Cause(operators=operators)
     )
 
 
@@ -182,6 +179,40 @@ def test_attempts_that_all_failed_name_the_likeliest_cause_and_each_of_them():
 def test_where_no_operator_is_refused_each_time_the_model_as_it_is_says_why():
     failures = [("as it is", refused("Conv2D")), ("batch fixed to 1", refused("While"))]
     assert combined_error(failures).message.startswith("no Conv2D\n  tried as it is: the same")
+
+
+def in_float(*operators: str) -> VerificationFailed:
+    names = ",".join(operators)
+    return VerificationFailed(
+        f"in float: {names}", hint=f"--allow-float {names}", cause=Cause(operators=operators)
+    )
+
+
+def too_far(snr_db: float) -> VerificationFailed:
+    return VerificationFailed(f"SNR {snr_db} dB", cause=Cause(snr_db=snr_db))
+
+
+@pytest.mark.parametrize(
+    ("errors", "best"),
+    [
+        # The loop is unrolled, and one operator stands in the way.
+        ([in_float("DEQUANTIZE", "NEG", "QUANTIZE", "RESHAPE", "WHILE"), in_float("NEG")], 1),
+        ([in_float("NEG"), in_float("NEG", "RESHAPE")], 0),
+        # What was compared with the float model is past all operators.
+        ([in_float("WHILE"), too_far(3.0), in_float("NEG")], 1),
+        ([VerificationFailed("a scale of 9e35"), in_float("NEG")], 1),
+        ([refused("TensorListReserve"), ToolFailed("no"), in_float("NEG", "LOG")], 2),
+        # The same operator: the hint is for the model whose dimensions are fixed.
+        ([refused("Conv3D", hint="fix the batch"), refused("Conv3D")], 1),
+        # A fixed batch removes the lists, and what is left is the cause.
+        ([refused("TensorListReserve"), refused("StringLower")], 1),
+        ([refused("TensorListReserve"), refused("TensorListReserve")], 0),
+    ],
+)
+def test_the_headline_and_the_hint_are_those_of_the_attempt_that_came_farthest(errors, best):
+    error = combined_error([(f"attempt {number}", each) for number, each in enumerate(errors)])
+    assert error.headline == errors[best].headline
+    assert error.hint == errors[best].hint
 
 
 def test_one_attempt_speaks_for_itself():
@@ -244,8 +275,8 @@ def test_a_tflite_source_has_one_rung(tmp_path):
     [
         ConversionRefused("TensorFlow's converter does not take this model"),
         VerificationFailed("int8: operators compute in float: WHILE"),
-        WorkerCrashed("ai-edge-quantizer was ended by SIGSEGV"),
-        ToolFailed("ai-edge-quantizer: no"),
+        WorkerCrashed("litert-quantizer was ended by SIGSEGV"),
+        ToolFailed("litert-quantizer: no"),
         UnsupportedOperators("the model needs TensorListReserve"),
         UnsupportedOperators("the model has Conv2D in a form that TFLite does not have"),
     ],

@@ -1,10 +1,8 @@
 """`convert` with methods, rules and weights of 4 bits: the files, the manifest, the refusals."""
 
-from __future__ import annotations
-
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -13,11 +11,8 @@ from tiny_tflite import float_model, packed
 from two_dense import FIRST, two_dense
 
 from edgeconv.cli import run
-from edgeconv.tflite.contents import tensor_specs
+from edgeconv.model.tflite.summary import tensor_specs
 from edgeconv.types import Artifact, LayerRule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 USAGE = 2
 
@@ -57,7 +52,7 @@ def model(recipe: str) -> bytes:
     return Path(f"out/tiny.{recipe}.tflite").read_bytes()
 
 
-def test_weights_of_4_bits_come_with_the_methods_that_do_good(convert: Any) -> None:
+def test_weights_of_4_bits_come_with_the_methods_that_do_good(convert):
     code, said = convert("--to", "int8x4")
     assert code == 0, said
     artifact = manifest("int8x4")
@@ -78,9 +73,7 @@ def test_weights_of_4_bits_come_with_the_methods_that_do_good(convert: Any) -> N
     assert manifest("int8x4").verification.outputs[0].snr_db < chosen
 
 
-def test_a_light_layer_of_a_4_bit_recipe_keeps_8_bits_until_a_rule_says_otherwise(
-    convert: Any,
-) -> None:
+def test_a_light_layer_of_a_4_bit_recipe_keeps_8_bits_until_a_rule_says_otherwise(convert):
     code, said = convert("--to", "weight-only-int4", "--methods", "none")
     assert code == 0, said
     artifact = manifest("weight-only-int4")
@@ -99,7 +92,7 @@ def test_a_light_layer_of_a_4_bit_recipe_keeps_8_bits_until_a_rule_says_otherwis
     assert kept_db > undone.verification.outputs[0].snr_db
 
 
-def test_the_same_again_is_up_to_date_and_with_other_methods_it_is_not(convert: Any) -> None:
+def test_the_same_again_is_up_to_date_and_with_other_methods_it_is_not(convert):
     asked = ("--to", "int8", "--methods", "bias-correction")
     assert "new" in convert(*asked)[1]
     first = model("int8")
@@ -109,7 +102,7 @@ def test_the_same_again_is_up_to_date_and_with_other_methods_it_is_not(convert: 
     assert model("int8") != first
 
 
-def test_several_recipes_of_one_run_have_their_own_methods(convert: Any) -> None:
+def test_several_recipes_of_one_run_have_their_own_methods(convert):
     code, said = convert("--to", "float16,int8,weight-only-int4", "--methods", "rounding")
     assert code == 0, said
     assert manifest("float16").post_training is None
@@ -119,7 +112,7 @@ def test_several_recipes_of_one_run_have_their_own_methods(convert: Any) -> None
         assert record.methods == ("rounding",)
 
 
-def test_rules_for_layers_reach_the_file_and_the_manifest(convert: Any) -> None:
+def test_rules_for_layers_reach_the_file_and_the_manifest(convert):
     code, said = convert("--to", "int8", "--layer", "*dense_1*=float32", "--layer", f"{FIRST}=int4")
     assert code == 0, said
     specs = tensor_specs(model("int8"), where="it")
@@ -133,7 +126,7 @@ def test_rules_for_layers_reach_the_file_and_the_manifest(convert: Any) -> None:
     assert "layer rules: " in said
 
 
-def test_equalization_that_does_not_apply_says_so_and_changes_nothing(convert: Any) -> None:
+def test_equalization_that_does_not_apply_says_so_and_changes_nothing(convert):
     Path("tiny.tflite").write_bytes(one_dense())
     np.savez("samples.npz", x=np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32))
     assert convert("--to", "int8")[0] == 0
@@ -145,7 +138,7 @@ def test_equalization_that_does_not_apply_says_so_and_changes_nothing(convert: A
     assert model("int8") == plain
 
 
-def test_equalization_that_applies_changes_the_weights_and_says_how_many(convert: Any) -> None:
+def test_equalization_that_applies_changes_the_weights_and_says_how_many(convert):
     assert convert("--to", "int8")[0] == 0
     plain = model("int8")
     code, said = convert("--to", "int8", "--methods", "equalization")
@@ -154,7 +147,7 @@ def test_equalization_that_applies_changes_the_weights_and_says_how_many(convert
     assert model("int8") != plain
 
 
-def test_the_configuration_takes_methods_and_rules(convert: Any) -> None:
+def test_the_configuration_takes_methods_and_rules(convert):
     Path("edgeconv.toml").write_text(
         '[convert]\nmethods = ["bias-correction"]\nlayer = ["*dense_1*=int16x8"]\n'
     )
@@ -178,9 +171,7 @@ def test_the_configuration_takes_methods_and_rules(convert: Any) -> None:
         (("--calibration-range", "histogram"), ("histogram",)),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_written(
-    convert: Any, arguments: tuple[str, ...], parts: tuple[str, ...]
-) -> None:
+def test_what_does_not_fit_is_refused_and_nothing_is_written(convert, arguments, parts):
     code, said = convert("--to", "int8", *arguments)
     assert code == USAGE, said
     for part in parts:
@@ -195,9 +186,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
         (("--calibration-range", "kl"), ("kl needs at least 32 calibration samples", "are 18")),
     ],
 )
-def test_too_few_samples_say_how_many_are_wanted(
-    convert: Any, arguments: tuple[str, ...], parts: tuple[str, ...]
-) -> None:
+def test_too_few_samples_say_how_many_are_wanted(convert, arguments, parts):
     code, said = convert("--to", "int8", *arguments, data="few.npz")
     assert code == USAGE, said
     for part in parts:
@@ -205,9 +194,7 @@ def test_too_few_samples_say_how_many_are_wanted(
 
 
 @pytest.mark.parametrize("options", [("--methods", "auto"), ("--calibration-range", "auto"), ()])
-def test_too_few_samples_for_auto_give_the_plain_file_and_a_note(
-    convert: Any, options: tuple[str, ...]
-) -> None:
+def test_too_few_samples_for_auto_give_the_plain_file_and_a_note(convert, options):
     code, printed = convert("--to", "int8", *options, data="few.npz")
     assert code == 0, printed
     assert "no post-training methods were tried: 18 calibration samples" in printed
@@ -218,8 +205,8 @@ def test_too_few_samples_for_auto_give_the_plain_file_and_a_note(
 
 
 def test_named_methods_without_samples_name_the_option_and_the_way_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     Path("tiny.tflite").write_bytes(two_dense())
@@ -233,7 +220,7 @@ def test_named_methods_without_samples_name_the_option_and_the_way_without(
     assert "methods were tried: there are no calibration samples" in capsys.readouterr().out
 
 
-def test_the_second_engine_is_not_asked_for_what_it_does_not_have(convert: Any) -> None:
+def test_the_second_engine_is_not_asked_for_what_it_does_not_have(convert):
     for more in (("--methods", "equalization"), ("--layer", "ADD=float32"), ()):
         recipe = "int8" if more else "int8x4"
         code, said = convert("--to", recipe, "--engine", "tflite", *more)

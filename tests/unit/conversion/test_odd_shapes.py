@@ -1,9 +1,9 @@
 """What a .tflite can say that no converter writes: a typed error or a right answer, in time."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +14,8 @@ from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv.cli import run
 from edgeconv.cli.printing import escaped_output
-from edgeconv.errors import InputRefused
-from edgeconv.source import chosen_signature, load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from edgeconv.model.source import chosen_signature, load
+from edgeconv.types.errors import InputRefused
 
 MILLION = 10**6
 

@@ -1,7 +1,5 @@
 """How long the children of a conversion stay."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +16,11 @@ from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.session import Session
 from edgeconv.data import Samples, read_samples, write_samples
-from edgeconv.errors import EdgeconvError, ToolFailed
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.store import Cache
-from edgeconv.tflite import multiplications
+from edgeconv.model.tflite import multiplications
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.system.store import Cache
 from edgeconv.types import Execution, Recipe
+from edgeconv.types.errors import EdgeconvError, ToolFailed
 
 
 def session_in(scratch: Path) -> Session:
@@ -35,7 +33,7 @@ def session_in(scratch: Path) -> Session:
     )
 
 
-def test_a_child_of_a_session_that_was_closed_ends_with_the_run(tmp_path: Path) -> None:
+def test_a_child_of_a_session_that_was_closed_ends_with_the_run(tmp_path):
     session = session_in(tmp_path)
     with session.run:
         with session:
@@ -56,12 +54,8 @@ def test_a_child_of_a_session_that_was_closed_ends_with_the_run(tmp_path: Path) 
     ],
 )
 def test_slow_kernels_verify_on_as_many_samples_as_their_multiplications_allow(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    affordable: int,
-    batch: int,
-    rows: list[int] | None,
-) -> None:
+    tmp_path, monkeypatch, affordable, batch, rows
+):
     session = session_in(tmp_path)
     session.prepared.float_model.write_bytes(two_dense())
     each = multiplications(two_dense())
@@ -69,7 +63,7 @@ def test_slow_kernels_verify_on_as_many_samples_as_their_multiplications_allow(
     monkeypatch.setattr(sessions, "_MOST_PRODUCTS", affordable * each)
     held_back = tmp_path / "held-back"
     write_samples(Samples({"x": np.arange(64.0)[:, None]}, None, ""), held_back)
-    split = SimpleNamespace(held_back=held_back, held_back_count=64, batch=batch)
+    split = SimpleNamespace(held_back=held_back, held_back_count=64, batch=batch, states={})
     part: Any = SimpleNamespace(signature=SimpleNamespace(key="k"), split=split)
     cast("Any", session.prepared).parts = (part,)
     int8, wide = make_recipes(["int8", "int16x8"])
@@ -85,8 +79,8 @@ def test_slow_kernels_verify_on_as_many_samples_as_their_multiplications_allow(
 
 
 def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_rest_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     int8, wide = make_recipes(["int8", "int16x8"])
     (named,) = make_recipes(["dynamic"], methods=["rounding"])
     started: list[tuple[str, tuple[str, ...]]] = []
@@ -101,7 +95,7 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
 
     def candidate(_: Any, pending: Any) -> Candidate:
         if not pending.call.is_finished:
-            raise ToolFailed("ai-edge-quantizer crashed\nwith its log")
+            raise ToolFailed("litert-quantizer crashed\nwith its log")
         return Candidate(recipe=pending.recipe, file=tmp_path, engine="litert", notes=("one",))
 
     monkeypatch.setattr(stage, "_start", start)
@@ -114,21 +108,25 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
     assert crashed.recipe == int8
     assert crashed.notes == (
         "one",
-        "no post-training methods were tried: ai-edge-quantizer crashed",
+        "no post-training methods were tried: litert-quantizer crashed",
     )
     assert isinstance(outcomes[wide], Candidate)
     assert isinstance(outcomes[named], ToolFailed)
 
 
 def test_a_file_runs_while_the_next_is_made_and_nothing_waits_for_the_trained_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     recipes = make_recipes(["float16", "dynamic", "weight-only-int8"])
     events: list[str] = []
 
     class Running:
         def close(self) -> None:
             pass
+
+    class Verified:
+        def with_warnings(self, _: object) -> object:
+            return self
 
     def candidates() -> Iterator[tuple[Recipe, Candidate | EdgeconvError]]:
         for recipe in recipes:
@@ -138,10 +136,11 @@ def test_a_file_runs_while_the_next_is_made_and_nothing_waits_for_the_trained_mo
     def starts(file: Path, *_: Any) -> list[Any]:
         return [lambda: events.append(f"run {file.name}") or Running()]
 
-    monkeypatch.setattr(verify, "verify_graph", lambda *_: None)
-    monkeypatch.setattr(verify, "verify_outputs", lambda _, each, *__, **___: each)
+    graph = SimpleNamespace(signatures=())
+    monkeypatch.setattr(verify, "verify_graph", lambda *_: graph)
+    monkeypatch.setattr(verify, "verify_outputs", lambda *_, **__: Verified())
     session: Any = SimpleNamespace(
-        prepared=SimpleNamespace(keys=("k",)),
+        prepared=SimpleNamespace(keys=("k",), parts=()),
         run=SimpleNamespace(on_progress=lambda line: events.append(line)),
         where=None,
         starts=starts,

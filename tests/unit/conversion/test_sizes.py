@@ -1,23 +1,14 @@
 """What is said of quantized files that are larger than need be."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 from tiny_tflite import Graph, packed
 
 from edgeconv import bench, convert
-from edgeconv.conversion.sizes import size_warning
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.conversion.climb import size_warning
 from edgeconv.reporting.pages import text_of
-from edgeconv.types import Execution, Measuring, Timing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import RecipeName
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.types import Execution, Measuring, RecipeName, Timing
 
 FLOAT_BYTES = 17_000
 
@@ -28,7 +19,7 @@ def said(name: RecipeName, *, unrolled: bool = False, **sizes: int) -> str:
     return size_warning(recipe, by_name, FLOAT_BYTES, unrolled=unrolled)  # type: ignore[arg-type]
 
 
-def test_a_file_larger_than_float32_says_how_much_and_why_and_what_is_smaller() -> None:
+def test_a_file_larger_than_float32_says_how_much_and_why_and_what_is_smaller():
     warning = said("int8", unrolled=True, float32=17_000, dynamic=13_500, int8=489_000)
     assert warning == (
         "the file is 28.8 times as large as float32 (489,000 and 17,000 bytes), because its loops "
@@ -36,14 +27,14 @@ def test_a_file_larger_than_float32_says_how_much_and_why_and_what_is_smaller() 
     )
 
 
-def test_without_other_recipes_an_unrolled_file_names_the_one_that_keeps_the_loops() -> None:
+def test_without_other_recipes_an_unrolled_file_names_the_one_that_keeps_the_loops():
     assert said("int8", unrolled=True, int8=489_000).endswith(
         "dynamic keeps the loops, and is smaller as a rule"
     )
     assert said("int8", int8=20_000).endswith("float32 or float16 serves better")
 
 
-def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of() -> None:
+def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of():
     warning = said("int8", dynamic=6_000, int8=16_000)
     assert warning == "the file is 2.7 times as large as dynamic (16,000 and 6,000 bytes)"
     assert said("int8", dynamic=6_000, int8=8_000) == ""
@@ -52,12 +43,12 @@ def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("size", [16_999, 17_500])
-def test_nothing_is_said_of_smaller_ones_and_of_a_few_bytes(size: int) -> None:
+def test_nothing_is_said_of_smaller_ones_and_of_a_few_bytes(size):
     assert said("int8", int8=size) == ""
     assert said("float32", float32=99_000) == ""
 
 
-def test_the_warning_is_in_the_manifest_and_among_the_notes_of_bench(tmp_path: Path) -> None:
+def test_the_warning_is_in_the_manifest_and_among_the_notes_of_bench(tmp_path):
     """A dense layer of one input: a scale and a zero point for each weight are three times it."""
     graph = Graph()
     x = graph.tensor("x", (1, 1), "float32", dynamic=True)

@@ -1,10 +1,9 @@
 """`convert` with calibration samples that cannot be right, on a .tflite: what no training shows."""
 
-from __future__ import annotations
-
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,9 +12,6 @@ from two_dense import two_dense
 
 from edgeconv.cli import run
 from edgeconv.types import Artifact, Suspicion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REFUSED = 3
 SAMPLES = np.random.default_rng(4).gamma(1.0, size=(40, 8)).astype(np.float32)
@@ -45,7 +41,7 @@ def manifest(recipe: str) -> Artifact:
     return msgspec.json.decode(Path(f"out/tiny.{recipe}.json").read_bytes(), type=Artifact)
 
 
-def test_the_range_of_the_inputs_is_shown_and_recorded(convert: Any) -> None:
+def test_the_range_of_the_inputs_is_shown_and_recorded(convert):
     code, said = convert(SAMPLES, "--to", "int8")
     assert code == 0, said
     (record,) = manifest("int8").calibration
@@ -58,7 +54,7 @@ def test_the_range_of_the_inputs_is_shown_and_recorded(convert: Any) -> None:
     assert f"calibrated on {record.samples} samples: 'x': " in said
 
 
-def test_equal_samples_refuse_what_calibrates_and_nothing_else(convert: Any) -> None:
+def test_equal_samples_refuse_what_calibrates_and_nothing_else(convert):
     code, said = convert(np.ones_like(SAMPLES), "--to", "float16,int8")
     assert code == REFUSED, said
     assert "cannot be what the model was trained on: all " in said
@@ -68,7 +64,7 @@ def test_equal_samples_refuse_what_calibrates_and_nothing_else(convert: Any) -> 
     assert [path.name for path in Path("out").glob("*.tflite")] == ["tiny.float16.tflite"]
 
 
-def test_what_was_allowed_warns_and_is_made_again_without(convert: Any) -> None:
+def test_what_was_allowed_warns_and_is_made_again_without(convert):
     """A file that the option let through is not up to date for a run without it."""
     equal = np.ones_like(SAMPLES)
     code, said = convert(equal, "--to", "int8", "--allow-suspect-calibration")
@@ -82,7 +78,7 @@ def test_what_was_allowed_warns_and_is_made_again_without(convert: Any) -> None:
     assert convert(equal, "--to", "int8")[0] == REFUSED
 
 
-def test_few_different_samples_only_warn(convert: Any) -> None:
+def test_few_different_samples_only_warn(convert):
     code, said = convert(SAMPLES[np.arange(40) % 3], "--to", "int8")
     assert code == 0, said
     assert "warning: calibration samples: only 3 of " in said

@@ -1,6 +1,5 @@
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,12 +9,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from edgeconv.conversion.graph_checks import refuse_senseless_scales, verify_signature
+from edgeconv.conversion.graph_checks import (
+    refuse_floats,
+    refuse_senseless_scales,
+    verify_signature,
+)
 from edgeconv.conversion.output_checks import refuse_not_finite, verify_errors
-from edgeconv.errors import VerificationFailed
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.operators import RULED
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import GraphSummary, OperatorCount, OutputError, Recipe, Signature, TensorSpec
+from edgeconv.types.errors import VerificationFailed
 
 numbers = st.floats(-1e3, 1e3, width=32)
 outputs = arrays(np.float32, array_shapes(min_dims=1, max_dims=3, max_side=5), elements=numbers)
@@ -330,23 +335,66 @@ def test_a_scale_that_makes_no_sense_is_refused(scale):
     made = signature("int8", "float32", scale=(scale,))
     with pytest.raises(VerificationFailed, match="tensor 'x' has the scale") as caught:
         verify_signature(recipe(input_type="int8"), summary(), made)
-    assert "calibration" in caught.value.hint
+    assert "samples" in caught.value.hint
+
+
+def refused_floats(name: str, allowed: Sequence[str], *groups: set[str]) -> tuple[str, ...]:
+    """The operators that are refused and that the hint allows, which are the same."""
+    try:
+        refuse_floats(recipe(name, allow_float=allowed), groups)
+    except VerificationFailed as error:
+        operators = error.cause.operators
+        return operators if f"--allow-float {','.join(operators)}, " in error.hint else ("?",)
+    return ()
 
 
 def test_operators_left_in_float_are_refused_by_name_unless_they_are_allowed():
-    left = summary(float_operators=("LEAKY_RELU", "LOG"))
-    with pytest.raises(VerificationFailed, match="compute in float: LEAKY_RELU, LOG") as caught:
-        verify_signature(recipe(), left, signature())
-    assert "--allow-float LEAKY_RELU,LOG" in caught.value.hint
-    with pytest.raises(VerificationFailed, match="compute in float: LOG\n"):
-        verify_signature(recipe(allow_float=["LEAKY_RELU"]), left, signature())
-    for allowed in (["LOG", "LEAKY_RELU"], ["*"]):
-        assert verify_signature(recipe(allow_float=allowed), left, signature()) == ()
+    left = {"BUCKETIZE"}, {"RFFT2D"}
+    assert refused_floats("int8", [], *left) == ("BUCKETIZE", "RFFT2D")
+    assert refused_floats("int8", ["BUCKETIZE"], *left) == ("RFFT2D",)
+    for allowed in (["RFFT2D", "BUCKETIZE"], ["*"]):
+        assert refused_floats("int8", allowed, *left) == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "causes"),
+    [
+        ({"MINIMUM", "SQUARE"}, ("SQUARE",)),
+        ({"DEQUANTIZE", "NEG", "QUANTIZE", "RESHAPE", "WHILE"}, ("NEG", "WHILE")),
+        # Weights are not left in float in silence.
+        ({"FULLY_CONNECTED", "SIN", "TANH"}, ("FULLY_CONNECTED", "SIN")),
+        # None of them has a reason.
+        ({"MINIMUM", "RESHAPE"}, ("MINIMUM", "RESHAPE")),
+        ({"DEQUANTIZE", "QUANTIZE"}, ("DEQUANTIZE", "QUANTIZE")),
+    ],
+)
+def test_operators_in_float_for_their_neighbors_are_not_named_and_need_no_permission(group, causes):
+    assert refused_floats("int8", [], group) == causes
+    assert refused_floats("int8", causes, group) == ()
+    assert refused_floats("int8", [], group, {"MINIMUM"}) == tuple(sorted({*causes, "MINIMUM"}))
+
+
+def test_the_hint_has_what_the_table_of_kernels_says_instead():
+    with pytest.raises(VerificationFailed) as caught:
+        refuse_floats(recipe(), [{"SIN", "SQUARE"}])
+    assert f"{KERNELS['SQUARE'].instead} for SQUARE" in caught.value.hint
+    assert "for SIN" not in caught.value.hint
+
+
+def test_what_a_rule_leaves_in_float_allows_no_other_of_its_kind():
+    assert refused_floats("int8", [], {RULED, "RESHAPE"}) == ()
+    assert refused_floats("int8", [], {RULED, "FULLY_CONNECTED"}) == ("FULLY_CONNECTED",)
+    assert refused_floats("int8", [], {RULED, "RESHAPE"}, {"DIV"}) == ("DIV",)
+
+
+def test_which_operators_have_a_kernel_depends_on_the_integers():
+    group = {"PRELU", "RESHAPE"}
+    assert refused_floats("int8", [], group) == ("PRELU", "RESHAPE")
+    assert refused_floats("int16x8", [], group) == ("PRELU",)
 
 
 def test_recipes_that_are_not_full_integer_may_compute_in_float():
-    left = summary(float_operators=("CONV_2D",))
-    assert verify_signature(recipe("dynamic"), left, signature()) == ()
+    assert refused_floats("dynamic", [], {"CONV_2D"}) == ()
 
 
 @pytest.mark.parametrize(

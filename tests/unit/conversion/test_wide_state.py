@@ -1,7 +1,5 @@
 """A state of a large range: what int8 cannot keep, with the recipe that can, by name."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import pytest
 from tiny_tflite import Graph, packed
 
 from edgeconv.cli import run
-from edgeconv.tflite import inner_ranges
+from edgeconv.model.tflite import inner_ranges
 
 FAILED = 4
 
@@ -54,7 +52,7 @@ def convert(
     return converted
 
 
-def test_a_refused_int8_names_the_recipe_and_the_state_that_needs_it(convert: Any) -> None:
+def test_a_refused_int8_names_the_recipe_and_the_state_that_needs_it(convert):
     code, printed = convert(100, "--to", "int8", "--min-snr-db", "20")
     assert code == FAILED, printed
     assert "next: choose int16x8: inside, '" in printed
@@ -62,25 +60,25 @@ def test_a_refused_int8_names_the_recipe_and_the_state_that_needs_it(convert: An
     assert "which 8 bits represent in steps of 0.89" in printed
 
 
-def test_the_recipe_that_is_proposed_keeps_the_state(convert: Any) -> None:
+def test_the_recipe_that_is_proposed_keeps_the_state(convert):
     code, printed = convert(100, "--to", "int16x8")
     assert code == 0, printed
     assert "choose int16x8" not in printed
 
 
-def test_an_accepted_int8_that_changes_answers_is_warned_of(convert: Any) -> None:
+def test_an_accepted_int8_that_changes_answers_is_warned_of(convert):
     code, printed = convert(100, "--to", "int8")
     assert code == 0, printed
     assert "int16x8 may keep what int8 does not: inside, '" in printed
 
 
-def test_a_state_of_an_ordinary_range_is_not_mentioned(convert: Any) -> None:
+def test_a_state_of_an_ordinary_range_is_not_mentioned(convert):
     code, printed = convert(1, "--to", "int8")
     assert code == 0, printed
     assert "int16x8" not in printed
 
 
-def test_inputs_of_the_outputs_are_not_inside(convert: Any) -> None:
+def test_inputs_of_the_outputs_are_not_inside(convert):
     assert convert(1, "--to", "int8")[0] == 0
     names = {inner.name for inner in inner_ranges(Path("out/model.int8.tflite").read_bytes())}
     assert {"state", "next_state", "change"} <= names

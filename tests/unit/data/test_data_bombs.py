@@ -19,8 +19,8 @@ from processor_time import at_most
 from sources import identity, open_samples
 
 from edgeconv.data import memory
-from edgeconv.errors import InputRefused
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from places import SHARED
 from sources import identity, load_samples
 
 from edgeconv.data.kinds import csv_file
-from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import Preprocessing, TensorSpec
+from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
 GESTURES = SHARED / "hand_gesture"
 FLOWERS = "length,width,kind\n5.1,3.5,setosa\n7.0,3.2,versicolor\n6.3,3.3,virginica\n4.9,3,setosa\n"
@@ -282,18 +281,6 @@ def test_a_file_over_the_limit_is_refused(table: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr(csv_file, "_LARGEST_BYTES", 10)
     with pytest.raises(InputRefused, match="the most is 10"):
         read(table(FLOWERS))
-
-
-def test_missing_empty_and_wrong_files_are_refused(tmp_path: Path, table: Any) -> None:
-    with pytest.raises(InputRefused, match="does not exist"):
-        read(str(tmp_path / "gone.csv"))
-    with pytest.raises(InputRefused, match=r"empty \(0 bytes\)"):
-        read(table(""))
-    with pytest.raises(InputRefused, match="is a directory"):
-        read(str(tmp_path))
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputRefused, match="device or pipe"):
-        read(str(tmp_path / "pipe"))
 
 
 def test_the_delimiter_is_part_of_the_identity(table: Any) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from sources import identity, load_samples, open_samples
 
+from edgeconv.data import LabelUse
 from edgeconv.data.kinds import function
-from edgeconv.errors import InputRefused, UsageError, WorkerTimedOut
 from edgeconv.types import Allowance, TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError, WorkerTimedOut
 
 X = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
 
@@ -47,6 +48,17 @@ def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module: An
     assert arrays.by_name["y"].tolist() == [0, 1]
     assert arrays.labels.tolist() == [1, 0]
     assert list(read(wanted=frozenset({"y"})).by_name) == ["y"]
+
+
+def test_labels_may_be_a_dictionary_by_output(module: Any) -> None:
+    module(returning("{'x': np.ones((2, 2), np.float32)}, {'a': [1, 0], 'b': [[.5], [.25]]}"))
+    use = LabelUse(needs="numbers", outputs=("a", "b"))
+    labels = open_samples("mydata:load", (X,), allow_code=True, labels=use).labels
+    assert labels is not None
+    assert labels["b"].tolist() == [[0.5], [0.25]]
+    module(returning("np.ones((2, 2), np.float32), {'a': [1, 0]}"))
+    with pytest.raises(InputRefused, match="labels by output"):
+        open_samples("mydata:load", (X,), allow_code=True, labels=use)
 
 
 def test_one_array_goes_to_the_only_input(module: Any) -> None:

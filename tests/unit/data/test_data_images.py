@@ -20,10 +20,12 @@ from sources import identity, open_samples
 from edgeconv.data import decoding, parse_preprocessing
 from edgeconv.data.kinds import images
 from edgeconv.data.location import located, parse_source
-from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from edgeconv.data.arrays import Items
 
 FLOWERS = SHARED / "flowers128/flowers128.tar"
@@ -136,50 +138,35 @@ class TestLayout:
         (pets / ".git").mkdir()
         assert len(column(pets)) == 3
 
-    @pytest.mark.parametrize("name", ["cats/readme.txt", "cats/z", "dogs/a.jpg"])
-    def test_a_file_that_is_no_image_is_named(self, name: str, pets: Path) -> None:
-        (pets / name).write_text("hello, world")
-        with pytest.raises(
-            InputRefused, match=f"{name} is not an image: it begins with b'hello, w'"
-        ):
-            column(pets)
-
-    @pytest.mark.parametrize(
-        ("ending", "kind"), [("gif", "GIF"), ("tiff", "TIFF"), ("webp", "WebP")]
-    )
-    def test_images_of_other_formats_are_told_apart(
-        self, ending: str, kind: str, pets: Path
-    ) -> None:
-        saved(pets / f"cats/x.{ending}")
-        with pytest.raises(InputRefused, match=f"is a {kind}"):
-            column(pets)
-
     def test_the_content_counts_and_not_the_ending(self, tmp_path: Path) -> None:
         saved(tmp_path / "x.jpg", format="PNG")
         np.testing.assert_array_equal(column(tmp_path)[0], PHOTO)
 
-    def test_an_empty_file_is_named(self, pets: Path) -> None:
-        (pets / "cats/z.png").touch()
-        with pytest.raises(InputRefused, match=r"z\.png is empty \(0 bytes\)"):
+    @pytest.mark.parametrize(
+        ("spoil", "said"),
+        [
+            (lambda pets: (pets / "cats/readme.txt").write_text("hello"), "readme.txt"),
+            (lambda pets: (pets / "dogs/a.jpg").write_text("hello"), "a.jpg"),
+            (lambda pets: (pets / "cats/z.png").touch(), "z.png"),
+            (lambda pets: saved(pets / "cats/x.gif"), "GIF"),
+            (lambda pets: saved(pets / "cats/x.tiff"), "TIFF"),
+            (lambda pets: saved(pets / "cats/x.webp"), "WebP"),
+            (lambda pets: saved(pets / "stray.png"), "stray.png"),
+            (lambda pets: saved(pets / "fish/.gitkeep", format="PNG"), "fish"),
+            (lambda pets: saved(pets / "cats/small/x.png"), "small"),
+            (lambda pets: (pets / "cats/up").symlink_to(pets), "up"),
+            (lambda pets: (pets / "cats/z.png").symlink_to(pets / "gone"), "z.png"),
+            # Which nobody waits for.
+            (lambda pets: os.mkfifo(pets / "cats/z.png"), "z.png"),
+        ],
+    )
+    def test_what_is_no_image_in_a_class_is_named(
+        self, spoil: Callable[[Path], Any], said: str, pets: Path
+    ) -> None:
+        spoil(pets)
+        with pytest.raises(InputRefused) as refused:
             column(pets)
-
-    def test_files_beside_class_directories_are_refused(self, pets: Path) -> None:
-        saved(pets / "stray.png")
-        with pytest.raises(
-            InputRefused, match=r"files next to its class directories: .*stray\.png"
-        ):
-            column(pets)
-
-    def test_an_empty_class_is_named(self, pets: Path) -> None:
-        (pets / "fish").mkdir()
-        (pets / "fish/.gitkeep").touch()
-        with pytest.raises(InputRefused, match="fish has no files in it"):
-            column(pets)
-
-    def test_deeper_directories_are_refused(self, pets: Path) -> None:
-        saved(pets / "cats/small/x.png")
-        with pytest.raises(InputRefused, match=r"cats has directories in it: .*small"):
-            column(pets)
+        assert said in refused.value.message
 
     @pytest.mark.parametrize("read", [images.read, images.identity])
     def test_a_place_without_images_is_refused(self, read: Any, tmp_path: Path) -> None:
@@ -201,21 +188,6 @@ class TestLayout:
             column(loop)
         (pets / "cats/loop.png").symlink_to(loop)
         with pytest.raises(InputRefused, match=r"loop\.png cannot be read: .*symbolic links"):
-            column(pets)
-
-    def test_a_link_back_up_is_a_deeper_directory(self, pets: Path) -> None:
-        (pets / "cats/up").symlink_to(pets)
-        with pytest.raises(InputRefused, match="has directories in it"):
-            column(pets)
-
-    def test_a_link_to_nothing_is_named(self, pets: Path) -> None:
-        (pets / "cats/z.png").symlink_to(pets / "gone")
-        with pytest.raises(InputRefused, match=r"z\.png is a link to nothing"):
-            column(pets)
-
-    def test_a_pipe_is_refused_instead_of_waited_for(self, pets: Path) -> None:
-        os.mkfifo(pets / "cats/z.png")
-        with pytest.raises(InputRefused, match=r"z\.png is a device or pipe"):
             column(pets)
 
     def test_what_may_not_be_read_is_named(self, pets: Path) -> None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from sources import load_samples
+from msgspec.structs import replace
+from sources import load_samples, open_samples
 
-from edgeconv.data import checks, parse_preprocessing
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.data import batch_size, checks, parse_preprocessing
 from edgeconv.types import Preprocessing, TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,13 +66,6 @@ def test_an_npy_goes_to_the_only_input(tmp_path: Path) -> None:
     assert list(samples.arrays) == ["image"]
 
 
-def test_an_npy_is_refused_for_a_model_with_two_inputs(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    other = TensorSpec(name="other", shape=(1, 1), dtype="float32")
-    with pytest.raises(InputRefused, match="holds one array, the model takes 2: image, other"):
-        load_samples(str(tmp_path / "x.npy"), (IMAGE, other))
-
-
 def test_the_bundled_digits_fit_an_input_of_that_shape() -> None:
     digits = TensorSpec(name="pixels", shape=(-1, 8, 8, 1), dtype="float32")
     samples = load_samples("sklearn:digits?pixels=image", (digits,))
@@ -89,97 +83,11 @@ def test_an_input_without_dimensions_takes_one_number_a_sample(saved: Any) -> No
     assert load_samples(saved(rate=np.ones(3, np.float32)), (spec,)).count == 3
 
 
-def test_missing_and_extra_arrays_are_both_named_with_the_renaming_to_use(saved: Any) -> None:
-    with pytest.raises(InputRefused) as error:
-        load_samples(saved(images=X), (IMAGE,))
-    assert "input 'image' has no array; the array 'images' is not an input" in str(error.value)
-    assert "data.npz?image=images'" in error.value.hint
-
-
-def test_an_extra_array_alone_is_refused(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="'more' is not an input") as error:
-        load_samples(saved(image=X, more=X), (IMAGE,))
-    assert "?image=image'" in error.value.hint
-
-
 def test_an_unknown_option_gets_a_suggestion(saved: Any) -> None:
     with pytest.raises(UsageError, match="did you mean 'labels'"):
         load_samples(saved(image=X) + "?label=y", (IMAGE,))
     with pytest.raises(UsageError, match="did you mean 'image'"):
         load_samples(saved(image=X) + "?imgae=x", (IMAGE,))
-
-
-@pytest.mark.parametrize(
-    ("array", "hint"),
-    [
-        (X[0], "x[None]"),
-        (X[..., 0], "x[..., None]"),
-        (X[:, None], "x[:, 0]"),
-        (np.moveaxis(X, -1, 1), "np.moveaxis(x, 1, -1)"),
-        (X[:, :3], "the first dimension counts the samples"),
-        (np.float32(1), "the first dimension counts the samples"),
-    ],
-)
-def test_a_wrong_shape_is_refused_with_the_way_out(array: Any, hint: str, saved: Any) -> None:
-    with pytest.raises(InputRefused, match=r"the model takes \(n, 4, 4, 1\)") as error:
-        load_samples(saved(image=array), (IMAGE,))
-    assert hint in error.value.hint
-
-
-def test_no_samples_at_all_are_refused(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="has no samples"):
-        load_samples(saved(image=X[:0]), (IMAGE,))
-
-
-def test_samples_without_values_are_refused(saved: Any) -> None:
-    spec = TensorSpec(name="image", shape=(1, -1), dtype="float32")
-    with pytest.raises(InputRefused, match="empty samples"):
-        load_samples(saved(image=np.zeros((3, 0), np.float32)), (spec,))
-
-
-def test_a_lone_array_of_another_name_is_offered_for_the_lone_input(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="'image' has no array") as error:
-        load_samples(saved(x_train=X), (IMAGE,))
-    assert "?image=x_train'" in error.value.hint
-
-
-def test_a_wrong_dtype_is_never_cast(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="is float64, the model takes float32") as error:
-        load_samples(saved(image=X.astype(np.float64)), (IMAGE,))
-    assert error.value.hint.startswith("--preprocess dtype=float32 converts it")
-    steps = parse_preprocessing("dtype=float32")
-    loaded = load_samples(saved(image=X.astype(np.float64)), (IMAGE,), preprocessing=steps)
-    assert loaded.arrays["image"].dtype == np.float32
-
-
-def test_integers_of_another_width_are_refused_with_the_step_that_converts_them(
-    saved: Any,
-) -> None:
-    spec = TensorSpec(name="image", shape=IMAGE.shape, dtype="int32")
-    with pytest.raises(InputRefused, match="is int64, the model takes int32") as error:
-        load_samples(saved(image=X.astype(np.int64)), (spec,))
-    assert error.value.hint.startswith("--preprocess dtype=int32 converts it")
-    steps = parse_preprocessing("dtype=int32")
-    loaded = load_samples(saved(image=X.astype(np.int64)), (spec,), preprocessing=steps)
-    assert loaded.arrays["image"].dtype == np.int32
-
-
-def test_integers_for_a_float_input_are_refused_with_a_word_on_scaling(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="is uint8") as error:
-        load_samples(saved(image=X.astype(np.uint8)), (IMAGE,))
-    assert "x.astype(np.float32), and scale it as it was in training" in error.value.hint
-
-
-def test_the_other_byte_order_is_a_wrong_dtype(saved: Any) -> None:
-    with pytest.raises(InputRefused, match="is >f4, the model takes float32"):
-        load_samples(saved(image=X.astype(">f4")), (IMAGE,))
-
-
-@pytest.mark.parametrize("dtype", ["resource", "complex64"])
-def test_an_input_that_takes_no_numbers_is_refused(dtype: str, saved: Any) -> None:
-    spec = TensorSpec(name="image", shape=(1,), dtype=dtype)
-    with pytest.raises(InputRefused, match=f"'image' takes {dtype}"):
-        load_samples(saved(image=X), (spec,))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
@@ -197,14 +105,6 @@ def test_nan_and_inf_are_counted_and_the_first_is_pointed_at(
     assert "first bad one at [3, 1, 2, 0]" in str(error.value)
 
 
-@pytest.mark.parametrize("value", [1e38, -1e31])
-def test_an_implausible_magnitude_is_refused(value: float, saved: Any) -> None:
-    bad = X.copy()
-    bad[2, 0, 1, 0] = value
-    with pytest.raises(InputRefused, match=r"at \[2, 0, 1, 0\]; over 1e\+30"):
-        load_samples(saved(image=bad), (IMAGE,))
-
-
 def test_large_but_plausible_values_pass(saved: Any) -> None:
     assert load_samples(saved(image=X * np.float32(1e29)), (IMAGE,)).count == 6
 
@@ -215,38 +115,105 @@ def test_integer_inputs_take_any_value(saved: Any) -> None:
     assert load_samples(saved(ids=ids), (spec,)).count == 1
 
 
-def test_inputs_with_different_counts_are_refused(saved: Any) -> None:
-    other = TensorSpec(name="other", shape=(-1, 1), dtype="float32")
-    with pytest.raises(InputRefused, match="'image' 6, 'other' 5"):
-        load_samples(saved(image=X, other=X[:5, 0, 0]), (IMAGE, other))
+# Inputs without a batch dimension
+
+NODES = TensorSpec(name="nodes", shape=(20, 8), dtype="float32")
+EDGES = TensorSpec(name="edges", shape=(60, 2), dtype="int32")
+
+
+def graphs(count: int) -> dict[str, Any]:
+    return {"nodes": np.ones((count, 20, 8), "f"), "edges": np.ones((count, 60, 2), "i")}
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_samples_stacked_on_a_new_first_axis_are_taken_one_at_a_time(
+    saved: Any, is_open: bool
+) -> None:
+    inputs = (NODES, EDGES)
+    if is_open:
+        inputs = tuple(replace(spec, shape=(-1, *spec.shape[1:])) for spec in inputs)
+    opened = open_samples(saved(**graphs(7)), inputs)
+    assert opened.count == 7
+    assert batch_size(opened.inputs) == 1
+    assert [spec.shape[1:] for spec in opened.inputs] == [spec.shape for spec in inputs]
+    taken = opened.take(np.arange(3))
+    assert {name: array.shape for name, array in taken.arrays.items()} == {
+        "nodes": (3, 20, 8),
+        "edges": (3, 60, 2),
+    }
+
+
+def test_one_input_with_its_samples_in_rows_keeps_its_batch(saved: Any) -> None:
+    opened = open_samples(saved(nodes=np.ones((40, 8), "f")), (NODES,))
+    assert (opened.inputs, batch_size(opened.inputs)) == ((NODES,), 20)
+    stacked = open_samples(saved(nodes=np.ones((40, 20, 8), "f")), (NODES,))
+    assert (stacked.inputs[0].shape, batch_size(stacked.inputs)) == ((1, 20, 8), 1)
+
+
+OTHER = TensorSpec(name="other", shape=(-1, 1), dtype="float32")
+INT32 = replace(IMAGE, dtype="int32")
+ROWS = TensorSpec(name="x", shape=(-1, 28), dtype="float32")
+HUGE = X.copy()
+HUGE[2, 0, 1, 0] = 1e38
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("arrays", "inputs", "said", "hint"),
     [
-        (Y[:5], "labels are 5 and the samples are 6"),
-        (Y.astype(np.float32), "float32, not integers"),
-        (Y.astype(bool), "bool, not integers"),
-        (Y[:, None], r"y.ravel\(\)"),
-        (np.eye(6, dtype=np.uint8), "if one-hot"),
-        (Y.astype(np.int8) - 1, "run from -1 to 1"),
-        (Y + np.uint64(2**63), "number classes from 0"),
+        ({"images": X}, (IMAGE,), "'image' has no array", "data.npz?image=images'"),
+        ({"x_train": X}, (IMAGE,), "'image' has no array", "?image=x_train'"),
+        ({"image": X, "more": X}, (IMAGE,), "'more' is not an input", "?image=image'"),
+        ({"image": X[:0]}, (IMAGE,), "has no samples", ""),
+        ({"image": np.zeros((3, 0), "f")}, (replace(IMAGE, shape=(1, -1)),), "empty samples", ""),
+        ({"image": X.astype(np.uint8)}, (IMAGE,), "is uint8", "scale it as it was in training"),
+        ({"image": X.astype(np.float64)}, (IMAGE,), "is float64", "--preprocess dtype=float32"),
+        ({"image": X.astype(np.int64)}, (INT32,), "is int64", "--preprocess dtype=int32"),
+        ({"image": X.astype(">f4")}, (IMAGE,), "is >f4", ""),
+        ({"image": X}, (replace(IMAGE, dtype="resource"),), "takes resource", ""),
+        ({"image": X}, (replace(IMAGE, dtype="complex64"),), "takes complex64", ""),
+        ({"image": HUGE}, (IMAGE,), "at [2, 0, 1, 0]; over 1e+30", ""),
+        ({"image": -HUGE}, (IMAGE,), "at [2, 0, 1, 0]; over 1e+30", ""),
+        ({"image": X, "other": X[:5, 0, 0]}, (IMAGE, OTHER), "'image' 6, 'other' 5", ""),
+        ({"image": X[0]}, (IMAGE,), "(n, 4, 4, 1)", "x[None]"),
+        ({"image": X[..., 0]}, (IMAGE,), "(n, 4, 4, 1)", "x[..., None]"),
+        ({"image": X[:, None]}, (IMAGE,), "(n, 4, 4, 1)", "x[:, 0]"),
+        ({"image": np.moveaxis(X, -1, 1)}, (IMAGE,), "(n, 4, 4, 1)", "np.moveaxis(x, 1, -1)"),
+        ({"image": X[:, :3]}, (IMAGE,), "(n, 4, 4, 1)", "the first dimension counts"),
+        ({"image": np.float32(1)}, (IMAGE,), "shape ()", "the first dimension counts"),
+        ({"x": np.ones((5, 28, 28), "f")}, (ROWS,), "(n, 28)", ""),
+        ({"nodes": X[0], "edges": X[0]}, (NODES, EDGES), "no batch", "nodes (n, 20, 8), edges (n,"),
+        ({"image": X, "labels": Y[:5]}, (IMAGE,), "labels are 5 and the samples are 6", ""),
+        ({"image": X, "labels": Y.astype("f")}, (IMAGE,), "float32, not integers", ""),
+        ({"image": X, "labels": Y.astype(bool)}, (IMAGE,), "bool, not integers", ""),
+        ({"image": X, "labels": Y[:, None]}, (IMAGE,), "shape (6, 1)", "y.ravel()"),
+        ({"image": X, "labels": np.eye(6, dtype="B")}, (IMAGE,), "shape (6, 6)", "if one-hot"),
+        ({"image": X, "labels": Y.astype("b") - 1}, (IMAGE,), "-1 to 1", "number classes from 0"),
+        ({"image": X, "labels": Y + np.uint64(2**63)}, (IMAGE,), "from 9", "number classes from 0"),
     ],
 )
-def test_labels_that_are_no_class_numbers_are_refused(
-    labels: Any, message: str, saved: Any
+def test_what_the_model_does_not_take_is_refused_with_the_way_out(
+    arrays: Any, inputs: tuple[TensorSpec, ...], said: str, hint: str, saved: Any
 ) -> None:
-    with pytest.raises(InputRefused, match=message):
-        load_samples(saved(image=X, labels=labels), (IMAGE,))
+    with pytest.raises(InputRefused) as refused:
+        load_samples(saved(**arrays), inputs)
+    assert said in refused.value.message
+    assert hint in refused.value.hint
 
 
-def test_a_single_number_is_refused_before_any_preprocessing_too(saved):
-    steps = {"": Preprocessing(scale=2.0)}
-    with pytest.raises(InputRefused, match=r"has shape \(\), the model takes"):
-        load_samples(saved(image=np.float32(3)), (IMAGE,), preprocessing=steps)
-
-
-def test_the_hint_keeps_the_options_that_were_right(saved):
+def test_a_single_array_or_number_is_refused_with_any_option(saved: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(InputRefused, match="holds one array, the model takes 2: image, other"):
+        load_samples(str(tmp_path / "x.npy"), (IMAGE, OTHER))
+    with pytest.raises(InputRefused, match=r"has shape \(\)"):
+        load_samples(saved(image=np.float32(3)), (IMAGE,), preprocessing={"": Preprocessing()})
     with pytest.raises(InputRefused) as error:
-        load_samples(saved(images=X, y=np.zeros(6, np.int64)) + "?labels=y", (IMAGE,))
+        load_samples(saved(images=X, y=Y) + "?labels=y", (IMAGE,))
     assert "data.npz?labels=y&image=images'" in error.value.hint
+
+
+@pytest.mark.parametrize(("stored", "dtype"), [("float64", "float32"), ("int64", "int32")])
+def test_a_dtype_is_cast_by_the_step_that_says_so(stored: str, dtype: str, saved: Any) -> None:
+    steps = parse_preprocessing(f"dtype={dtype}")
+    inputs = (replace(IMAGE, dtype=dtype),)
+    loaded = load_samples(saved(image=X.astype(stored)), inputs, preprocessing=steps)
+    assert loaded.arrays["image"].dtype == dtype

@@ -9,8 +9,8 @@ import pytest
 from sources import identity
 
 from edgeconv.data.location import located, parse_source
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import DataSource
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

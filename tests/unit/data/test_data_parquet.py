@@ -18,8 +18,8 @@ from sources import identity, load_samples, opened_samples
 
 from edgeconv.data import memory
 from edgeconv.data.kinds import parquet
-from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
 FLOWERS = {
     "length": [5.1, 7.0, 6.3],
@@ -181,18 +181,6 @@ def test_a_dot_in_a_name_is_part_of_it(table: Any) -> None:
     place = table({"a": [1], "a.b": [2], "y": [0]})
     assert read(place, features="a.b").by_name[""].tolist() == [[2]]
     assert read(place, features="a").by_name[""].tolist() == [[1]]
-
-
-def test_missing_empty_and_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputRefused, match="does not exist"):
-        read(str(tmp_path / "gone.parquet"))
-    path = tmp_path / "a.parquet"
-    path.touch()
-    with pytest.raises(InputRefused, match=r"empty \(0 bytes\)"):
-        read(str(path))
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(InputRefused, match="not a readable Parquet file"):
-        read(str(path))
 
 
 def test_a_truncated_file_is_refused(table: Any) -> None:

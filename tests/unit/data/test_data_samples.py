@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -22,8 +22,15 @@ from edgeconv.data import (
     synthetic_samples,
     write_samples,
 )
-from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.data.samples import has_batch, join_samples
+from edgeconv.runtimes import runner
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import InputRefused, OutputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from edgeconv.data.samples import Array
 
 DTYPES = st.sampled_from([np.float32, np.float16, np.float64, np.int8, np.uint8, np.int64, bool])
 
@@ -152,9 +159,27 @@ def test_the_batch_size_is_the_fixed_one_or_1() -> None:
     assert batch_size((spec(),)) == 1
 
 
-def test_inputs_with_different_batches_are_refused() -> None:
-    with pytest.raises(InputRefused, match="'x' 4, 'y' 2"):
-        batch_size((spec(4, 3), spec(2, 3, name="y")))
+def test_inputs_that_differ_in_their_first_dimension_have_no_batch() -> None:
+    assert batch_size((spec(4, 3), spec(2, 3, name="y"))) == 1
+    assert not has_batch((spec(4, 3), spec(2, 3, name="y")))
+    made_up = synthetic_samples((spec(4, 3), spec(2, 3, name="y")), 5, 0)
+    assert {name: array.shape for name, array in made_up.arrays.items()} == {
+        "x": (5, 4, 3),
+        "y": (5, 2, 3),
+    }
+
+
+@pytest.mark.parametrize("join", [join_samples, runner.join_samples])
+def test_each_sample_has_a_row_of_each_output(join: Callable[..., Array]) -> None:
+    rows = [np.arange(6).reshape(2, 3), np.arange(3).reshape(1, 3)]
+    np.testing.assert_array_equal(join(rows, [2, 1]), np.concatenate(rows))
+    scalars = join([np.float32(3), np.float32(5)], [2, 1])
+    assert (scalars.tolist(), scalars.dtype) == ([3, 3, 5], np.float32)
+    constant = np.arange(8).reshape(4, 2)
+    assert join([constant, constant], [2, 1]).shape == (3, 4, 2)
+    # A count of rows that is that of the samples once is none where it is not throughout.
+    found = join([np.ones((1, 2)), np.ones((3, 2))], [1, 1])
+    assert found[:, :, 0].tolist() == [[1, 0, 0], [1, 1, 1]]
 
 
 def test_whole_batches_pass_and_an_incomplete_one_is_refused() -> None:

@@ -10,12 +10,11 @@ import pytest
 from sources import open_samples
 
 from edgeconv.conversion.tensorflow import Reference
-from edgeconv.data import Samples, SamplesHash, parse_preprocessing, sha256_samples
-from edgeconv.data.handover import put_part, take_parts, waiting_parts, write_arrays
-from edgeconv.data.rows import RowsFile
-from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.data import LabelUse, Samples, SamplesHash, parse_preprocessing, sha256_samples
+from edgeconv.data.handover import RowsFile, put_part, take_parts, waiting_parts, write_arrays
 from edgeconv.tf.reference import ReferenceOutputs
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import InputRefused, OutputRefused
 
 X = np.arange(24, dtype=np.float32).reshape(12, 2)
 
@@ -163,14 +162,14 @@ def test_labels_may_be_any_numbers_where_such_are_asked_for(tmp_path: Path) -> N
     spec = TensorSpec(name="x", shape=(1, 2), dtype="float32")
     for labels in (np.linspace(0, 1, 12), np.full((12, 3), -1)):
         np.savez(tmp_path / "d.npz", x=X, labels=labels)
-        opened = open_samples(str(tmp_path / "d.npz"), (spec,), only_classes=False)
+        opened = open_samples(str(tmp_path / "d.npz"), (spec,), labels=LabelUse(needs="numbers"))
         np.testing.assert_array_equal(opened.labels, labels)
         with pytest.raises(InputRefused):
             open_samples(str(tmp_path / "d.npz"), (spec,))
     np.savez(tmp_path / "d.npz", x=X, labels=np.full(12, np.nan))
     with pytest.raises(InputRefused, match="finite"):
-        open_samples(str(tmp_path / "d.npz"), (spec,), only_classes=False)
+        open_samples(str(tmp_path / "d.npz"), (spec,), labels=LabelUse(needs="numbers"))
     (tmp_path / "d.csv").write_text("a,b,y\n" + "1,2,0.5\n" * 12)
-    opened = open_samples(f"{tmp_path}/d.csv?labels=y", (spec,), only_classes=False)
+    opened = open_samples(f"{tmp_path}/d.csv?labels=y", (spec,), labels=LabelUse(needs="numbers"))
     assert opened.labels is not None
     assert opened.labels.tolist() == [0.5] * 12

@@ -14,8 +14,8 @@ from sources import identity, load_samples, open_samples
 
 from edgeconv.data.kinds import tfds
 from edgeconv.data.location import located, parse_source
-from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
 COUNT = 7
 PIXELS = np.arange(COUNT * 4 * 4 * 3, dtype=np.uint8).reshape(COUNT, 4, 4, 3)

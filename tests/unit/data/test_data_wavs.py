@@ -20,8 +20,8 @@ from sources import identity, open_samples
 from edgeconv.data import parse_preprocessing
 from edgeconv.data.kinds import wavs
 from edgeconv.data.location import located, parse_source
-from edgeconv.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types import TensorSpec
+from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
 if TYPE_CHECKING:
     from edgeconv.data.arrays import Items

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from places import SHARED
 
-from edgeconv.data import pixels as pixels_module
+from edgeconv.data import preprocess as preprocess_module
 from edgeconv.data.preprocess import preprocess
 from edgeconv.data.preprocessing import parse_preprocessing
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Preprocessing
+from edgeconv.types.errors import InputRefused, UsageError
 
 FSDD = SHARED / "audio_fsdd/fsdd.npz"
 RNG = np.random.default_rng(3)
@@ -208,7 +208,7 @@ class TestResize:
 
     def test_blocks_of_samples_change_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = done("resize=20x20", PHOTOS)
-        monkeypatch.setattr(pixels_module, "_BLOCK_BYTES", 1)
+        monkeypatch.setattr(preprocess_module, "_BLOCK_BYTES", 1)
         np.testing.assert_array_equal(done("resize=20x20", PHOTOS), whole)
 
     @pytest.mark.parametrize("shape", [(2,), (2, 4), (2, 4, 0), (1, 2, 3, 4, 3)])

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
 
-from edgeconv.data.preprocessing import describe, parse_preprocessing
-from edgeconv.data.steps import DTYPES, KEYS
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.data.preprocessing import DTYPES, KEYS, describe, parse_preprocessing
 from edgeconv.types import Preprocessing
+from edgeconv.types.errors import InputRefused, UsageError
 
 
 def only(text: str) -> Preprocessing:

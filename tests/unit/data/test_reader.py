@@ -21,10 +21,15 @@ from example_records import encoded, example, write_records
 from scipy.io import wavfile
 from sources import open_samples, opened_samples
 
-from edgeconv.data import SamplesHash, parse_preprocessing, reading
+from edgeconv.data import SamplesHash, parse_preprocessing, read_samples, sha256_samples
 from edgeconv.data.handover import mapped
 from edgeconv.data.location import located, parse_source, readable_of
-from edgeconv.errors import (
+from edgeconv.data.reader import StoredJob, write_stored
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.talk import Talk
+from edgeconv.system.processes.workers import Child, poll_until
+from edgeconv.types import Allowance, TensorSpec
+from edgeconv.types.errors import (
     EdgeconvError,
     InputRefused,
     InternalError,
@@ -34,10 +39,6 @@ from edgeconv.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.processes.sandbox import Access
-from edgeconv.processes.talk import Talk
-from edgeconv.processes.workers import Child, poll_until
-from edgeconv.types import Allowance, TensorSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -172,7 +173,9 @@ def test_a_child_gives_what_is_read_here(
         assert read(there.only(chosen), every[:2]) == read(here.only(chosen), every[:2])
         stored, expected = there.stored(chosen)["x"], here.stored(chosen)["x"]
         assert all(map(np.array_equal, stored, expected))
-        assert_equal(there.only(chosen).row_hashes(), here.only(chosen).row_hashes())
+        written = there.write(chosen, place / "written")
+        assert sha256_samples(written) == sha256_samples(here.take(chosen))
+        assert sha256_samples(read_samples(place / "written")) == sha256_samples(written)
     assert list((place.parent / "tmp").iterdir()) == []
 
 
@@ -363,7 +366,7 @@ def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are
     (keep / "finished").touch()
     with opened_samples(npz(), (X,)) as opened:
         reader = opened.reader  # type: ignore[attr-defined]
-        call = reader.child.start(reading.take, reading.Indices([0]))
+        call = reader.child.start(write_stored, StoredJob([0]))
         call.result()
         call.directory.rename(place / "moved")
         call.directory.symlink_to(keep)
@@ -385,7 +388,7 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
 
 
 def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeconv.processes.talk._LONGEST_LINE_BYTES", MIB)
+    monkeypatch.setattr("edgeconv.system.processes.talk._LONGEST_LINE_BYTES", MIB)
     with (
         _talk(place, "print('hi', flush=True)\nwhile True: print('x', end='')") as talk,
         pytest.raises(ToolFailed, match="the script answered more than"),
@@ -412,7 +415,9 @@ def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(
 ) -> None:
     """And never data that cannot be read."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
-    code = "from edgeconv.processes.failures import report_faults; report_faults(); {}['a key']"
+    code = (
+        "from edgeconv.system.processes.failures import report_faults; report_faults(); {}['a key']"
+    )
     with _talk(place, code) as talk, pytest.raises(InternalError) as caught:
         talk.line()
     message, _, log = caught.value.message.partition("; the traceback is in ")

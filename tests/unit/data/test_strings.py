@@ -22,19 +22,19 @@ from edgeconv.data import (
     synthetic_samples,
     write_samples,
 )
-from edgeconv.data.rows import RowsFile
+from edgeconv.data.handover import RowsFile
 from edgeconv.data.samples import Samples
 from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain
-from edgeconv.errors import InputRefused, VerificationFailed
 from edgeconv.measure.metrics.accuracy import chosen_output
 from edgeconv.measure.metrics.agreement import agreements
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.plugins.devices.kinds import tfserving
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes import runner
 from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.kinds import tfserving
 from edgeconv.runtimes.tensors import refuse_strings
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import Signature, TensorSpec
+from edgeconv.types.errors import InputRefused, VerificationFailed
 
 USER = TensorSpec(name="user", shape=(-1, 1), dtype="string")
 FLAT = TensorSpec(name="user", shape=(-1,), dtype="string")

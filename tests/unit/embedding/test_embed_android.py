@@ -18,12 +18,12 @@ from tiny_tflite import Graph, packed, run
 
 from edgeconv import embed
 from edgeconv.embedding.app_files import app_values
-from edgeconv.embedding.app_metadata import shipped_model
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.targets import android
-from edgeconv.errors import InputRefused, UsageError
-from edgeconv.tflite.flatbuffer import parse
+from edgeconv.embedding.targets.android import shipped_model
+from edgeconv.model.tflite.flatbuffer import parse
 from edgeconv.types import Preprocessing
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,6 @@ def test_the_module_and_the_test_are_written(tmp_path):
         "src/main/AndroidManifest.xml",
         "src/main/assets/tiny.tflite",
         "src/main/kotlin/edgeconv/tiny/Tiny.kt",
-        "src/main/kotlin/edgeconv/tiny/TinyInterface.kt",
     ]
     ET.parse(tmp_path / "app" / "src/main/AndroidManifest.xml")
     assert 'noCompress += "tflite"' in (tmp_path / "app" / "build.gradle.kts").read_text()
@@ -86,16 +85,6 @@ def test_labels_are_an_associated_file_of_the_model(tmp_path):
         assert archive.read("labels.txt").decode() == "a\nb b\nü\n"
 
 
-def test_the_same_again_is_the_same_bytes_from_another_place(tmp_path):
-    for place in ("one", "another place"):
-        artifact = float_tiny(tmp_path / place / "model")
-        embed(artifact, "android", tmp_path / place / "app")
-    assert tree(tmp_path / "one" / "app") == tree(tmp_path / "another place" / "app")
-    assert not any(
-        str(tmp_path).encode() in content for content in tree(tmp_path / "one" / "app").values()
-    )
-
-
 def test_every_file_of_kotlin_parses(tmp_path):
     options = {"plugin": "yes"}
     embed(
@@ -106,7 +95,7 @@ def test_every_file_of_kotlin_parses(tmp_path):
         options=options,
     )
     files = [f for f in (tmp_path / "app").rglob("*") if f.suffix in (".kt", ".kts")]
-    assert len(files) == 9
+    assert len(files) == 8
     for file in files:
         assert mistakes(file, "tree_sitter_kotlin") == []
     assert (tmp_path / "app/src/main/kotlin/edgeconv/when_/When.kt").is_file()
@@ -144,20 +133,15 @@ def test_a_package_that_cannot_be_is_refused(tmp_path, package):
     assert not (tmp_path / "app").exists() or tree(tmp_path / "app") == {}
 
 
-@pytest.mark.parametrize("option", ["module", "plugin"])
-def test_an_option_is_yes_or_no(tmp_path, option):
-    with pytest.raises(UsageError, match=f"value of {option}"):
-        embed(int8_tiny(tmp_path / "m"), "android", tmp_path / "app", options={option: "maybe"})
-
-
-def test_a_type_that_the_interpreter_lacks_is_refused(tmp_path):
+@pytest.mark.parametrize(("target", "hint"), [("android", "float32, int8, uint8"), ("ios", "")])
+def test_a_type_that_arrays_of_the_language_lack_is_refused(tmp_path, target, hint):
     graph = Graph()
     x, y = graph.tensor("x", (1, 2), "float32"), graph.tensor("y", (1, 2), "float16")
     graph.operator("CAST", [x], [y])
     model = packed(graph.model([x], [y], signature=("s", ["x"], ["y"])))
-    with pytest.raises(InputRefused, match="'y' is float16, which the interpreter") as raised:
-        embed(published(tmp_path / "m", model, recipe="float32"), "android", tmp_path / "app")
-    assert "float32, int8, uint8" in raised.value.hint
+    with pytest.raises(InputRefused, match="'y' is float16") as raised:
+        embed(published(tmp_path / "m", model, recipe="float32"), target, tmp_path / "app")
+    assert hint in raised.value.hint
 
 
 def test_a_label_of_two_lines_is_refused(tmp_path):
@@ -260,7 +244,7 @@ def test_each_property_of_a_task_is_declared_to_gradle(tmp_path):
 
 
 def test_the_options_that_the_plugin_gives_are_those_of_the_command_line(tmp_path):
-    from edgeconv.cli.embed import command as embed_command
+    from edgeconv.cli.embed import embed as embed_command
     from edgeconv.cli.verbs import convert
 
     code = android.files(embedding(int8_tiny(tmp_path / "model"), options=PLUGIN))[TASKS].decode()

@@ -13,7 +13,7 @@ from embed_web_models import variable_model
 from tiny_tflite import Graph, packed
 
 from edgeconv import embed
-from edgeconv.errors import InputRefused, UnsupportedOperators, UsageError
+from edgeconv.types.errors import InputRefused, UnsupportedOperators
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -261,33 +261,9 @@ def test_the_check_tells_a_file_that_changed(tmp_path, plain):
     assert not done.exists()
 
 
-def test_equal_models_give_equal_files_wherever_they_are(tmp_path):
-    first = bazel(tmp_path / "here")
-    second = bazel(tmp_path / "somewhere" / "else")
-    assert tree(first) == tree(second)
-    for path, content in tree(first).items():
-        assert str(tmp_path).encode() not in content, path
-
-
 def test_variable_tensors_are_refused(tmp_path):
     with pytest.raises(InputRefused, match=r"tiny has variable tensors, .* LiteRT's C interface"):
         bazel(tmp_path, lambda place: published(place, variable_model()))
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"module": "maybe"}, "value of module"),
-        ({"micro": "maybe"}, "value of micro"),
-        ({"bytes": "maybe"}, "value of bytes"),
-        ({"packages": "x"}, "option of bazel"),
-    ],
-)
-def test_an_option_that_means_nothing_is_refused(plain, options, match):
-    model = plain.parent / "published" / "tiny.int8.tflite"
-    with pytest.raises(UsageError, match=match):
-        embed(model, "bazel", plain.parent / "other", options=options)
-    assert not (plain.parent / "other").exists()
 
 
 def test_an_open_batch_is_one(tmp_path):

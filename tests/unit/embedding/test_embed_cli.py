@@ -8,11 +8,11 @@ from click.testing import CliRunner
 from embed_models import float_tiny, int8_tiny, planned
 
 from edgeconv.cli import cli, run
-from edgeconv.embedding.depfile import dependencies, make_rule
-from edgeconv.errors import UsageError
-from edgeconv.store import read_noun
-from edgeconv.store.converted import note_converted
+from edgeconv.embedding.embedding import dependencies, make_rule
+from edgeconv.system.store import read_noun
+from edgeconv.system.store.converted import note_converted
 from edgeconv.types import CalibrationRecord, Embedded
+from edgeconv.types.errors import UsageError
 
 
 def embedded(*arguments: object):

@@ -13,8 +13,8 @@ from edgeconv.embedding.golden import (
     golden_samples,
     run_samples,
 )
-from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.types import Allowance, OutputError, Preprocessing, Verification
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 
 def embedding(file, tmp_path, **options):

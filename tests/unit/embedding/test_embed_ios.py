@@ -12,13 +12,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published, tree
+from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
 from embed_syntax import mistakes
-from tiny_tflite import Graph, packed
 
 from edgeconv import embed
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.types import Preprocessing
+from edgeconv.types.errors import InputRefused
 
 SCRIPT = "Xcode/tiny.sh"
 MODEL = "Sources/TinyModel/Resources/tiny.tflite"
@@ -32,7 +31,6 @@ def test_the_package_the_tests_and_the_script_are_written(tmp_path):
         "Package.swift",
         "Sources/TinyModel/Resources/tiny.tflite",
         "Sources/TinyModel/Tiny.swift",
-        "Sources/TinyModel/TinyInterface.swift",
         "Sources/TinyModel/TinyRunners.swift",
         "Tests/TinyModelTests/Resources/tiny_golden.bin",
         "Tests/TinyModelTests/TinyTests.swift",
@@ -72,7 +70,6 @@ def test_every_file_of_swift_parses(tmp_path, make):
     assert [file.name for file in files] == [
         "Package.swift",
         "Guard.swift",
-        "GuardInterface.swift",
         "GuardRunners.swift",
         "GuardTests.swift",
     ]
@@ -119,26 +116,6 @@ def test_the_package_can_depend_on_tensorflowlite(tmp_path):
     with pytest.raises(InputRefused, match="'x' is int8, which TensorFlowLiteSwift") as raised:
         embed(int8_tiny(tmp_path / "int8"), "ios", tmp_path / "levels", options=options)
     assert "runtime=LiteRT" in raised.value.hint
-
-
-def test_an_unknown_runtime_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="value of runtime"):
-        embed(int8_tiny(tmp_path / "m"), "ios", tmp_path / "a", options={"runtime": "coreml"})
-
-
-def test_a_type_that_swift_arrays_lack_is_refused(tmp_path):
-    graph = Graph()
-    x, y = graph.tensor("x", (1, 2), "float32"), graph.tensor("y", (1, 2), "float16")
-    graph.operator("CAST", [x], [y])
-    model = packed(graph.model([x], [y], signature=("s", ["x"], ["y"])))
-    with pytest.raises(InputRefused, match="'y' is float16"):
-        embed(published(tmp_path / "m", model, recipe="float32"), "ios", tmp_path / "app")
-
-
-def test_the_same_again_is_the_same_bytes_from_another_place(tmp_path):
-    for place in ("one", "another place"):
-        embed(float_tiny(tmp_path / place / "model"), "ios", tmp_path / place / "app")
-    assert tree(tmp_path / "one" / "app") == tree(tmp_path / "another place" / "app")
 
 
 def expanded(file: Path, settings: dict[str, str]) -> list[str]:

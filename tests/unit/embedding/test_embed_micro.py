@@ -8,9 +8,9 @@ from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import embed
 from edgeconv.embedding.micro import MARGIN, arena, resolver_methods, resource_variables
-from edgeconv.errors import UnsupportedOperators
-from edgeconv.tflite.arena import arena_bytes
-from edgeconv.tflite.flatbuffer import parse
+from edgeconv.model.tflite.arena import arena_bytes
+from edgeconv.model.tflite.flatbuffer import parse
+from edgeconv.types.errors import UnsupportedOperators
 
 # Every method of MicroMutableOpResolver that adds a builtin operator, as tflite-micro has it in
 # micro_mutable_op_resolver.h.
@@ -44,7 +44,7 @@ def graph_of(*operators: str, dtype: str = "int8"):
 
 def test_every_operator_has_its_method_and_every_method_its_operator():
     from edgeconv.embedding.micro import _method
-    from edgeconv.tflite.micro import BUILTIN
+    from edgeconv.model.tflite.micro import BUILTIN
 
     assert sorted(map(_method, BUILTIN)) == sorted(METHODS.split())
 

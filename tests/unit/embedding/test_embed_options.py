@@ -13,8 +13,8 @@ from embed_syntax import mistakes
 
 from edgeconv import embed
 from edgeconv.cli import cli
-from edgeconv.errors import UsageError
 from edgeconv.plugins import EMBED_TARGETS, embed_target
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,12 @@ def test_every_default_is_a_value_that_the_option_can_have():
         ("c", "section", 'a"b', "the linker section"),
         ("c", "section", "__DATA,__model", "the linker section"),
         ("c", "self_test", "elsewhere", "unknown value of self_test"),
+        *(("c", option, "perhaps", f"unknown value of {option}") for option in ("bytes", "micro")),
+        *(("bazel", option, "perhaps", f"value of {option}") for option in ("module", "micro")),
+        ("bazel", "packages", "x", "option of bazel"),
+        ("web", "bytes", "text", "option of web"),
+        *(("android", option, "perhaps", f"value of {option}") for option in ("module", "plugin")),
+        ("ios", "runtime", "coreml", "value of runtime"),
         ("cmake", "namespace", "a::b", "NAMESPACE::SYMBOL"),
         ("zephyr", "depends", "fpu", "an expression of Kconfig"),
         ("zephyr", "depends", "FPU\n\tdefault y", "an expression of Kconfig"),
@@ -121,7 +127,7 @@ def test_two_models_in_one_gradle_build_bring_no_plugin_twice(tmp_path):
         for package in re.findall(r"^package (\S+)", text, re.MULTILINE)
         for one in [package + "." + path.stem]
     ]
-    assert len(classes) == len(set(classes)) == 12
+    assert len(classes) == len(set(classes)) == 9
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from open_batch import open_batch_model
 
 from edgeconv import embed
 from edgeconv.cli import cli
-from edgeconv.embedding.published import find_published
+from edgeconv.embedding.plan import find_published
 from edgeconv.embedding.remake import remake_command
 from edgeconv.types import CalibrationRecord, Preprocessing, Recipe
 

@@ -18,9 +18,9 @@ from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.plan import embedded_already
 from edgeconv.embedding.targets.web import files
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.runtimes.tensors import dequantized, quantized
 from edgeconv.types import Embedded, Preprocessing, TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from edgeconv.embedding.interface import Embedding
@@ -57,7 +57,6 @@ def test_the_files_are_those_of_an_es_module_with_types_a_test_page_and_the_mode
         "gesture.js",
         "gesture.tflite",
         "gesture_golden.bin",
-        "gesture_interface.js",
         "gesture_self_test.d.ts",
         "gesture_self_test.html",
         "gesture_self_test.js",
@@ -357,11 +356,6 @@ def test_the_page_takes_litert_js_from_where_it_is_told(embedding, address):
 def test_an_address_that_no_page_can_take_modules_from_is_refused(tmp_path, address):
     with pytest.raises(UsageError, match="packages is where the test page finds"):
         web(tmp_path, uint8_model(), options={"packages": address})
-
-
-def test_an_option_that_is_none_of_web_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="option of web"):
-        web(tmp_path, uint8_model(), options={"bytes": "text"})
 
 
 def test_the_symbol_begins_the_files_and_names_the_package(tmp_path):

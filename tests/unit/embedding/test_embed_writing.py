@@ -15,10 +15,10 @@ from embed_models import tree
 from embed_writes import write
 from places import SUPPORT
 
+from edgeconv.embedding.embedding import JOURNAL
 from edgeconv.embedding.plan import RECORD
-from edgeconv.embedding.writing import JOURNAL
-from edgeconv.errors import InputRefused, OutputRefused
 from edgeconv.types import Embedded
+from edgeconv.types.errors import InputRefused, OutputRefused
 
 FILES: dict[str, bytes | Path] = {"a.c": b"one", "sub/b.h": b"two"}
 

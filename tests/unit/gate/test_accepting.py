@@ -12,11 +12,11 @@ import pytest
 import report_example as example
 from test_gate_flow import checking, job, model, work  # noqa: F401
 
-from edgeconv.config import lock
-from edgeconv.errors import UsageError
 from edgeconv.gate.accepting import parse_accepted, unnamed_losses, with_accepted
 from edgeconv.reporting.verdicts import render
+from edgeconv.requests.config import lock
 from edgeconv.types import Accuracy, Check, Checked, Lock, LockedModel, Report
+from edgeconv.types.errors import UsageError
 
 
 def worse(report: Report, wrong: int) -> Report:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from report_example import accuracy, measurement, report
 
-from edgeconv.config import load_config, lock
-from edgeconv.errors import UsageError
 from edgeconv.gate.budget import check
+from edgeconv.requests.config import load_config, lock
 from edgeconv.types import Budget, Limits, LockedModel, Measurement, Report
+from edgeconv.types.errors import UsageError
 
 MICRO, LITERT = "tflite-micro", "litert"
 

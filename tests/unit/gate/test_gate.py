@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import edgeconv
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.budget import check
 from edgeconv.types import (
     Accuracy,
@@ -24,6 +23,7 @@ from edgeconv.types import (
     NpuEstimate,
     Report,
 )
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from edgeconv.types import RecipeName

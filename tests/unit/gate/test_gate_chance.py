@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_gate import LATENCY, agreement, measured, report
 
-from edgeconv.config.lock import locked_model
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.budget import check, losses
-from edgeconv.gate.groups import class_drops
+from edgeconv.gate.drops import class_drops
 from edgeconv.gate.stages import stage_states
 from edgeconv.measure.baseline_comparison import with_baseline as compare
 from edgeconv.reporting.units import percent
+from edgeconv.requests.config.lock import locked_model
 from edgeconv.statistics.drop import MatchedDrop
 from edgeconv.types import (
     Accuracy,
@@ -34,6 +33,7 @@ from edgeconv.types import (
     Report,
     Verdict,
 )
+from edgeconv.types.errors import InputRefused, UsageError
 
 DATA = DataIdentity(source="npz", samples=1000, sha256="d" * 64)
 
@@ -334,6 +334,15 @@ def test_a_metric_that_is_a_mean_is_judged_by_the_paired_bootstrap() -> None:
     assert outcomes[0].actual == pytest.approx(0.095)
     assert judged(rows, max_relative_accuracy_drop=0.03).outcome == "failed"
     assert judged(rows, max_relative_accuracy_drop=0.1).outcome == "passed"
+
+
+def test_a_number_in_the_unit_of_the_metric_has_its_name() -> None:
+    rows = beside(errors([1.0, 2.0]), errors([1.0, 2.0]))
+    names = ("max_accuracy_drop", "max_relative_accuracy_drop", "min_accuracy", "max_class_drop")
+    limits = dict.fromkeys((*names, "max_slice_drop", "max_flip_rate", "max_size_bytes"), 1.0)
+    named = {each.limit for each in judged_all(rows, **limits) if each.metric == "mae"}
+    assert named == {"max-accuracy-drop", "min-accuracy", "max-class-drop", "max-slice-drop"}
+    assert not any(each.metric for each in judged_all(beside(answers(set(), 9)), **limits))
 
 
 def test_right_answers_may_be_resampled_on_request() -> None:

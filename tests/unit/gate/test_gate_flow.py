@@ -12,7 +12,6 @@ from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv.conversion import convert
 from edgeconv.data import parse_source
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
 from edgeconv.measure import bench
@@ -29,6 +28,7 @@ from edgeconv.types import (
     MetricChoice,
     Report,
 )
+from edgeconv.types.errors import InputRefused, UsageError
 
 LENIENT = Budget(every=Limits(max_size_ratio=100.0))
 

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import base64
+import math
 import os
+import random
+import struct
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -11,9 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_example import report
 
-from edgeconv.config import lock
-from edgeconv.errors import InputRefused, OutputRefused
+from edgeconv.requests.config import lock
+from edgeconv.requests.config.lock import (
+    pack_classes,
+    pack_numbers,
+    pack_right,
+    unpack_classes,
+    unpack_numbers,
+    unpack_right,
+)
 from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
+from edgeconv.types.errors import InputRefused, OutputRefused
 
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64}
 
@@ -63,7 +76,7 @@ def test_the_state_of_a_report_is_what_is_locked():
     assert example.data is not None
     assert model.test_sha256 == example.data.sha256
     assert model.inputs == dict(sorted(INPUTS.items()))
-    assert model.tools["ai-edge-quantizer"] == "0.10.0"
+    assert model.tools["litert-quantizer"] == "0.10.0"
     assert model.machine["cpu"] == example.environment.cpu
     names = [stage.name for stage in model.stages]
     assert names[:2] == ["digits_cnn", "digits_cnn-float32"]
@@ -257,7 +270,7 @@ def test_what_is_no_lock_is_refused(tmp_path, text, said):
 
 def forged(table: dict, place: Path) -> str:
     """A file whose checksum is right for what is in it."""
-    from edgeconv.config.lock_text import as_text, checksum
+    from edgeconv.requests.config.lock import as_text, checksum
 
     whole = {"model": {"digits": {"checksum": checksum("digits", table), **table}}}
     return refusal(place, f"format = 1\n{as_text(whole)}")
@@ -276,8 +289,8 @@ STAGE |= {"metric": "top1", "accuracy": 0.5, "samples": 2, "higher-is-better": T
         ({"colour": "red"}, "unknown field `colour`"),
         ({"samples": "2"}, "'2' samples"),
         ({"samples": -1}, "-1 samples"),
-        ({"correct": "§"}, "is damaged"),
-        ({"correct": "AAAA"}, "is damaged"),
+        *(({"correct": line}, "is damaged") for line in ("§", "AAAA", "eA", "====", "b:")),
+        ({"correct": "eNpj+E8CAADafCvVAAAA"}, "does not hold"),
         ({"per-sample": "eJwDAAAAAAE="}, "does not hold the 16 bytes"),
         ({"predicted": "x:eJwDAAAAAAE="}, "begins with 'x'"),
         ({"predicted": "eJw"}, "begins with"),
@@ -291,9 +304,9 @@ def test_a_lock_that_cannot_be_read_names_the_model_and_what_is_wrong(tmp_path, 
     assert said in message
 
 
-def test_a_stage_that_is_no_table_is_refused(tmp_path):
-    assert "cannot be read" in forged({**RIGHT, "stage": {"m": 3}}, tmp_path / "edgeconv.lock")
-    assert "cannot be read" in forged({**RIGHT, "stage": 3}, tmp_path / "edgeconv.lock")
+@pytest.mark.parametrize("stage", [3, {"m": 3}])
+def test_a_stage_that_is_no_table_is_refused(tmp_path, stage):
+    assert "cannot be read" in forged({**RIGHT, "stage": stage}, tmp_path / "edgeconv.lock")
 
 
 def test_a_lock_that_is_not_there_or_not_readable_is_refused(tmp_path):
@@ -419,9 +432,82 @@ def test_reading_a_lock_loads_nothing_heavy(tmp_path):
     lock.write(a_lock("digits"), tmp_path / "edgeconv.lock")
     heavy = "{'numpy', 'scipy', 'rich', 'tensorflow', 'jinja2'}"
     code = (
-        "import sys\nfrom edgeconv.config import lock\n"
+        "import sys\nfrom edgeconv.requests.config import lock\n"
         f"assert lock.read({str(tmp_path / 'edgeconv.lock')!r}).models\n"
         f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+CLASSES = st.integers(-(2**62), 2**62 - 1)
+
+
+@given(st.lists(st.tuples(CLASSES, CLASSES)), st.booleans())
+def test_classes_come_back_beside_others_or_alone(pairs, alone):
+    classes = tuple(one for one, _ in pairs)
+    beside = () if alone else tuple(other for _, other in pairs)
+    assert unpack_classes(pack_classes(classes, beside), len(classes), beside) == classes
+
+
+@given(st.lists(st.floats()))
+def test_numbers_come_back_to_the_last_bit(numbers):
+    back = unpack_numbers(pack_numbers(numbers), len(numbers))
+    assert struct.pack(f"{len(back)}d", *back) == struct.pack(f"{len(numbers)}d", *numbers)
+
+
+@pytest.mark.parametrize(
+    ("classes", "letter"),
+    [((0, 127), "b"), ((-129,), "h"), ((128,), "h"), ((40_000,), "i"), ((2**31,), "q"), ((), "b")],
+)
+def test_classes_take_as_many_bytes_as_they_need(classes, letter):
+    assert pack_classes(classes).startswith(f"{letter}:")
+
+
+def test_ten_thousand_samples_take_a_few_kilobytes():
+    drawn = random.Random(5)
+    correct = "".join("0" if drawn.random() < 0.02 else "1" for _ in range(10_000))
+    classes = [drawn.randrange(10) for _ in correct]
+    like = [one if drawn.random() > 0.01 else drawn.randrange(10) for one in classes]
+    assert len(pack_right(correct)) < 1_000
+    assert len(pack_classes(classes)) < 7_000
+    assert len(pack_classes(like, classes)) < 700
+
+
+@pytest.mark.parametrize("samples", [0, 1, 7, 9, 16, 17])
+def test_lines_of_another_number_of_samples_are_refused(samples):
+    with pytest.raises(ValueError, match=r"samples|bytes"):
+        unpack_right(pack_right("11010101"), samples)
+    with pytest.raises(ValueError, match="bytes"):
+        unpack_classes(pack_classes(range(8)), samples)
+    with pytest.raises(ValueError, match="bytes"):
+        unpack_numbers(pack_numbers([0.5] * 8), samples)
+
+
+def test_bits_beyond_the_samples_are_refused():
+    with pytest.raises(ValueError, match="more than 7 samples"):
+        unpack_right(pack_right("10000000"), 7)
+
+
+def test_classes_beside_others_are_not_read_without_them():
+    packed = pack_classes((3, 4), (3, 5))
+    assert unpack_classes(packed, 2, (3, 5)) == (3, 4)
+    with pytest.raises(ValueError, match="zip"):
+        unpack_classes(packed, 2, (3,))
+
+
+def test_a_line_without_its_end_is_refused_though_all_numbers_are_there():
+    whole = base64.b64decode(pack_numbers([0.5, 0.25]))
+    for cut in (whole[:-1], whole + b"\0"):
+        with pytest.raises(ValueError, match="does not hold the 16 bytes"):
+            unpack_numbers(base64.b64encode(cut).decode(), 2)
+
+
+def test_a_line_that_would_fill_the_memory_is_refused_without_that():
+    bomb = base64.b64encode(zlib.compress(bytes(200 << 20), 9)).decode()
+    with pytest.raises(ValueError, match="does not hold the 2 bytes"):
+        unpack_right(bomb, 16)
+
+
+def test_not_a_number_is_kept_as_one():
+    assert math.isnan(unpack_numbers(pack_numbers([math.nan]), 1)[0])

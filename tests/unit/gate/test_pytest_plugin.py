@@ -11,10 +11,10 @@ from forking import edgeconv_command
 from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
-from edgeconv.errors import UsageError
 from edgeconv.gate import pytest_plugin
 from edgeconv.gate.project import Project
 from edgeconv.requests.check import CheckRequest
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 from report_example import SAMPLES, report
 
-from edgeconv.config.lock import locked_model
 from edgeconv.gate.stages import stage_states
 from edgeconv.reporting.verdicts.summary import changes, summary
+from edgeconv.requests.config.lock import locked_model
 from edgeconv.types import Accuracy, Finding, GateStatistics, Measurement, Verdict
 
 if TYPE_CHECKING:
     from edgeconv.types import LockedModel, Report, StageState
 
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64, "test data": "c" * 64}
-TOOLS = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.10.0"}
+TOOLS = {"edgeconv": "0.1.0", "litert-quantizer": "0.10.0"}
 PASSED = Verdict(findings=(Finding(model="m", limit="x", allowed=1, actual=0, outcome="passed"),))
 JUDGING = GateStatistics()
 
@@ -209,18 +209,26 @@ def test_changes_name_inputs_and_versions():
     model = locked(SOUND, tools=TOOLS)
     assert changes(model, INPUTS, TOOLS) == ()
     now = {"source": "z", "calibration data": "b" * 64, "slices": "s"}
-    tools = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.11.0", "keras": "3.0"}
+    tools = {"edgeconv": "0.1.0", "litert-quantizer": "0.11.0", "keras": "3.0"}
     assert changes(model, now, tools) == (
         "the slices are new since the lock",
         "the source model changed since the lock",
         "the test data was removed since the lock",
-        "ai-edge-quantizer 0.10.0 → 0.11.0",
         "keras none → 3.0",
+        "litert-quantizer 0.10.0 → 0.11.0",
     )
 
 
+def test_the_quantizer_under_its_old_name_is_one_tool_of_another_version():
+    locked_tools = {"edgeconv": "0.1.0", "ai-edge-quantizer": "0.10.0"}
+    now = {"edgeconv": "0.1.0", "litert-quantizer": "0.11.0"}
+    model = locked(SOUND, tools=locked_tools)
+    assert changes(model, INPUTS, now) == ("ai-edge-quantizer 0.10.0 → litert-quantizer 0.11.0",)
+    assert changes(model, INPUTS, {"edgeconv": "0.1.0"}) == ("ai-edge-quantizer 0.10.0 → none",)
+
+
 CALIBRATION = "the calibration data changed since the lock"
-QUANTIZER = "ai-edge-quantizer 0.10.0 → 0.11.0"
+QUANTIZER = "litert-quantizer 0.10.0 → 0.11.0"
 
 
 def test_a_quantised_model_that_lost_is_named_after_the_stage_that_is_sound():
@@ -238,7 +246,7 @@ def test_a_float_model_of_other_bytes_and_as_good_is_said_to_be_that():
 def test_bytes_that_changed_and_answers_that_did_not_are_a_note():
     now = reported(checkpoint=0, baseline=0, float32=0, int8=1)
     assert said(now, SOUND, QUANTIZER) == (
-        "The bytes of int8 changed (ai-edge-quantizer 0.10.0 → 0.11.0), its accuracy did not "
+        "The bytes of int8 changed (litert-quantizer 0.10.0 → 0.11.0), its accuracy did not "
         "beyond chance."
     )
 

@@ -11,16 +11,14 @@ import pytest
 from report_example import report
 from test_gate_flow import LENIENT, Work, checking, job, model, work
 
-from edgeconv.config import load_config
-from edgeconv.config.chosen import settled
-from edgeconv.errors import ToolFailed
 from edgeconv.gate.check import _with_lines
-from edgeconv.gate.flow import check_report
+from edgeconv.gate.flow import check_report, version_findings
 from edgeconv.gate.project import Project
-from edgeconv.gate.versions import version_findings
 from edgeconv.measure import bench
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.requests.check import CheckRequest
+from edgeconv.requests.config import load_config
+from edgeconv.requests.config.chosen import settled
 from edgeconv.runtimes import versions
 from edgeconv.types import (
     Checked,
@@ -31,6 +29,7 @@ from edgeconv.types import (
     TargetRuntime,
     VersionResult,
 )
+from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from edgeconv.requests.bench import BenchRequest
@@ -140,7 +139,7 @@ def test_each_format_names_the_first_bad_version(name: str) -> None:
     ],
 )
 def test_the_finding_has_the_line_of_the_key(tmp_path: Path, tables: str, line: int) -> None:
-    from edgeconv.config.tables import OptionNames
+    from edgeconv.requests.config.tables import OptionNames
 
     path = tmp_path / "edgeconv.toml"
     path.write_text(f'[model.m]\nsource = "m"\n{tables}[budget]\nmax-size-bytes = 1\n')

@@ -1,7 +1,5 @@
 """How far outputs are from those of a reference."""
 
-from __future__ import annotations
-
 import math
 import sys
 
@@ -22,7 +20,7 @@ FLOATS = arrays(np.float32, (7, 3), elements=st.floats(-100, 100, width=32))
 
 @settings(deadline=None)
 @given(FLOATS, FLOATS)
-def test_an_agreement_is_what_its_definition_says(have: np.ndarray, want: np.ndarray) -> None:
+def test_an_agreement_is_what_its_definition_says(have, want):
     found = agreement("y", have, want, "baseline")
     a, b = have.astype(np.float64), want.astype(np.float64)
     assert found.flips == (a.argmax(axis=1) != b.argmax(axis=1)).sum()
@@ -40,9 +38,7 @@ def test_an_agreement_is_what_its_definition_says(have: np.ndarray, want: np.nda
 
 @settings(deadline=None)
 @given(FLOATS, FLOATS, st.sampled_from([0.0, 3.0, 1e6]))
-def test_bench_and_the_verification_of_a_conversion_give_the_same_number(
-    have: np.ndarray, want: np.ndarray, offset: float
-) -> None:
+def test_bench_and_the_verification_of_a_conversion_give_the_same_number(have, want, offset):
     a, b = have.astype(np.float64) + offset, want.astype(np.float64) + offset
     measured = agreement("y", a, b, "float32")
     (verified,) = output_errors({"y": b}, {"y": a}, {})
@@ -52,9 +48,7 @@ def test_bench_and_the_verification_of_a_conversion_give_the_same_number(
 
 @settings(deadline=None)
 @given(st.lists(FLOATS, max_size=5), st.sampled_from([0.0, 1e7]))
-def test_the_variance_of_blocks_is_that_of_the_whole(
-    parts: list[np.ndarray], offset: float
-) -> None:
+def test_the_variance_of_blocks_is_that_of_the_whole(parts, offset):
     signal = Signal()
     blocks = [part.astype(np.float64) + offset for part in parts]
     for block in blocks:
@@ -71,39 +65,37 @@ def test_the_variance_of_blocks_is_that_of_the_whole(
         *((1.0, math.nan, -200.0), (1e300, 1e-300, 200.0), (100.0, 1.0, 20.0)),
     ],
 )
-def test_a_signal_over_a_noise_is_a_number_of_decibels_whatever_they_are(
-    signal: float, noise: float, expected: float
-) -> None:
+def test_a_signal_over_a_noise_is_a_number_of_decibels_whatever_they_are(signal, noise, expected):
     assert snr_db(signal, noise) == pytest.approx(expected)
 
 
-def test_equal_outputs_agree_wholly_even_where_they_are_zero() -> None:
+def test_equal_outputs_agree_wholly_even_where_they_are_zero():
     same = np.array([[0.0, 0.0], [1.0, 2.0]])
     found = agreement("y", same, same, "b")
     assert (found.flips, found.cosine, found.snr_db, found.max_error) == (0, 1.0, MAX_SNR_DB, 0.0)
 
 
-def test_the_cosine_is_the_mean_over_the_samples() -> None:
+def test_the_cosine_is_the_mean_over_the_samples():
     found = agreement(
         "y", np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 9.0]]), "b"
     )
     assert (found.cosine, found.flips) == (0.5, 1)
 
 
-def test_an_output_that_is_no_vector_of_scores_has_no_flips() -> None:
+def test_an_output_that_is_no_vector_of_scores_has_no_flips():
     for shape in ((5,), (5, 1), (5, 2, 3)):
         values = RNG.normal(size=shape)
         assert agreement("y", values, values, "b").flips is None
 
 
-def test_what_is_not_finite_is_as_far_off_as_can_be_said() -> None:
+def test_what_is_not_finite_is_as_far_off_as_can_be_said():
     have = np.array([[1.0, np.nan], [1.0, 2.0]])
     found = agreement("y", have, np.array([[1.0, 2.0], [1.0, 2.0]]), "b")
     assert (found.snr_db, found.max_error) == (-MAX_SNR_DB, sys.float_info.max)
     assert found.cosine == 0.5
 
 
-def test_blocks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_add_up_to_the_whole(monkeypatch):
     have, want = RNG.normal(size=(50, 4)), RNG.normal(size=(50, 4))
     whole = agreement("y", have, want, "b")
     monkeypatch.setattr(scores, "_BLOCK_BYTES", 100)
@@ -112,7 +104,7 @@ def test_blocks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (parts.cosine, parts.snr_db) == pytest.approx((whole.cosine, whole.snr_db))
 
 
-def test_outputs_are_paired_by_name_and_a_lone_one_by_itself() -> None:
+def test_outputs_are_paired_by_name_and_a_lone_one_by_itself():
     y = RNG.normal(size=(3, 2))
     assert [one.output for one in agreements({"a": y}, {"b": y}, "r")] == ["a"]
     two = {"a": y, "b": y[:, :1]}

@@ -1,26 +1,21 @@
 """bench in one runtime and another, with one metric and another, and what goes wrong there."""
 
-from __future__ import annotations
-
 import sys
 import venv
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench, plugins
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.kinds.fake import Fake
-from edgeconv.types import Execution, Measuring, RuntimeChoice, Timing
-
-if TYPE_CHECKING:
-    from edgeconv.types import Measurement, Report
+from edgeconv.types import Execution, Measurement, Measuring, Report, RuntimeChoice, Timing
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 SERVING = ("serving_default", ["x"], ["y"])
 RNG = np.random.default_rng(5)
@@ -66,7 +61,7 @@ def accuracies(row: Measurement) -> dict[str, float]:
         ("ssh:a?config==b", RuntimeChoice(name="ssh", location="a", options={"config": "=b"})),
     ],
 )
-def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoice) -> None:
+def test_a_runtime_is_read_from_its_text_and_back(text, choice):
     assert parse_choice(text) == choice
     assert str(choice) == text
 
@@ -84,16 +79,14 @@ def test_a_runtime_is_read_from_its_text_and_back(text: str, choice: RuntimeChoi
         (("tflite-runtime",), {"accelerator": "compiled"}, "has no CompiledModel"),
     ],
 )
-def test_a_runtime_that_cannot_be_is_refused(
-    runtimes: tuple[str, ...], options: dict[str, Any], message: str, models: Path
-) -> None:
+def test_a_runtime_that_cannot_be_is_refused(runtimes, options, message, models):
     if message == "no trained model is known":
         runtimes = runtimes[1:]
     with pytest.raises(UsageError, match=message):
         measured(models, runtimes=runtimes, **options)
 
 
-def test_a_runtime_that_is_not_installed_says_what_to_do(models: Path) -> None:
+def test_a_runtime_that_is_not_installed_says_what_to_do(models):
     pytest.importorskip("ai_edge_litert")
     if "tflite_runtime" in sys.modules:
         pytest.skip("tflite_runtime is installed here")
@@ -106,9 +99,7 @@ def test_a_runtime_that_is_not_installed_says_what_to_do(models: Path) -> None:
     ("runtime", "packages"),
     [("litert", "ai-edge-litert`"), ("tflite-runtime", "tflite-runtime 'numpy<2'`")],
 )
-def test_a_python_without_numpy_is_named_with_what_to_install(
-    models: Path, tmp_path: Path, runtime: str, packages: str
-) -> None:
+def test_a_python_without_numpy_is_named_with_what_to_install(models, tmp_path, runtime, packages):
     venv.create(tmp_path / "bare", symlinks=True)
     python = str(tmp_path / "bare" / "bin" / "python")
     with pytest.raises(ToolFailed) as error:
@@ -118,14 +109,14 @@ def test_a_python_without_numpy_is_named_with_what_to_install(
     assert f"{runtime}==2" in error.value.hint
 
 
-def test_the_compiled_model_gives_the_accuracy_of_the_interpreter(models: Path) -> None:
+def test_the_compiled_model_gives_the_accuracy_of_the_interpreter(models):
     plain, compiled = (measured(models, LABELS, accelerator=a) for a in ("interpreter", "compiled"))
     for one, other in zip(plain.measurements, compiled.measurements, strict=True):
         assert (one.error, other.error) == ("", "")
         assert one.accuracy == other.accuracy
 
 
-def test_the_report_says_what_was_measured_where_and_how(models: Path) -> None:
+def test_the_report_says_what_was_measured_where_and_how(models):
     report = measured(models, LABELS, rounds=2)
     assert report.labels == tuple(LABELS)
     assert report.command[:3] == ("edgeconv", "bench", str(models))
@@ -139,7 +130,7 @@ def test_the_report_says_what_was_measured_where_and_how(models: Path) -> None:
         assert row.oldest_runtime
 
 
-def test_a_baseline_that_is_a_tflite_is_what_the_others_agree_with(models: Path) -> None:
+def test_a_baseline_that_is_a_tflite_is_what_the_others_agree_with(models):
     report = measured(models, LABELS, baseline=models / "float.tflite")
     assert report.baseline is not None
     assert report.baseline.latency is not None
@@ -150,15 +141,11 @@ def test_a_baseline_that_is_a_tflite_is_what_the_others_agree_with(models: Path)
     assert other.samples == 40
 
 
-def test_outputs_agree_with_nothing_where_there_is_neither_baseline_nor_float32(
-    models: Path,
-) -> None:
+def test_outputs_agree_with_nothing_where_there_is_neither_baseline_nor_float32(models):
     assert all(row.agreement == () for row in measured(models).measurements)
 
 
-def test_several_runtimes_have_a_row_each_for_every_model(
-    models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_runtimes_have_a_row_each_for_every_model(models, monkeypatch):
     monkeypatch.setitem(plugins.RUNTIMES, "other", plugins.RUNTIMES["litert"])
     rows = measured(models, LABELS, runtimes=("litert", "other")).measurements
     names = [f"{model} in {place}" for place in ("litert", "other") for model in ("float", "int8")]
@@ -166,7 +153,7 @@ def test_several_runtimes_have_a_row_each_for_every_model(
     assert rows[0].accuracy == rows[2].accuracy
 
 
-def test_a_device_that_disappears_keeps_what_was_measured(models: Path) -> None:
+def test_a_device_that_disappears_keeps_what_was_measured(models):
     report = measured(models, LABELS, runtimes=("fake:gone=3",), rounds=2)
     first, second = report.measurements
     # The second round begins with the other model.
@@ -179,9 +166,7 @@ def test_a_device_that_disappears_keeps_what_was_measured(models: Path) -> None:
     assert report.conditions is None
 
 
-def test_a_runtime_without_outputs_has_no_accuracy_and_says_so(
-    models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_without_outputs_has_no_accuracy_and_says_so(models, monkeypatch):
     monkeypatch.setattr(Fake, "sessions", 0)
     report = measured(models, LABELS, runtimes=("fake",))
     assert "fake gives no outputs: there is no accuracy and no agreement" in report.notes
@@ -212,9 +197,7 @@ def crashing(place: Path, file: str) -> Path:
     return script
 
 
-def test_a_model_that_crashes_its_process_has_its_error_and_the_rest_goes_on(
-    models: Path,
-) -> None:
+def test_a_model_that_crashes_its_process_has_its_error_and_the_rest_goes_on(models):
     python = crashing(models.parent, "int8.tflite")
     report = measured(models, LABELS, python=str(python))
     well, crashed = report.measurements
@@ -227,7 +210,7 @@ def test_a_model_that_crashes_its_process_has_its_error_and_the_rest_goes_on(
 # Metrics
 
 
-def test_several_metrics_are_measured_at_once(models: Path) -> None:
+def test_several_metrics_are_measured_at_once(models):
     report = measured(models, LABELS, metrics=("f1", "top1", "auc"))
     for row in report.measurements:
         assert list(accuracies(row)) == ["f1", "top1", "auc"]
@@ -243,7 +226,7 @@ def regression(place: Path) -> None:
     (place / "twice.tflite").write_bytes(packed(graph.model([x], [y], signature=SERVING)))
 
 
-def test_labels_may_be_numbers(models: Path) -> None:
+def test_labels_may_be_numbers(models):
     regression(models)
     baseline = models / "twice.tflite"
     (row,) = measured(models, 2 * X + 0.5, metrics=("mae", "mse"), baseline=baseline).measurements
@@ -292,7 +275,7 @@ def with_own(models: Path, name: str, **options: Any) -> Report:
     return measured(models, 2 * X + 0.5, metrics=(f"own:{name}",), execution=execution, **options)
 
 
-def test_a_metric_may_be_a_users_own_function(own: Path) -> None:
+def test_a_metric_may_be_a_users_own_function(own):
     (row,) = with_own(own, "distance").measurements
     assert row.accuracy is not None
     assert (row.accuracy.metric, row.accuracy.higher_is_better) == ("own:distance", False)
@@ -300,7 +283,7 @@ def test_a_metric_may_be_a_users_own_function(own: Path) -> None:
     assert len(row.accuracy.per_sample) == 40
 
 
-def test_a_metric_that_gives_nan_is_the_error_of_that_model(own: Path) -> None:
+def test_a_metric_that_gives_nan_is_the_error_of_that_model(own):
     (row,) = with_own(own, "halves").measurements
     assert "the metric own:halves gives nan for sample 7" in row.error
     assert row.latency is not None
@@ -317,14 +300,12 @@ def test_a_metric_that_gives_nan_is_the_error_of_that_model(own: Path) -> None:
         ("distanc", UsageError, "did you mean 'distance'"),
     ],
 )
-def test_a_metric_of_a_users_that_is_wrong_says_where(
-    own: Path, name: str, kind: type[Exception], message: str
-) -> None:
+def test_a_metric_of_a_users_that_is_wrong_says_where(own, name, kind, message):
     with pytest.raises(kind, match=message):
         with_own(own, name)
 
 
-def test_metrics_and_labels_that_do_not_go_together_are_refused(models: Path) -> None:
+def test_metrics_and_labels_that_do_not_go_together_are_refused(models):
     with pytest.raises(InputRefused, match="the metric mae needs labels"):
         measured(models, metrics=("mae",))
     with pytest.raises(InputRefused, match="a label is 7, and the model has 3 classes"):
@@ -335,16 +316,14 @@ def test_metrics_and_labels_that_do_not_go_together_are_refused(models: Path) ->
         measured(models, LABELS, metrics=("topp1",))
 
 
-def test_an_empty_set_is_refused(models: Path) -> None:
+def test_an_empty_set_is_refused(models):
     source = models.parent / "empty.npz"
     np.savez(source, x=X[:0], labels=LABELS[:0])
     with pytest.raises(InputRefused, match="no samples"):
         bench([models], data=str(source), measuring=Measuring(**QUICK))
 
 
-def test_where_nothing_needs_times_every_model_runs_once_and_is_not_timed(
-    models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nothing_needs_times_every_model_runs_once_and_is_not_timed(models, monkeypatch):
     asked: list[Timing] = []
     time = Fake.time
 

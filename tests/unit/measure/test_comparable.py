@@ -1,7 +1,5 @@
 """Measurements that do not compare are refused, and it is said why."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec
@@ -28,7 +26,7 @@ def with_rows(change):
     return replace(one, measurements=tuple(change(row) for row in measured))
 
 
-def test_a_report_compares_with_itself() -> None:
+def test_a_report_compares_with_itself():
     assert latency_differences(report(), report()) == ()
     assert accuracy_differences(report(), report()) == ()
 
@@ -43,17 +41,17 @@ def test_a_report_compares_with_itself() -> None:
         ({"system": "Darwin 24.1"}, "system: Linux and Darwin"),
     ],
 )
-def test_times_of_another_machine_are_refused(changes: dict[str, object], what: str) -> None:
+def test_times_of_another_machine_are_refused(changes, what):
     assert re.search(what, "; ".join(latency_differences(report(), with_environment(**changes))))
     assert accuracy_differences(report(), with_environment(**changes)) == ()
 
 
-def test_an_updated_kernel_is_the_same_machine() -> None:
+def test_an_updated_kernel_is_the_same_machine():
     system = report().environment.system + "-after-an-update"
     assert latency_differences(report(), with_environment(system=system)) == ()
 
 
-def test_times_in_another_runtime_are_refused() -> None:
+def test_times_in_another_runtime_are_refused():
     other = with_rows(lambda row: replace(row, runtime="ai_edge_litert 9.9"))
     assert re.search(
         r"runtime: .* and ai_edge_litert 9\.9", "; ".join(latency_differences(report(), other))
@@ -61,12 +59,12 @@ def test_times_in_another_runtime_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("field", "value"), [("threads", 4), ("batch", 8)])
-def test_times_with_other_threads_or_batches_are_refused(field: str, value: int) -> None:
+def test_times_with_other_threads_or_batches_are_refused(field, value):
     other = with_rows(lambda row: replace(row, latency=replace(row.latency, **{field: value})))
     assert re.search(f"{field}: 1 and {value}", "; ".join(latency_differences(report(), other)))
 
 
-def test_accuracies_on_other_samples_are_refused() -> None:
+def test_accuracies_on_other_samples_are_refused():
     one = report()
     other = replace(one, data=replace(one.data, sha256="f" * 64, samples=7))
     assert re.search(
@@ -75,7 +73,7 @@ def test_accuracies_on_other_samples_are_refused() -> None:
     assert latency_differences(one, other) == ()
 
 
-def test_answers_to_other_samples_do_not_stand_beside_each_other_without_labels_either() -> None:
+def test_answers_to_other_samples_do_not_stand_beside_each_other_without_labels_either():
     def without_labels(row):
         return replace(row, accuracy=None, metrics=(), accuracy_drop=None)
 
@@ -91,7 +89,7 @@ def test_answers_to_other_samples_do_not_stand_beside_each_other_without_labels_
     assert differences_of(one, alone) == ()
 
 
-def test_samples_that_were_preprocessed_otherwise_are_refused() -> None:
+def test_samples_that_were_preprocessed_otherwise_are_refused():
     one = report()
     other = replace(one, data=replace(one.data, preprocessing="scale=1/255"))
     (difference,) = accuracy_differences(one, other)
@@ -99,7 +97,7 @@ def test_samples_that_were_preprocessed_otherwise_are_refused() -> None:
     assert difference.endswith(" and scale=1/255")
 
 
-def test_metrics_of_which_none_is_the_same_do_not_compare() -> None:
+def test_metrics_of_which_none_is_the_same_do_not_compare():
     one = report()
     other = replace(
         with_rows(
@@ -110,7 +108,7 @@ def test_metrics_of_which_none_is_the_same_do_not_compare() -> None:
     assert accuracy_differences(one, other)[-1].endswith("and odd")
 
 
-def test_what_one_of_the_two_has_not_measured_is_no_difference() -> None:
+def test_what_one_of_the_two_has_not_measured_is_no_difference():
     untimed = with_rows(lambda row: replace(row, latency=None, accuracy=None, metrics=()))
     untimed = replace(untimed, baseline=None)
     other = with_environment(cpu="another")

@@ -1,7 +1,5 @@
 """What changed between two reports or two .tflite files."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from click.testing import CliRunner
 
 from edgeconv import compare
 from edgeconv.cli.verbs import compare as command
-from edgeconv.errors import InputRefused
 from edgeconv.measure.compare import compare_reports
 from edgeconv.reporting.pages import text_of
 from edgeconv.types import (
@@ -27,6 +24,7 @@ from edgeconv.types import (
     TensorChange,
     TensorSpec,
 )
+from edgeconv.types.errors import InputRefused
 
 
 def of_models(*models: Any, **changes: Any) -> Report:
@@ -48,7 +46,7 @@ def the_only(difference: Difference) -> ModelDifference:
     return model
 
 
-def test_a_report_beside_itself_has_no_change() -> None:
+def test_a_report_beside_itself_has_no_change():
     same = compare_reports(example.report(), example.report())
     assert len(same.models) == 8
     assert not any(m.numbers or m.operators or m.tensors or m.flips for m in same.models)
@@ -56,7 +54,7 @@ def test_a_report_beside_itself_has_no_change() -> None:
     assert (same.only_before, same.only_after, same.refused) == ((), (), ())
 
 
-def test_size_latency_accuracy_and_flips_are_told_from_before_to_after() -> None:
+def test_size_latency_accuracy_and_flips_are_told_from_before_to_after():
     before, after = example.measurement("int8"), example.measurement("qat")
     after = msgspec.structs.replace(after, name=before.name)
     found = the_only(compare_reports(of_models(before), of_models(after)))
@@ -88,7 +86,7 @@ def change_of_p50(before: Any, after: Any) -> NumberChange:
     return numbers(the_only(compare_reports(of_models(before), of_models(after))))["latency_p50_us"]
 
 
-def test_the_change_of_a_median_time_has_the_interval_of_both() -> None:
+def test_the_change_of_a_median_time_has_the_interval_of_both():
     change = change_of_p50(timed(100.0, 1.1), timed(120.0, 1.0))
     assert change.interval == pytest.approx((120 / 1.1 - 100, 120 * 1.1 - 100))
     wider = change_of_p50(timed(100.0, 1.1), timed(120.0, 1.1))
@@ -98,13 +96,13 @@ def test_the_change_of_a_median_time_has_the_interval_of_both() -> None:
     assert "+20.00 % [9.09, 32.00]" in text
 
 
-def test_a_lone_round_and_a_time_of_nothing_have_no_interval() -> None:
+def test_a_lone_round_and_a_time_of_nothing_have_no_interval():
     assert change_of_p50(timed(100.0, 1.1, rounds=1), timed(120.0, 1.1)).interval is None
     assert change_of_p50(timed(100.0, 1.1), timed(120.0, 1.1, rounds=1)).interval is None
     assert change_of_p50(timed(0.0, 1.1), timed(120.0, 1.1)).interval is None
 
 
-def test_flips_are_grouped_by_what_they_were_and_are() -> None:
+def test_flips_are_grouped_by_what_they_were_and_are():
     def classes(*predicted: int) -> Accuracy:
         return Accuracy(value=0.5, samples=4, correct="0110", predicted=predicted)
 
@@ -116,7 +114,7 @@ def test_flips_are_grouped_by_what_they_were_and_are() -> None:
     )
 
 
-def test_models_are_matched_by_name_then_by_recipe_and_the_rest_is_listed() -> None:
+def test_models_are_matched_by_name_then_by_recipe_and_the_rest_is_listed():
     renamed = changed(name="other-name")
     only_here = example.measurement("float16")
     before = of_models(example.measurement("int8"), example.measurement("float32"))
@@ -129,7 +127,7 @@ def test_models_are_matched_by_name_then_by_recipe_and_the_rest_is_listed() -> N
     assert (found.only_before, found.only_after) == ((), ("digits_cnn-float16",))
 
 
-def test_two_reports_of_one_model_each_are_of_that_model() -> None:
+def test_two_reports_of_one_model_each_are_of_that_model():
     found = compare_reports(
         of_models(changed(name="a", recipe=None)), of_models(changed(name="b", recipe=None))
     )
@@ -137,7 +135,7 @@ def test_two_reports_of_one_model_each_are_of_that_model() -> None:
     assert the_only(found).after == "b"
 
 
-def test_times_of_two_machines_are_refused_and_the_rest_is_shown() -> None:
+def test_times_of_two_machines_are_refused_and_the_rest_is_shown():
     elsewhere = msgspec.structs.replace(example.report().environment, machine="pi")
     found = compare_reports(
         of_models(example.measurement("int8")),
@@ -157,7 +155,7 @@ def test_times_of_two_machines_are_refused_and_the_rest_is_shown() -> None:
     assert the_only(found).broken == 1
 
 
-def test_accuracies_on_other_samples_are_refused_and_the_times_are_shown() -> None:
+def test_accuracies_on_other_samples_are_refused_and_the_times_are_shown():
     data = msgspec.structs.replace(example.report().data, sha256="e" * 64)
     after = changed(accuracy=example.accuracy(0, 3), latency=example.latency(90))
     found = compare_reports(of_models(example.measurement("int8")), of_models(after, data=data))
@@ -169,7 +167,7 @@ def test_accuracies_on_other_samples_are_refused_and_the_times_are_shown() -> No
     assert (model.fixed, model.broken, model.flips) == (None, None, ())
 
 
-def test_operators_and_ends_are_compared_where_the_reports_have_the_manifests() -> None:
+def test_operators_and_ends_are_compared_where_the_reports_have_the_manifests():
     before = of_models(example.measurement("float32"))
     after = of_models(
         msgspec.structs.replace(example.measurement("int8"), name="digits_cnn-float32")
@@ -185,7 +183,7 @@ def test_operators_and_ends_are_compared_where_the_reports_have_the_manifests() 
     assert (tensor.role, tensor.before.dtype, tensor.after.dtype) == ("input", "float32", "int8")  # type: ignore[union-attr]
 
 
-def test_an_empty_report_is_refused() -> None:
+def test_an_empty_report_is_refused():
     empty = of_models()
     with pytest.raises(InputRefused, match="has no measurements"):
         compare_reports(example.report(), empty)
@@ -204,7 +202,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return before, after
 
 
-def test_two_files_differ_in_size_operators_tensors_and_ends(files: tuple[Path, Path]) -> None:
+def test_two_files_differ_in_size_operators_tensors_and_ends(files):
     model = the_only(compare(*files))
     size = numbers(model)["size_bytes"]
     assert (size.before, size.after) == tuple(file.stat().st_size for file in files)
@@ -224,7 +222,7 @@ def test_two_files_differ_in_size_operators_tensors_and_ends(files: tuple[Path, 
     assert (weights.dtype, weights.scale, weights.zero_point) == ("int8", (1.0,), (0,))
 
 
-def test_many_equal_values_are_told_once(files: tuple[Path, Path]) -> None:
+def test_many_equal_values_are_told_once(files):
     spec = TensorSpec(name="a/Relu;a/BiasAdd", shape=(2,), dtype="int8")
     many = msgspec.structs.replace(spec, scale=(0.5, 0.25), zero_point=(0, 0))
     change = TensorChange(role="inside", before=spec, after=many)
@@ -234,7 +232,7 @@ def test_many_equal_values_are_told_once(files: tuple[Path, Path]) -> None:
     assert "zero point none → 0 in 2 channels" in text
 
 
-def test_a_changed_scale_alone_is_found(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_changed_scale_alone_is_found(files, tmp_path):
     model = tiny_tflite.int8_model()
     model.subgraphs[0].tensors[3].quantization.scale[0] = 32.0
     other = tmp_path / "other.tflite"
@@ -246,15 +244,15 @@ def test_a_changed_scale_alone_is_found(files: tuple[Path, Path], tmp_path: Path
     assert "output y: scale 64 → 32" in text_of(difference)
 
 
-def test_a_file_beside_itself_is_the_same(files: tuple[Path, Path]) -> None:
+def test_a_file_beside_itself_is_the_same(files):
     same = compare(files[0], files[0])
     assert the_only(same).same_file
     assert the_only(same).numbers == the_only(same).operators == the_only(same).tensors == ()
     assert "nothing changed" in text_of(same)
 
 
-def test_what_the_manifests_say_of_closeness_is_compared(files: tuple[Path, Path]) -> None:
-    from edgeconv.store import sha256_file
+def test_what_the_manifests_say_of_closeness_is_compared(files):
+    from edgeconv.system.store import sha256_file
 
     for file, recipe in zip(files, ("float16", "int8"), strict=True):
         artifact = msgspec.structs.replace(example.artifact(recipe), sha256=sha256_file(file))  # type: ignore[arg-type]
@@ -274,8 +272,8 @@ def test_what_the_manifests_say_of_closeness_is_compared(files: tuple[Path, Path
     assert without.refused[0].startswith("manifests: ")
 
 
-def test_distances_from_different_references_are_not_compared(files: tuple[Path, Path]) -> None:
-    from edgeconv.store import sha256_file
+def test_distances_from_different_references_are_not_compared(files):
+    from edgeconv.system.store import sha256_file
 
     for file, reference in zip(
         files, ("trained model in TensorFlow", "float32 .tflite"), strict=True
@@ -287,7 +285,7 @@ def test_distances_from_different_references_are_not_compared(files: tuple[Path,
     assert "snr_db:probabilities" not in numbers(the_only(compare(*files)))
 
 
-def test_a_change_within_noise_is_said_to_be_that() -> None:
+def test_a_change_within_noise_is_said_to_be_that():
     noisy = of_models(timed(100.0, 1.1)), of_models(timed(110.0, 1.1))
     said = text_of(compare_reports(*noisy))
     assert "+10.00 % [−3.87, 25.87]: within noise" in said
@@ -298,7 +296,7 @@ def test_a_change_within_noise_is_said_to_be_that() -> None:
     assert ": within chance" in said
 
 
-def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too() -> None:
+def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too():
     one, other = example.latency(100.0), example.latency(103.0)
     reports = (of_models(changed(latency=latency)) for latency in (one, other))
     found = numbers(the_only(compare_reports(*reports)))
@@ -310,12 +308,12 @@ def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too() -> None
     assert numbers(the_only(compare_reports(*lone)))["latency_p90_us"].interval is None
 
 
-def test_a_manifest_of_another_file_is_not_believed(files: tuple[Path, Path]) -> None:
+def test_a_manifest_of_another_file_is_not_believed(files):
     files[0].with_suffix(".json").write_bytes(msgspec.json.encode(example.artifact("int8")))
     assert compare(*files).refused == ("manifests: float.json describes another float.tflite",)
 
 
-def test_a_report_and_a_file_are_refused(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_report_and_a_file_are_refused(files, tmp_path):
     report = tmp_path / "report.json"
     report.write_bytes(msgspec.json.encode(example.report()))
     with pytest.raises(InputRefused, match="not of the same kind"):
@@ -330,7 +328,7 @@ def test_a_report_and_a_file_are_refused(files: tuple[Path, Path], tmp_path: Pat
 # The command
 
 
-def test_the_command_ends_with_0_whatever_changed(files: tuple[Path, Path]) -> None:
+def test_the_command_ends_with_0_whatever_changed(files):
     done = CliRunner().invoke(command, [str(file) for file in files])
     assert done.exit_code == 0
     for said in ("float.tflite → int8.tflite", "FULLY_CONNECTED", "input x: float32 → int8"):
@@ -339,7 +337,7 @@ def test_the_command_ends_with_0_whatever_changed(files: tuple[Path, Path]) -> N
     assert msgspec.json.decode(as_json.stdout, type=Difference) == compare(*files)
 
 
-def test_the_text_of_two_reports_has_units_and_signs() -> None:
+def test_the_text_of_two_reports_has_units_and_signs():
     before, after = example.measurement("int8"), example.measurement("int16x8")
     after = msgspec.structs.replace(after, name=before.name)
     text = text_of(compare_reports(of_models(before), of_models(after)))
@@ -349,7 +347,7 @@ def test_the_text_of_two_reports_has_units_and_signs() -> None:
     assert "1 became right, 10 became wrong" in text
 
 
-def test_of_many_flips_the_first_are_shown_and_all_on_demand() -> None:
+def test_of_many_flips_the_first_are_shown_and_all_on_demand():
     flips = tuple(FlipCount(label=None, before=i, after=i + 1, samples=(i,)) for i in range(30))
     model = ModelDifference(before="a", after="a\x1b[31m", same_file=False, flips=flips)
     difference = Difference(before="x", after="y", models=(model,))

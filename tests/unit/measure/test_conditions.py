@@ -1,7 +1,5 @@
 """How busy the machine was, from files as Linux has them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -26,7 +24,7 @@ def write_cpu(cpus: Path, number: int, governor: str, khz: int) -> None:
     (folder / "scaling_cur_freq").write_text(f"{khz}\n", encoding="ascii")
 
 
-def test_time_that_others_used_and_that_was_stolen_are_shares_of_all_time(tmp_path: Path) -> None:
+def test_time_that_others_used_and_that_was_stolen_are_shares_of_all_time(tmp_path):
     proc = tmp_path / "proc"
     write_stat(proc, user=1000, idle=5000, steal=10)
     (proc / "loadavg").write_text("0.25 0.5 0.75 1/100 42\n", encoding="ascii")
@@ -40,7 +38,7 @@ def test_time_that_others_used_and_that_was_stolen_are_shares_of_all_time(tmp_pa
     assert seen.busy == pytest.approx(0.5, abs=0.01)
 
 
-def test_the_time_of_this_process_is_not_that_of_others(tmp_path: Path) -> None:
+def test_the_time_of_this_process_is_not_that_of_others(tmp_path):
     proc = tmp_path / "proc"
     write_stat(proc, user=0, idle=0, steal=0)
     with LoadMonitor(proc, tmp_path / "none") as watch:
@@ -52,7 +50,7 @@ def test_the_time_of_this_process_is_not_that_of_others(tmp_path: Path) -> None:
     assert watch.conditions.busy == pytest.approx(0.0, abs=0.05)
 
 
-def test_governors_and_the_lowest_and_highest_frequency_are_told(tmp_path: Path) -> None:
+def test_governors_and_the_lowest_and_highest_frequency_are_told(tmp_path):
     cpus = tmp_path / "cpu"
     write_cpu(cpus, 0, "powersave", 800_000)
     write_cpu(cpus, 1, "powersave", 3_200_000)
@@ -62,21 +60,21 @@ def test_governors_and_the_lowest_and_highest_frequency_are_told(tmp_path: Path)
     assert watch.conditions.frequency_mhz == (800.0, 3200.0)
 
 
-def test_the_frequency_of_a_virtual_machine_is_in_cpuinfo(tmp_path: Path) -> None:
+def test_the_frequency_of_a_virtual_machine_is_in_cpuinfo(tmp_path):
     (tmp_path / "cpuinfo").write_text("model name: x\ncpu MHz\t\t: 2599.9\n", encoding="utf-8")
     with LoadMonitor(tmp_path, tmp_path / "none") as watch:
         pass
     assert watch.conditions.frequency_mhz == (2599.9, 2599.9)
 
 
-def test_a_system_that_says_nothing_is_no_error(tmp_path: Path) -> None:
+def test_a_system_that_says_nothing_is_no_error(tmp_path):
     with LoadMonitor(tmp_path, tmp_path) as watch:
         pass
     assert watch.conditions == Conditions()
 
 
 @pytest.mark.parametrize("content", ["", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])
-def test_a_file_of_another_form_is_no_error(tmp_path: Path, content: str) -> None:
+def test_a_file_of_another_form_is_no_error(tmp_path, content):
     (tmp_path / "stat").write_text(content, encoding="ascii")
     (tmp_path / "loadavg").write_text(content, encoding="ascii")
     with LoadMonitor(tmp_path, tmp_path) as watch:
@@ -84,7 +82,7 @@ def test_a_file_of_another_form_is_no_error(tmp_path: Path, content: str) -> Non
     assert (watch.conditions.busy, watch.conditions.load_before) == (None, None)
 
 
-def test_each_thing_that_spoils_times_is_remarked_upon_once() -> None:
+def test_each_thing_that_spoils_times_is_remarked_upon_once():
     assert load_warnings(Conditions()) == ()
     assert load_warnings(Conditions(busy=0.02, steal=0.001, governor="performance")) == ()
     said = load_warnings(Conditions(busy=0.4, steal=0.08, governor="powersave"))

@@ -1,7 +1,5 @@
 """Which preprocessing fits: with real models that are right with one only, run by LiteRT."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -16,14 +14,14 @@ from report_example import artifact
 from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import bench, doctor
-from edgeconv.errors import InputRefused, UsageError
 from edgeconv.measure.metrics.accuracy import top1
 from edgeconv.measure.preprocessing_search.doctor import likeliest_first
-from edgeconv.measure.preprocessing_search.evaluation import kind_of_scores, score_candidates
+from edgeconv.measure.preprocessing_search.trials import kind_of_scores, score_candidates
 from edgeconv.statistics.paired import is_better
 from edgeconv.statistics.proportion import chance_of, share_interval
-from edgeconv.store import sha256_file
+from edgeconv.system.store import sha256_file
 from edgeconv.types import Accuracy, Measuring, Preprocessing, Timing, Trial
+from edgeconv.types.errors import InputRefused, UsageError
 
 IMAGENET = "scale=1/255&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
 CAFFE = "channels=bgr&mean=103.939,116.779,123.68"
@@ -45,9 +43,7 @@ def accuracy_of(correct: str) -> Accuracy:
         ("0 to 1, BGR", "channels=bgr&scale=1/255"),
     ],
 )
-def test_the_preprocessing_of_the_training_is_found_from_raw_pixels(
-    name: str, steps: str, tmp_path: Path
-) -> None:
+def test_the_preprocessing_of_the_training_is_found_from_raw_pixels(name, steps, tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     file = classifier(tmp_path / "m.tflite", steps)
     diagnosis = doctor(file, source)
@@ -59,7 +55,7 @@ def test_the_preprocessing_of_the_training_is_found_from_raw_pixels(
     assert now.preprocess == diagnosis.data.preprocessing == "dtype=float32"
 
 
-def test_bench_with_the_text_that_is_named_has_the_same_answers(tmp_path: Path) -> None:
+def test_bench_with_the_text_that_is_named_has_the_same_answers(tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     file = classifier(tmp_path / "m.tflite", IMAGENET)
     for trial in doctor(file, source, samples=60).trials[:4]:
@@ -86,9 +82,7 @@ def test_bench_with_the_text_that_is_named_has_the_same_answers(tmp_path: Path) 
         ),
     ],
 )
-def test_what_was_scaled_already_is_scaled_from_there(
-    is_stored: str, steps: str, says: str, tmp_path: Path
-) -> None:
+def test_what_was_scaled_already_is_scaled_from_there(is_stored, steps, says, tmp_path):
     from edgeconv.data.preprocess import preprocess
     from edgeconv.data.preprocessing import parse_preprocessing
 
@@ -100,7 +94,7 @@ def test_what_was_scaled_already_is_scaled_from_there(
     assert [trial.preprocess for trial in diagnosis.fits] == [says]
 
 
-def test_float64_is_tried_too_though_the_model_takes_float32(tmp_path: Path) -> None:
+def test_float64_is_tried_too_though_the_model_takes_float32(tmp_path):
     pixels, labels = images()
     source = stored(tmp_path / "raw.npz", pixels / 255.0, labels)
     diagnosis = doctor(classifier(tmp_path / "m.tflite", "scale=1/255"), source)
@@ -108,7 +102,7 @@ def test_float64_is_tried_too_though_the_model_takes_float32(tmp_path: Path) -> 
     assert diagnosis.stored_dtype == "float64"
 
 
-def test_pixels_in_few_levels_are_tried_in_their_own_range(tmp_path: Path) -> None:
+def test_pixels_in_few_levels_are_tried_in_their_own_range(tmp_path):
     pixels, labels = images(channels=1)
     levels = (pixels // 16).astype(np.uint8)
     levels.flat[0] = 16
@@ -118,7 +112,7 @@ def test_pixels_in_few_levels_are_tried_in_their_own_range(tmp_path: Path) -> No
     assert diagnosis.trials[0].preprocess == "scale=1/16"
 
 
-def test_sizes_and_channels_are_fitted_in_every_trial(tmp_path: Path) -> None:
+def test_sizes_and_channels_are_fitted_in_every_trial(tmp_path):
     pixels, labels = images()
     doubled = pixels.repeat(2, axis=1).repeat(2, axis=2)
     with_alpha = np.concatenate([doubled, np.full_like(doubled[..., :1], 255)], axis=-1)
@@ -129,7 +123,7 @@ def test_sizes_and_channels_are_fitted_in_every_trial(tmp_path: Path) -> None:
     assert all(size in t.preprocess and "channels=" in t.preprocess for t in diagnosis.trials)
 
 
-def test_gray_is_given_three_channels_and_colours_are_given_one(tmp_path: Path) -> None:
+def test_gray_is_given_three_channels_and_colours_are_given_one(tmp_path):
     gray, labels = images(channels=1)
     color = gray.repeat(3, axis=-1)
     one = classifier(tmp_path / "one.tflite", "scale=1/255", channels=1)
@@ -144,9 +138,7 @@ def test_gray_is_given_three_channels_and_colours_are_given_one(tmp_path: Path) 
     assert "0 to 1, BGR" not in {trial.name for trial in trials}, "the same values twice"
 
 
-def test_the_shapes_of_what_is_used_now_are_kept_and_its_numbers_are_questioned(
-    tmp_path: Path,
-) -> None:
+def test_the_shapes_of_what_is_used_now_are_kept_and_its_numbers_are_questioned(tmp_path):
     pixels, labels = images()
     padded = np.pad(pixels, [(0, 0), (2, 2), (2, 2), (0, 0)])
     source = stored(tmp_path / "padded.npz", padded, labels)
@@ -158,7 +150,7 @@ def test_the_shapes_of_what_is_used_now_are_kept_and_its_numbers_are_questioned(
     assert (now.name, now.preprocess) == ("0 to 1", "crop=3x3&scale=1/255")
 
 
-def test_the_same_values_in_other_words_are_tried_once(tmp_path: Path) -> None:
+def test_the_same_values_in_other_words_are_tried_once(tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     file = classifier(tmp_path / "m.tflite", "scale=1/127.5&mean=1")
     diagnosis = doctor(file, source, preprocess="mean=127.5&std=127.5")
@@ -167,7 +159,7 @@ def test_the_same_values_in_other_words_are_tried_once(tmp_path: Path) -> None:
     assert len(diagnosis.trials) == 12
 
 
-def test_a_manifest_says_what_is_used_now(tmp_path: Path) -> None:
+def test_a_manifest_says_what_is_used_now(tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     file = classifier(tmp_path / "m.tflite", "scale=1/127.5&mean=1")
     manifest = msgspec.structs.replace(
@@ -183,7 +175,7 @@ def test_a_manifest_says_what_is_used_now(tmp_path: Path) -> None:
     assert diagnosis.fits[0].name == "−1 to 1"
 
 
-def test_a_class_for_the_background_is_an_offset_of_the_labels(tmp_path: Path) -> None:
+def test_a_class_for_the_background_is_an_offset_of_the_labels(tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     diagnosis = doctor(classifier(tmp_path / "m.tflite", "scale=1/255", background=1), source)
     assert (diagnosis.label_offset, diagnosis.classes) == (1, CLASSES + 1)
@@ -191,7 +183,7 @@ def test_a_class_for_the_background_is_an_offset_of_the_labels(tmp_path: Path) -
     assert diagnosis.trials[0].accuracy.value > 0.9
 
 
-def test_labels_that_count_from_1_are_an_offset_of_the_other_sign(tmp_path: Path) -> None:
+def test_labels_that_count_from_1_are_an_offset_of_the_other_sign(tmp_path):
     pixels, labels = images()
     source = stored(tmp_path / "raw.npz", pixels, labels + 1)
     diagnosis = doctor(classifier(tmp_path / "m.tflite", "scale=1/255"), source)
@@ -199,7 +191,7 @@ def test_labels_that_count_from_1_are_an_offset_of_the_other_sign(tmp_path: Path
     assert diagnosis.fits[0].preprocess == "scale=1/255"
 
 
-def test_a_model_at_chance_fits_nowhere(tmp_path: Path) -> None:
+def test_a_model_at_chance_fits_nowhere(tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     rng = np.random.default_rng(1)
     weights = rng.normal(0, 1, (CLASSES + 1, SIDE * SIDE * 3))
@@ -214,7 +206,7 @@ def test_a_model_at_chance_fits_nowhere(tmp_path: Path) -> None:
     assert doctor(right, source).ok
 
 
-def test_too_few_differences_leave_several_and_more_samples_leave_one(tmp_path: Path) -> None:
+def test_too_few_differences_leave_several_and_more_samples_leave_one(tmp_path):
     pixels, labels = images(each=40)
     # Here the true scale is right in all, and the next best in many.
     hard = pixels[labels < 6], labels[labels < 6]
@@ -227,13 +219,13 @@ def test_too_few_differences_leave_several_and_more_samples_leave_one(tmp_path: 
     assert [trial.preprocess for trial in many.fits] == ["scale=1/127.5&mean=1"]
 
 
-def test_every_run_chooses_and_answers_alike(tmp_path: Path) -> None:
+def test_every_run_chooses_and_answers_alike(tmp_path):
     source = stored(tmp_path / "raw.npz", *images())
     file = classifier(tmp_path / "m.tflite", "scale=1/255")
     assert doctor(file, source) == doctor(file, source)
 
 
-def test_columns_of_numbers_are_tried_without_colours(tmp_path: Path) -> None:
+def test_columns_of_numbers_are_tried_without_colours(tmp_path):
     rng = np.random.default_rng(4)
     labels = np.tile(np.arange(4), 30)
     centres = rng.uniform(0, 16, (4, 5))
@@ -262,7 +254,7 @@ def refused(model: Path, pixels: Any, labels: Any, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_data_that_say_nothing_are_refused(model: Path) -> None:
+def test_data_that_say_nothing_are_refused(model):
     pixels, labels = images()
     assert "has no labels" in refused(model, pixels, None)
     assert "at least 8" in refused(model, pixels[:7], labels[:7])
@@ -274,7 +266,7 @@ def test_data_that_say_nothing_are_refused(model: Path) -> None:
         doctor(model, "x.npz", samples=7)
 
 
-def test_samples_that_no_step_makes_fit_are_refused(model: Path) -> None:
+def test_samples_that_no_step_makes_fit_are_refused(model):
     pixels, labels = images()
     assert "the model takes (n, 3, 3, 3)" in refused(model, pixels.reshape(-1, 27), labels)
     bad = pixels.astype(np.float32)
@@ -282,7 +274,7 @@ def test_samples_that_no_step_makes_fit_are_refused(model: Path) -> None:
     assert "NaN" in refused(model, bad, labels)
 
 
-def test_models_that_are_no_classifier_of_one_float_input_are_refused(tmp_path: Path) -> None:
+def test_models_that_are_no_classifier_of_one_float_input_are_refused(tmp_path):
     pixels, labels = images()
     one = linear(tmp_path / "one.tflite", (SIDE, SIDE, 3), np.ones((1, 27)), np.zeros(1))
     assert "a label is 11, and the model has 2 classes" in refused(one, pixels, labels)
@@ -299,7 +291,7 @@ def test_models_that_are_no_classifier_of_one_float_input_are_refused(tmp_path: 
     assert "takes int32" in refused(tmp_path / "tokens.tflite", pixels, labels)
 
 
-def test_an_int8_file_is_examined_in_floats(tmp_path: Path) -> None:
+def test_an_int8_file_is_examined_in_floats(tmp_path):
     path = tmp_path / "int8.tflite"
     path.write_bytes(packed(int8_model()))
     labels = np.tile(np.arange(3), 10)
@@ -309,16 +301,14 @@ def test_an_int8_file_is_examined_in_floats(tmp_path: Path) -> None:
     assert len(diagnosis.trials) > 2
 
 
-def test_an_unknown_output_is_named(model: Path) -> None:
+def test_an_unknown_output_is_named(model):
     source = stored(model.with_suffix(".npz"), *images())
     with pytest.raises(UsageError, match="did you mean 'scores'"):
         doctor(model, source, output="score")
     assert doctor(model, source, output="scores").ok
 
 
-def test_all_that_is_tried_must_fit_into_memory(
-    model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_that_is_tried_must_fit_into_memory(model, monkeypatch):
     monkeypatch.setattr("edgeconv.measure.preprocessing_search.trials._MOST_BYTES", 10_000)
     assert "--samples 8" in refused(model, *images())
 
@@ -327,7 +317,7 @@ def test_all_that_is_tried_must_fit_into_memory(
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_is_wilsons_and_holds_the_accuracy(counts: tuple[int, int]) -> None:
+def test_the_interval_is_wilsons_and_holds_the_accuracy(counts):
     right, total = counts
     low, high = share_interval(right, total)
     share, z = right / total, 1.959963984540054
@@ -342,9 +332,7 @@ def test_the_interval_is_wilsons_and_holds_the_accuracy(counts: tuple[int, int])
 
 @settings(deadline=None)
 @given(st.text("01", min_size=1, max_size=80), st.data())
-def test_of_two_at_most_one_is_better_and_only_by_more_right_answers(
-    one: str, drawn: st.DataObject
-) -> None:
+def test_of_two_at_most_one_is_better_and_only_by_more_right_answers(one, drawn):
     other = drawn.draw(st.text("01", min_size=len(one), max_size=len(one)))
     first, second = accuracy_of(one), accuracy_of(other)
     assert not (is_better(first, second, 1) and is_better(second, first, 1))
@@ -352,14 +340,14 @@ def test_of_two_at_most_one_is_better_and_only_by_more_right_answers(
     assert not is_better(first, second, 10) or is_better(first, second, 1)
 
 
-def test_six_samples_won_and_none_lost_are_just_enough_for_one_comparison() -> None:
+def test_six_samples_won_and_none_lost_are_just_enough_for_one_comparison():
     # 2 / 2**6 is .031, and 2 / 2**5 is .063.
     assert is_better(accuracy_of("1" * 6 + "0" * 9), accuracy_of("0" * 15), 1)
     assert not is_better(accuracy_of("1" * 5 + "0" * 9), accuracy_of("0" * 14), 1)
     assert not is_better(accuracy_of("1" * 6 + "0" * 9), accuracy_of("0" * 15), 2)
 
 
-def test_the_chance_of_guessing_grows_with_the_number_of_attempts() -> None:
+def test_the_chance_of_guessing_grows_with_the_number_of_attempts():
     once = chance_of(10, 20, 0.1, 1)
     assert once == pytest.approx(
         sum(math.comb(20, k) * 0.1**k * 0.9 ** (20 - k) for k in range(10, 21))
@@ -368,7 +356,7 @@ def test_the_chance_of_guessing_grows_with_the_number_of_attempts() -> None:
     assert chance_of(10, 20, 0.5, 36) == 1.0
 
 
-def test_a_guesser_seldom_fits_however_many_ways_it_is_tried() -> None:
+def test_a_guesser_seldom_fits_however_many_ways_it_is_tried():
     rng = np.random.default_rng(0)
     fits = 0
     for _ in range(100):
@@ -379,7 +367,7 @@ def test_a_guesser_seldom_fits_however_many_ways_it_is_tried() -> None:
     assert fits <= 12
 
 
-def test_the_true_way_is_seldom_left_out() -> None:
+def test_the_true_way_is_seldom_left_out():
     rng = np.random.default_rng(5)
     labels = np.tile(np.arange(10), 10)
 
@@ -399,7 +387,7 @@ def test_the_true_way_is_seldom_left_out() -> None:
     assert lost <= 8
 
 
-def test_an_offset_that_is_no_better_than_none_is_not_claimed() -> None:
+def test_an_offset_that_is_no_better_than_none_is_not_claimed():
     labels = np.tile(np.arange(5), 10)
     outputs = [{"y": np.eye(7)[labels]}]
     judgement = score_candidates(outputs, labels, label_limits=(0, 4), output=None)
@@ -413,7 +401,7 @@ def test_an_offset_that_is_no_better_than_none_is_not_claimed() -> None:
     assert unclear.label_offset == 0
 
 
-def test_scores_that_are_not_finite_are_wrong_and_do_not_decide_their_kind() -> None:
+def test_scores_that_are_not_finite_are_wrong_and_do_not_decide_their_kind():
     labels = np.tile(np.arange(4), 10)
     right = np.eye(4)[labels] * 0.97 + 0.0075
     broken = np.where(np.arange(40)[:, None] < 5, np.nan, right)
@@ -434,11 +422,11 @@ def test_scores_that_are_not_finite_are_wrong_and_do_not_decide_their_kind() -> 
         ([[np.nan, 1.0]], "logits"),
     ],
 )
-def test_scores_are_told_apart_by_their_range_and_sum(scores: Any, kind: str) -> None:
+def test_scores_are_told_apart_by_their_range_and_sum(scores, kind):
     assert kind_of_scores(np.asarray(scores)) == kind
 
 
-def test_the_input_is_the_one_that_is_named(model: Path) -> None:
+def test_the_input_is_the_one_that_is_named(model):
     source = stored(model.with_suffix(".npz"), *images())
     given = doctor(model, source, preprocess=f"{NAME}.scale=1/255")
     assert [(t.preprocess, t.is_current) for t in given.fits] == [("scale=1/255", True)]
@@ -456,8 +444,8 @@ def test_the_input_is_the_one_that_is_named(model: Path) -> None:
     ],
 )
 def test_a_usual_preprocessing_goes_before_a_computed_one_that_is_hardly_better(
-    usual: str, computed: str, first: str
-) -> None:
+    usual, computed, first
+):
     trials = [
         trial_of("as stored", "0" * 48, fits=False),
         trial_of("standardized", computed, fits=True),

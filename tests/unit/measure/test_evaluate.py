@@ -1,30 +1,23 @@
 """The outputs of models over all samples: what any loop gives, only in parallel."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples
-from edgeconv.errors import ToolFailed
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate, widened
 from edgeconv.measure.models import MeasuredModel
 from edgeconv.runtimes.choice import open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings
 from edgeconv.types import Execution, Measuring
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ai_edge_litert import schema_py_generated as schema
-
-    from edgeconv.runtimes.interface import Runtime
+from edgeconv.types.errors import ToolFailed
 
 X = np.random.default_rng(4).uniform(-4, 4, (301, 4)).astype(np.float32)
 
@@ -53,7 +46,7 @@ def one_by_one(runtime: Runtime, model: Model, x: np.ndarray = X) -> dict[str, A
     return outputs
 
 
-def test_every_model_has_the_outputs_it_has_one_by_one(tmp_path: Path, litert: Runtime) -> None:
+def test_every_model_has_the_outputs_it_has_one_by_one(tmp_path, litert):
     models = [
         stored(tmp_path, "float.tflite", float_model()),
         stored(tmp_path, "int8.tflite", int8_model()),
@@ -81,9 +74,7 @@ def sum_of_batch() -> schema.ModelT:
     return graph.model([x], [y])
 
 
-def test_a_model_that_mixes_the_samples_of_a_batch_is_run_one_by_one(
-    tmp_path: Path, litert: Runtime
-) -> None:
+def test_a_model_that_mixes_the_samples_of_a_batch_is_run_one_by_one(tmp_path, litert):
     model = stored(tmp_path, "mixing.tflite", sum_of_batch())
     wide = widened(litert, model, Samples({"x": X[:64]}, None, ""), 301)
     wide.session.close()
@@ -93,7 +84,7 @@ def test_a_model_that_mixes_the_samples_of_a_batch_is_run_one_by_one(
     np.testing.assert_array_equal(measured.outputs["y"], 2 * X)
 
 
-def test_a_quick_model_takes_more_samples_at_once(tmp_path: Path, litert: Runtime) -> None:
+def test_a_quick_model_takes_more_samples_at_once(tmp_path, litert):
     model = stored(tmp_path, "float.tflite", float_model())
     samples = Samples({"x": X[:64]}, None, "")
     wide = widened(litert, model, samples, 301)
@@ -104,7 +95,7 @@ def test_a_quick_model_takes_more_samples_at_once(tmp_path: Path, litert: Runtim
     assert few.model.batch == 1
 
 
-def test_a_fixed_batch_is_kept(tmp_path: Path, litert: Runtime) -> None:
+def test_a_fixed_batch_is_kept(tmp_path, litert):
     graph = Graph()
     x, y = (graph.tensor(name, (3, 4), "float32") for name in "xy")
     graph.operator("ADD", [x, x], [y])
@@ -142,9 +133,7 @@ class _Session:
         self._session.close()
 
 
-def test_what_fails_on_the_way_has_its_error_and_the_rest_goes_on(
-    tmp_path: Path, litert: Runtime
-) -> None:
+def test_what_fails_on_the_way_has_its_error_and_the_rest_goes_on(tmp_path, litert):
     breaking = Breaking(litert)
     model = stored(tmp_path, "float.tflite", float_model())
     gone = MeasuredModel("gone", model, breaking)  # type: ignore[arg-type]
@@ -158,7 +147,7 @@ def test_what_fails_on_the_way_has_its_error_and_the_rest_goes_on(
     assert breaking.closed == breaking.started
 
 
-def test_an_output_that_is_not_one_a_sample_is_left_out(tmp_path: Path, litert: Runtime) -> None:
+def test_an_output_without_a_batch_dimension_belongs_to_each_sample(tmp_path, litert):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     y = graph.tensor("y", (1, 4), "float32")
@@ -170,10 +159,13 @@ def test_an_output_that_is_not_one_a_sample_is_left_out(tmp_path: Path, litert: 
         "two", stored(tmp_path, "two.tflite", graph.model([x], [y, total])), litert
     )
     evaluate(bench_of(tmp_path, X[:20]), [measured])
-    assert list(measured.outputs) == ["y"]
+    assert {name: values.shape for name, values in measured.outputs.items()} == {
+        "total": (20, 4),
+        "y": (20, 4),
+    }
 
 
-def test_no_more_than_a_few_parts_are_read_ahead(tmp_path: Path, litert: Runtime) -> None:
+def test_no_more_than_a_few_parts_are_read_ahead(tmp_path, litert):
     """Else a slow model would have all samples in memory."""
     read, done = [], []
 

@@ -1,12 +1,10 @@
 """The layer at which an error begins."""
 
-from __future__ import annotations
-
 import pytest
 from tiny_tflite import Graph, packed
 
-from edgeconv.measure.layers.origin import origin
-from edgeconv.tflite.cut import graph_of
+from edgeconv.measure.layers.kernels import origin
+from edgeconv.model.tflite.cut import graph_of
 from edgeconv.types import LayerError
 
 # Two branches, whose operators are in the file one branch after the other, and a dead end.
@@ -55,7 +53,5 @@ def begin(**snr_db: float) -> str:
         ({"wrong": -2, "sum": None, "y": 8}, "wrong"),
     ],
 )
-def test_an_error_is_followed_back_to_the_layer_that_makes_it(
-    snr_db: dict[str, float], layer: str
-) -> None:
+def test_an_error_is_followed_back_to_the_layer_that_makes_it(snr_db, layer):
     assert begin(**snr_db) == layer

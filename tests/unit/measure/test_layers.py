@@ -1,7 +1,5 @@
 """The error of each layer of a quantised model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +7,12 @@ import pytest
 from places import SHARED
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, run
 
-from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.measure.layers.errors import LayerErrors, layer_errors, layers_of
+from edgeconv.model.tflite import ensure_signature, summarize
+from edgeconv.model.tflite.cut import with_fixed_shapes
 from edgeconv.runtimes.interface import Model
-from edgeconv.tflite import ensure_signature, summarize
-from edgeconv.tflite.cut import with_fixed_shapes
 from edgeconv.types import Allowance
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 X = np.random.default_rng(5).uniform(-8, 8, (6, 4)).astype(np.float32)
 
@@ -28,9 +26,7 @@ def compared(path: Path, quantised: bytes, floating: bytes, **inputs: np.ndarray
     return layer_errors(*models, inputs, scratch=path, allowance=Allowance(timeout_s=120))
 
 
-def test_a_layers_error_is_that_of_its_dequantised_output_over_all_samples(
-    tmp_path: Path,
-) -> None:
+def test_a_layers_error_is_that_of_its_dequantised_output_over_all_samples(tmp_path):
     found = compared(tmp_path, packed(int8_model()), packed(float_model()), x=X)
     stored = np.clip(np.rint(X / 0.5) - 3, -128, 127).astype(np.int8)
     have = np.array([run(packed(int8_model()), row[None])[0][0] for row in stored])
@@ -56,37 +52,37 @@ def two_layers(*, first: str, width: int = 3) -> bytes:
     return packed(graph.model([x], [y], signature=("main", ["x"], ["y"])))
 
 
-def test_a_layer_without_a_counterpart_is_left_out_and_counted(tmp_path: Path) -> None:
+def test_a_layer_without_a_counterpart_is_left_out_and_counted(tmp_path):
     found = compared(tmp_path, two_layers(first="dense"), two_layers(first="renamed"), x=X)
     assert [(one.layer, one.snr_db, one.max_error) for one in found.errors] == [("y", 200.0, 0.0)]
     assert found.left_out == 1
 
 
-def test_models_without_a_layer_in_common_are_an_error(tmp_path: Path) -> None:
+def test_models_without_a_layer_in_common_are_an_error(tmp_path):
     other = packed(float_model(names=("x", "another")))
     with pytest.raises(ToolFailed, match="no layer of the same name") as caught:
         compared(tmp_path, packed(int8_model()), other, x=X)
     assert "float32 .tflite" in caught.value.hint
 
 
-def test_layers_of_other_shapes_do_not_compare(tmp_path: Path) -> None:
+def test_layers_of_other_shapes_do_not_compare(tmp_path):
     with pytest.raises(ToolFailed, match="no layer of the same name"):
         compared(tmp_path, two_layers(first="a"), two_layers(first="a", width=2), x=X)
 
 
-def test_a_layer_with_numbers_that_are_not_finite_is_the_worst_there_is(tmp_path: Path) -> None:
+def test_a_layer_with_numbers_that_are_not_finite_is_the_worst_there_is(tmp_path):
     nan = np.full((2, 4), np.nan, np.float32)
     worst = compared(tmp_path, two_layers(first="d"), two_layers(first="d"), x=nan).errors[0]
     assert worst.snr_db == -200.0
     assert worst.max_error == np.finfo(np.float64).max
 
 
-def test_samples_of_no_input_of_the_model_are_refused(tmp_path: Path) -> None:
+def test_samples_of_no_input_of_the_model_are_refused(tmp_path):
     with pytest.raises(InputRefused, match="'x'"):
         compared(tmp_path, packed(int8_model()), packed(float_model()), other=X)
 
 
-def test_a_model_that_does_not_run_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_model_that_does_not_run_is_an_error_that_says_so(tmp_path):
     graph = Graph()
     x, y = (graph.tensor(name, (1, 4), "float32") for name in "xy")
     graph.operator("NoSuchOperator", [x], [y])
@@ -95,7 +91,7 @@ def test_a_model_that_does_not_run_is_an_error_that_says_so(tmp_path: Path) -> N
         compared(tmp_path, broken, broken, x=X)
 
 
-def test_bridges_between_types_and_widened_weights_are_no_layers() -> None:
+def test_bridges_between_types_and_widened_weights_are_no_layers():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     half = graph.tensor("half", (1, 4), "float16", data=np.ones((1, 4), np.float16))
@@ -113,7 +109,7 @@ LSTM = SHARED / "tflm_models/mnist_lstm__trained_lstm.tflite"
 
 
 @pytest.mark.skipif(not LSTM.is_file(), reason="no ../shared/data/tflm_models beside the project")
-def test_the_layers_of_a_model_with_state_are_compared(tmp_path: Path) -> None:
+def test_the_layers_of_a_model_with_state_are_compared(tmp_path):
     data = ensure_signature(LSTM.read_bytes())
     (spec,) = summarize(data, where="it").signatures[0].inputs
     images = np.random.default_rng(0).uniform(size=(3, *spec.shape[1:])).astype(np.float32)

@@ -1,7 +1,5 @@
 """Accuracy, percentiles, and what is found to measure."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from report_example import accuracy, artifact, baseline, measurement, qat, train
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.conversion.states import state_notes
 from edgeconv.measure.baseline_comparison import (
     accuracy_warnings,
     compared,
@@ -26,7 +24,7 @@ from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.model_files import find_baseline, find_model_files, record_of
 from edgeconv.measure.timing import make_latency
 from edgeconv.statistics.paired import paired_difference
-from edgeconv.store import sha256_file
+from edgeconv.system.store import sha256_file
 from edgeconv.types import (
     Artifact,
     CalibrationRecord,
@@ -38,6 +36,7 @@ from edgeconv.types import (
     SourceModel,
     Timing,
 )
+from edgeconv.types.errors import InputRefused, UsageError
 
 QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))
 SIGNATURE = ("serving_default", ["x"], ["y"])
@@ -48,9 +47,7 @@ def scores_for(classes: list[int], width: int) -> np.ndarray:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=60))
-def test_top1_is_the_share_of_samples_whose_best_class_is_the_label(
-    pairs: list[tuple[int, int]],
-) -> None:
+def test_top1_is_the_share_of_samples_whose_best_class_is_the_label(pairs):
     labels = np.array([label for label, _ in pairs])
     answer = top1({"y": scores_for([said for _, said in pairs], 5)}, labels, None)
     right = [label == said for label, said in pairs]
@@ -59,13 +56,13 @@ def test_top1_is_the_share_of_samples_whose_best_class_is_the_label(
     assert answer.samples == len(pairs)
 
 
-def test_a_score_that_is_not_finite_is_a_wrong_answer() -> None:
+def test_a_score_that_is_not_finite_is_a_wrong_answer():
     scores = scores_for([1, 2], 3)
     scores[0, 0] = np.nan
     assert top1({"y": scores}, np.array([1, 2]), None).correct == "01"
 
 
-def test_labels_beyond_the_classes_and_outputs_that_are_no_scores_are_refused() -> None:
+def test_labels_beyond_the_classes_and_outputs_that_are_no_scores_are_refused():
     with pytest.raises(InputRefused, match="label is 3, and the model has 3 classes"):
         top1({"y": scores_for([0], 3)}, np.array([3]), None)
     with pytest.raises(InputRefused, match="one score per class"):
@@ -74,7 +71,7 @@ def test_labels_beyond_the_classes_and_outputs_that_are_no_scores_are_refused() 
         top1({"y": scores_for([0], 3)}, np.array([0, 1]), None)
 
 
-def test_of_several_outputs_one_must_be_named() -> None:
+def test_of_several_outputs_one_must_be_named():
     outputs = {"age": scores_for([0], 3), "sex": scores_for([1], 2)}
     with pytest.raises(UsageError, match="2 outputs: age, sex"):
         top1(outputs, np.array([1]), None)
@@ -84,9 +81,7 @@ def test_of_several_outputs_one_must_be_named() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=50))
-def test_fixed_less_broken_is_the_change_in_right_answers(
-    pairs: list[tuple[bool, bool]],
-) -> None:
+def test_fixed_less_broken_is_the_change_in_right_answers(pairs):
     labels = np.zeros(len(pairs), np.int64)
     before, after = (
         top1({"y": scores_for([0 if p[i] else 1 for p in pairs], 2)}, labels, None) for i in (0, 1)
@@ -98,7 +93,7 @@ def test_fixed_less_broken_is_the_change_in_right_answers(
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0.1, 1e6), min_size=1, max_size=20), min_size=1, max_size=4))
-def test_percentiles_are_of_all_rounds_together(rounds: list[list[float]]) -> None:
+def test_percentiles_are_of_all_rounds_together(rounds):
     made = make_latency(
         tuple(map(tuple, rounds)), load_us=(1.0,), first_us=(1.0,), threads=1, batch=1
     )
@@ -120,9 +115,7 @@ def publish(directory: Path, recipe: RecipeName = "int8", content: bytes | None 
     return file
 
 
-def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(
-    tmp_path: Path,
-) -> None:
+def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(tmp_path):
     for recipe in ("qat", "int8", "float32"):
         publish(tmp_path, recipe)
     (tmp_path / "report.json").write_text("{}", encoding="utf-8")
@@ -130,23 +123,21 @@ def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(
     assert names == ["float32", "int8", "qat"]
 
 
-def test_a_file_that_changed_since_its_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changed_since_its_manifest_is_refused(tmp_path):
     file = publish(tmp_path)
     file.write_bytes(packed(float_model(signature=SIGNATURE)))
     with pytest.raises(InputRefused, match="its content changed"):
         find_model_files([file], None)
 
 
-def test_what_is_no_tflite_and_a_directory_without_any_are_refused(tmp_path: Path) -> None:
+def test_what_is_no_tflite_and_a_directory_without_any_are_refused(tmp_path):
     with pytest.raises(InputRefused, match=r"no \.tflite to measure"):
         find_model_files([tmp_path], None)
     with pytest.raises(InputRefused, match="does not exist"):
         find_model_files([tmp_path / "gone.tflite"], None)
 
 
-def test_equal_recipes_of_several_directories_are_told_apart_by_as_little_as_does(
-    tmp_path: Path,
-) -> None:
+def test_equal_recipes_of_several_directories_are_told_apart_by_as_little_as_does(tmp_path):
     for place in ("old/run", "new/run", "c"):
         (tmp_path / place).mkdir(parents=True)
         publish(tmp_path / place)
@@ -167,7 +158,7 @@ def test_equal_recipes_of_several_directories_are_told_apart_by_as_little_as_doe
     ]
 
 
-def test_copies_of_a_model_in_one_directory_are_told_apart_by_their_files(tmp_path: Path) -> None:
+def test_copies_of_a_model_in_one_directory_are_told_apart_by_their_files(tmp_path):
     file = publish(tmp_path)
     copy = tmp_path / "copy.tflite"
     copy.write_bytes(file.read_bytes())
@@ -178,7 +169,7 @@ def test_copies_of_a_model_in_one_directory_are_told_apart_by_their_files(tmp_pa
         find_model_files([file, tmp_path / "." / file.name], None)
 
 
-def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory() -> None:
+def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory():
     def row(name: str, group: str, recipe: RecipeName, p50_us: float) -> Measurement:
         latency = make_latency(((p50_us,),), load_us=(1.0,), first_us=(1.0,), threads=1, batch=1)
         return Measurement(
@@ -201,14 +192,14 @@ def test_a_time_is_beside_that_of_the_float32_file_of_its_own_directory() -> Non
     assert [with_baseline(one, None, rows).latency_ratio for one in rows] == [1.0, 1.0, 0.5, 0.5]
 
 
-def test_a_baseline_that_is_gone_is_a_note_and_not_an_error(tmp_path: Path) -> None:
+def test_a_baseline_that_is_gone_is_a_note_and_not_an_error(tmp_path):
     publish(tmp_path)
     model, notes = find_baseline(find_model_files([tmp_path], None), None)
     assert model is None
     assert "is not there" in notes[0]
 
 
-def test_bench_measures_every_model_in_every_round(tmp_path: Path) -> None:
+def test_bench_measures_every_model_in_every_round(tmp_path):
     publish(tmp_path, "float32")
     publish(tmp_path, "int8")
     rng = np.random.default_rng(0)
@@ -229,7 +220,7 @@ def test_bench_measures_every_model_in_every_round(tmp_path: Path) -> None:
     assert report.data.samples == 12
 
 
-def test_every_accuracy_is_held_against_the_baseline_sample_by_sample(tmp_path: Path) -> None:
+def test_every_accuracy_is_held_against_the_baseline_sample_by_sample(tmp_path):
     for recipe in ("float32", "int8", "qat"):
         publish(tmp_path / "made", recipe)
     trained = tmp_path / "trained.tflite"
@@ -264,7 +255,7 @@ def test_every_accuracy_is_held_against_the_baseline_sample_by_sample(tmp_path: 
     assert msgspec.json.decode(msgspec.json.encode(report), type=Report) == report
 
 
-def test_what_has_no_accuracy_has_no_drop_and_no_interval() -> None:
+def test_what_has_no_accuracy_has_no_drop_and_no_interval():
     row = msgspec.structs.replace(
         measurement("int8"), accuracy=None, accuracy_drop=None, accuracy_drop_interval=None,
         fixed=None, broken=None,
@@ -276,7 +267,7 @@ def test_what_has_no_accuracy_has_no_drop_and_no_interval() -> None:
     assert alone.latency_ratio is not None
 
 
-def test_quantisation_aware_training_is_compared_with_the_int8_of_its_own_model() -> None:
+def test_quantisation_aware_training_is_compared_with_the_int8_of_its_own_model():
     def named(name: str, recipe: RecipeName) -> tuple[Measurement, Artifact]:
         made = msgspec.structs.replace(measurement(recipe), name=f"{name}.{recipe}")
         return made, msgspec.structs.replace(artifact(recipe), name=name)
@@ -293,7 +284,7 @@ def test_quantisation_aware_training_is_compared_with_the_int8_of_its_own_model(
     assert compared(unmeasured, artifacts) == ()
 
 
-def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted() -> None:
+def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted():
     trained = artifact("qat")
     (doubt,) = training_data_warnings((artifact("int8"), trained), qat().source)
     assert doubt.startswith("qat was trained on sklearn:digits, the samples it is measured on")
@@ -313,8 +304,8 @@ def test_an_artifact_measured_on_what_it_was_trained_on_is_doubted() -> None:
     ],
 )
 def test_an_evaluation_set_in_another_scale_than_the_calibration_set_is_named(
-    high: float, offset: float, is_other: bool
-) -> None:
+    high, offset, is_other
+):
     image = InputRange(name="image", low=0, high=1, mean=0.4, deviation=0.3)
     made = artifact("int8")
     record = CalibrationRecord(
@@ -340,7 +331,7 @@ def test_an_evaluation_set_in_another_scale_than_the_calibration_set_is_named(
 
 
 @pytest.mark.parametrize("name", ["accuracy", "sparse_categorical_accuracy"])
-def test_a_model_far_below_its_training_record_is_doubted(name: str) -> None:
+def test_a_model_far_below_its_training_record_is_doubted(name):
     labels = np.arange(360) % 10
     record = msgspec.structs.replace(training(), test_metrics={"loss": 0.1, name: 0.97})
     far = msgspec.structs.replace(baseline(), accuracy=accuracy(0, 60))
@@ -351,9 +342,7 @@ def test_a_model_far_below_its_training_record_is_doubted(name: str) -> None:
     assert accuracy_warnings(far, labels, other) == ()
 
 
-def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(
-    tmp_path: Path,
-) -> None:
+def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(tmp_path):
     publish(tmp_path, "float32")
     samples = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     source = str(tmp_path / "data.npz")
@@ -368,9 +357,7 @@ def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(
     assert "preprocessing was given; the manifests say scale=1/16" in given.notes
 
 
-def test_a_model_that_does_not_run_has_its_error_and_the_others_are_measured(
-    tmp_path: Path,
-) -> None:
+def test_a_model_that_does_not_run_has_its_error_and_the_others_are_measured(tmp_path):
     publish(tmp_path, "float32")
     broken = int8_model(signature=SIGNATURE)
     broken.operatorCodes[0].version = 9999
@@ -382,7 +369,7 @@ def test_a_model_that_does_not_run_has_its_error_and_the_others_are_measured(
     assert "9999" in bad.error
 
 
-def test_models_of_different_inputs_are_not_measured_together(tmp_path: Path) -> None:
+def test_models_of_different_inputs_are_not_measured_together(tmp_path):
     publish(tmp_path, "float32")
     other = tmp_path / "other.tflite"
     graph = Graph()
@@ -404,7 +391,7 @@ def _relu(path: Path, size: int, *, is_open: bool = False) -> Path:
     return path
 
 
-def test_a_size_that_one_file_leaves_open_is_the_one_that_another_fixes(tmp_path: Path) -> None:
+def test_a_size_that_one_file_leaves_open_is_the_one_that_another_fixes(tmp_path):
     """As full-integer recipes fix it where the float ones do not: their directory is one run."""
     open_size = _relu(tmp_path / "open.tflite", 1, is_open=True)
     fixed = _relu(tmp_path / "fixed.tflite", 4)
@@ -425,7 +412,7 @@ def test_a_size_that_one_file_leaves_open_is_the_one_that_another_fixes(tmp_path
         bench([open_size, fixed, third], measuring=QUICK)
 
 
-def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path: Path) -> None:
+def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path):
     """A quantised file of another tool, without signatures, beside the float32 model."""
     trained = tmp_path / "trained.tflite"
     trained.write_bytes(packed(float_model(signature=("predict", ["image"], ["scores"]))))
@@ -451,7 +438,7 @@ def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path: Path) -> None:
     assert note.endswith("'serving_default_in:0' as 'image', 'y' as 'scores'")
 
 
-def test_a_runtime_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_runtime_that_is_not_there_is_said_so(tmp_path):
     publish(tmp_path, "float32")
     with pytest.raises(UsageError, match="no Python at"):
         bench(
@@ -472,3 +459,18 @@ def test_the_record_that_lies_beside_the_baseline_is_found_and_a_broken_one_is_n
     (tmp_path / "1.training.json").write_bytes(b"{}")
     assert record_of(saved) is None
     assert record_of(None) is None
+
+
+def test_a_file_that_has_states_of_its_own_is_said_to_run_on_those_of_the_data(
+    tmp_path: Path,
+) -> None:
+    publish(tmp_path, "float32")
+    manifest = publish(tmp_path).with_suffix(".json")
+    stateful = msgspec.structs.replace(
+        msgspec.json.decode(manifest.read_bytes(), type=Artifact),
+        notes=state_notes({"h": "h_next"}, is_declared=False),
+    )
+    manifest.write_bytes(msgspec.json.encode(stateful))
+    report = bench([tmp_path], measuring=QUICK)
+    (note,) = (each for each in report.notes if "the states that the data has" in each)
+    assert note.startswith("int8: ")

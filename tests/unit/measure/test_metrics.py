@@ -1,8 +1,7 @@
 """Every metric against another way to compute it, and what it refuses."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, roc_auc_score
 
 from edgeconv import plugins
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.measure.baseline_comparison import drop_of
 from edgeconv.measure.metrics.accuracy import accuracy_of
 from edgeconv.measure.metrics.detection import overlap
@@ -19,11 +17,8 @@ from edgeconv.measure.metrics.scores import Scored
 from edgeconv.measure.metrics.scoring import metrics_of
 from edgeconv.requests.texts import parse_metric
 from edgeconv.statistics.paired import paired_mean_difference
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.types import Accuracy
+from edgeconv.types import Accuracy
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 RNG = np.random.default_rng(11)
 
@@ -43,7 +38,7 @@ def some_scores(count: int, classes: int, seed: int) -> tuple[np.ndarray, np.nda
 
 @pytest.mark.parametrize("classes", [2, 3, 7])
 @pytest.mark.parametrize("seed", range(4))
-def test_auc_and_f1_are_those_of_scikit_learn(classes: int, seed: int) -> None:
+def test_auc_and_f1_are_those_of_scikit_learn(classes, seed):
     scores, labels = some_scores(60, classes, seed)
     if classes == 2:
         expected = roc_auc_score(labels, scores[:, 1])
@@ -56,14 +51,14 @@ def test_auc_and_f1_are_those_of_scikit_learn(classes: int, seed: int) -> None:
     assert value_of("f1", scores, labels) == pytest.approx(f1_score(labels, said, average="macro"))
 
 
-def test_auc_of_logits_is_that_of_their_probabilities() -> None:
+def test_auc_of_logits_is_that_of_their_probabilities():
     logits = RNG.normal(size=(40, 3))
     labels = np.concatenate([np.arange(3), RNG.integers(0, 3, 37)])
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert value_of("auc", logits, labels) == pytest.approx(value_of("auc", probabilities, labels))
 
 
-def test_the_influence_of_each_sample_on_auc_is_what_leaving_it_out_changes() -> None:
+def test_the_influence_of_each_sample_on_auc_is_what_leaving_it_out_changes():
     scores, labels = some_scores(400, 2, 0)
     scored = plugins.metric("auc").score(scores, labels)
     whole = scored.values.mean()
@@ -73,7 +68,7 @@ def test_the_influence_of_each_sample_on_auc_is_what_leaving_it_out_changes() ->
         assert (scored.values[index] - whole) / 400 == pytest.approx(whole - without, abs=2e-5)
 
 
-def test_the_interval_of_an_auc_drop_is_about_that_of_a_bootstrap() -> None:
+def test_the_interval_of_an_auc_drop_is_about_that_of_a_bootstrap():
     scores, labels = some_scores(300, 2, 1)
     worse = scores + RNG.normal(scale=0.25, size=scores.shape)
     before, after = (
@@ -95,7 +90,7 @@ def test_the_interval_of_an_auc_drop_is_about_that_of_a_bootstrap() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 10**6))
-def test_top5_is_whether_a_stable_sort_has_the_label_among_the_first_five(seed: int) -> None:
+def test_top5_is_whether_a_stable_sort_has_the_label_among_the_first_five(seed):
     rng = np.random.default_rng(seed)
     scores, labels = rng.integers(0, 4, (20, 9)).astype(np.float32), rng.integers(0, 9, 20)
     scored = plugins.metric("top5").score(scores, labels)
@@ -111,12 +106,12 @@ def test_top5_is_whether_a_stable_sort_has_the_label_among_the_first_five(seed: 
         ([0.2, 0.7, 0.5, 0.9], "1110"),
     ],
 )
-def test_a_lone_score_is_that_of_class_1(scores: Any, right: str) -> None:
+def test_a_lone_score_is_that_of_class_1(scores, right):
     scored = plugins.metric("top1").score(np.array(scores, np.float32), np.array([0, 1, 0, 0]))
     assert "".join("01"[int(v)] for v in scored.values) == right
 
 
-def test_errors_of_numbers_are_means_over_each_sample() -> None:
+def test_errors_of_numbers_are_means_over_each_sample():
     output = RNG.normal(size=(6, 2, 3)).astype(np.float32)
     labels = RNG.normal(size=(6, 2, 3))
     difference = output.astype(np.float64) - labels
@@ -135,7 +130,7 @@ def tokens() -> tuple[np.ndarray, np.ndarray]:
     return RNG.normal(size=(5, 4, 7)), labels
 
 
-def test_perplexity_and_masked_accuracy_are_over_all_positions_that_count() -> None:
+def test_perplexity_and_masked_accuracy_are_over_all_positions_that_count():
     logits, labels = tokens()
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     kept = labels >= 0
@@ -171,13 +166,13 @@ CAT, DOG = (0.1, 0.1, 0.5, 0.5, 1, 0.9), (0.6, 0.6, 0.9, 0.9, 2, 0.8)
         ((CAT, (0.6, 0.6, 0.9, 0.9, 2, 0.3)), 2 / 3),
     ],
 )
-def test_detections_agree_by_class_and_overlap(given_boxes: Any, agreement: float) -> None:
+def test_detections_agree_by_class_and_overlap(given_boxes, agreement):
     metric = plugins.metric("detection_agreement")
     scored = metric.score(boxes_of(*given_boxes), boxes_of(CAT, DOG))
     assert scored.values.tolist() == [pytest.approx(agreement)]
 
 
-def test_detectors_that_find_nothing_agree_and_other_outputs_are_refused() -> None:
+def test_detectors_that_find_nothing_agree_and_other_outputs_are_refused():
     metric = plugins.metric("detection_agreement")
     faint = boxes_of((*CAT[:5], 0.4))
     assert metric.score(faint, faint).values.tolist() == [1.0]
@@ -185,7 +180,7 @@ def test_detectors_that_find_nothing_agree_and_other_outputs_are_refused() -> No
         metric.score({"y": np.zeros((2, 3))}, {"y": np.zeros((2, 3))})
 
 
-def test_overlap_is_intersection_over_union() -> None:
+def test_overlap_is_intersection_over_union():
     a = np.array([[0.0, 0.0, 2.0, 2.0]])
     b = np.array([[1.0, 1.0, 3.0, 3.0], [2.0, 2.0, 0.0, 0.0], [5.0, 5.0, 6.0, 6.0], [1, 1, 1, 1]])
     np.testing.assert_allclose(overlap(a, b), [[1 / 7, 1.0, 0.0, 0.0]])
@@ -207,22 +202,20 @@ def test_overlap_is_intersection_over_union() -> None:
         ("masked_accuracy", np.zeros((2, 3, 5)), np.full((2, 3), -1), "no position counts"),
     ],
 )
-def test_labels_that_do_not_fit_the_outputs_are_refused(
-    name: str, scores: Any, labels: Any, message: str
-) -> None:
+def test_labels_that_do_not_fit_the_outputs_are_refused(name, scores, labels, message):
     with pytest.raises(InputRefused, match=message):
         plugins.metric(name).score(scores, labels)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_names_the_metric_and_the_sample(bad: float) -> None:
+def test_a_number_that_is_not_finite_names_the_metric_and_the_sample(bad):
     output = np.zeros((4, 2))
     output[2, 1] = bad
     with pytest.raises(ToolFailed, match=f"the metric mse gives {bad} for sample 2"):
         value_of("mse", output, np.zeros((4, 2)))
 
 
-def test_an_unknown_metric_gets_a_suggestion_and_code_needs_leave() -> None:
+def test_an_unknown_metric_gets_a_suggestion_and_code_needs_leave():
     with pytest.raises(UsageError, match="did you mean 'top1'"):
         parse_metric("topp1")
     names = [parse_metric(text) for text in ("accuracy", "top1")]
@@ -234,7 +227,7 @@ def test_an_unknown_metric_gets_a_suggestion_and_code_needs_leave() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(plugins.METRICS))
-def test_every_metric_is_there(name: str) -> None:
+def test_every_metric_is_there(name):
     score: Callable[..., Scored] = plugins.metric(name).score
     assert score.__doc__
 
@@ -245,7 +238,7 @@ def per_sample(values: Any, *, higher_is_better: bool = True) -> Accuracy:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=3, max_size=30))
-def test_the_interval_of_a_mean_difference_is_students(pairs: list[tuple[float, float]]) -> None:
+def test_the_interval_of_a_mean_difference_is_students(pairs):
     from scipy.stats import t
 
     a, b = (np.array([p[i] for p in pairs]) for i in (0, 1))
@@ -256,7 +249,7 @@ def test_the_interval_of_a_mean_difference_is_students(pairs: list[tuple[float, 
     assert paired_mean_difference(b.tolist(), a.tolist()) == pytest.approx((-mean, -high, -low))
 
 
-def test_a_drop_is_how_much_worse_it_is_whichever_way_is_better() -> None:
+def test_a_drop_is_how_much_worse_it_is_whichever_way_is_better():
     drop, interval = drop_of(per_sample([3.0, 5.0]), per_sample([2.0, 5.0]))
     assert interval is not None
     assert (drop, interval[0] < drop < interval[1]) == (0.5, True)

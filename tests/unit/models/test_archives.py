@@ -1,7 +1,5 @@
 """The files that the image models read, checked before they are believed."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ def read(path: Path) -> Any:
     return archives.images_of(path, "image", (2, 2), 3)
 
 
-def test_images_are_scaled_and_labels_flattened(tmp_path: Path):
+def test_images_are_scaled_and_labels_flattened(tmp_path):
     np.savez(tmp_path / "a.npz", **image_arrays())
     data = read(tmp_path / "a.npz")
     np.testing.assert_array_equal(data.x_train["image"], np.ones((3, 2, 2), np.float32))
@@ -48,18 +46,18 @@ def test_images_are_scaled_and_labels_flattened(tmp_path: Path):
         ({"y_test": np.array([-1, 1])}, "y_test has -1 to 1"),
     ],
 )
-def test_arrays_that_are_not_such_images_are_refused(tmp_path: Path, changed, message):
+def test_arrays_that_are_not_such_images_are_refused(tmp_path, changed, message):
     np.savez(tmp_path / "a.npz", **image_arrays(**changed))
     with pytest.raises(ValueError, match=rf"a\.npz: {message}"):
         read(tmp_path / "a.npz")
 
 
-def test_a_file_that_is_not_there_is_named_with_what_it_should_have(tmp_path: Path):
+def test_a_file_that_is_not_there_is_named_with_what_it_should_have(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"a\.npz is missing; it should have x_train"):
         read(tmp_path / "a.npz")
 
 
-def test_an_archive_without_one_of_the_arrays_is_refused(tmp_path: Path):
+def test_an_archive_without_one_of_the_arrays_is_refused(tmp_path):
     arrays = image_arrays()
     del arrays["y_test"]
     np.savez(tmp_path / "a.npz", **arrays)
@@ -68,7 +66,7 @@ def test_an_archive_without_one_of_the_arrays_is_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("size", [0, 100, 500, 900])
-def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, size: int):
+def test_a_file_that_was_cut_off_is_refused(tmp_path, size):
     whole = tmp_path / "whole.npz"
     np.savez(whole, **image_arrays())
     (tmp_path / "a.npz").write_bytes(whole.read_bytes()[:size])
@@ -76,7 +74,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path, size: int):
         read(tmp_path / "a.npz")
 
 
-def test_a_damaged_array_is_refused(tmp_path: Path):
+def test_a_damaged_array_is_refused(tmp_path):
     whole = tmp_path / "whole.npz"
     np.savez_compressed(whole, **image_arrays(x_train=np.arange(4000, dtype=np.uint8)))
     content = bytearray(whole.read_bytes())
@@ -96,7 +94,7 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-def test_no_code_of_an_archive_runs(tmp_path: Path):
+def test_no_code_of_an_archive_runs(tmp_path):
     made = tmp_path / "made"
     bombs = np.array([Bomb(made)], dtype=object)
     np.savez(tmp_path / "a.npz", **image_arrays(x_train=bombs))
@@ -105,7 +103,7 @@ def test_no_code_of_an_archive_runs(tmp_path: Path):
     assert not made.exists()
 
 
-def test_no_code_of_a_pickle_runs(tmp_path: Path):
+def test_no_code_of_a_pickle_runs(tmp_path):
     made, path = tmp_path / "made", tmp_path / "batch"
     path.write_bytes(pickle.dumps({"data": Bomb(made)}))
     with pytest.raises(ValueError, match=r"batch is not a pickle of arrays: it contains"):
@@ -118,7 +116,7 @@ def batch() -> dict[bytes, Any]:
 
 
 @pytest.mark.parametrize("pickled", [as_python_2, pickle.dumps])
-def test_a_pickle_of_arrays_and_lists_is_read(tmp_path: Path, pickled: Any):
+def test_a_pickle_of_arrays_and_lists_is_read(tmp_path, pickled):
     path = tmp_path / "batch"
     path.write_bytes(pickled(batch()))
     read_again = archives.unpickled_arrays(path)
@@ -127,7 +125,7 @@ def test_a_pickle_of_arrays_and_lists_is_read(tmp_path: Path, pickled: Any):
 
 
 @pytest.mark.parametrize("size", range(0, 200, 7))
-def test_a_pickle_that_was_cut_off_is_refused(tmp_path: Path, size: int):
+def test_a_pickle_that_was_cut_off_is_refused(tmp_path, size):
     path = tmp_path / "batch"
     path.write_bytes(as_python_2(batch())[:size])
     with pytest.raises(ValueError, match="pickle"):
@@ -135,21 +133,19 @@ def test_a_pickle_that_was_cut_off_is_refused(tmp_path: Path, size: int):
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle", b"\x80\x02}q\x00(U", b"cos\nsystem\n(."])
-def test_what_is_no_whole_pickle_is_refused(tmp_path: Path, content: bytes):
+def test_what_is_no_whole_pickle_is_refused(tmp_path, content):
     path = tmp_path / "batch"
     path.write_bytes(content)
     with pytest.raises(ValueError, match="pickle"):
         archives.unpickled_arrays(path)
 
 
-def test_a_pickle_that_is_not_there_is_named(tmp_path: Path):
+def test_a_pickle_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="batch is missing"):
         archives.unpickled_arrays(tmp_path / "batch")
 
 
-def test_keras_keeps_its_data_below_keras_home_or_in_the_home_directory(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_keras_keeps_its_data_below_keras_home_or_in_the_home_directory(monkeypatch):
     monkeypatch.setenv("KERAS_HOME", "/somewhere")
     assert archives.keras_datasets() == Path("/somewhere/datasets")
     monkeypatch.delenv("KERAS_HOME")

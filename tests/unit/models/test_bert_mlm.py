@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from pathlib import Path
@@ -34,7 +32,7 @@ def unmasked(x: dict[str, np.ndarray], y: np.ndarray) -> np.ndarray:
     return whole
 
 
-def test_the_samples_are_int32_passages_masked_six_times(tmp_path: Path):
+def test_the_samples_are_int32_passages_masked_six_times(tmp_path):
     data = bert_mlm.data(small_place(tmp_path))
     for x, y, count in ((data.x_train, data.y_train, 18), (data.x_test, data.y_test, 1)):
         assert {name: array.shape for name, array in x.items()} == {
@@ -45,7 +43,7 @@ def test_the_samples_are_int32_passages_masked_six_times(tmp_path: Path):
         assert {array.dtype for array in (*x.values(), y)} == {np.dtype(np.int32)}
 
 
-def test_every_copy_of_a_passage_is_masked_elsewhere_and_is_the_same_beneath(tmp_path: Path):
+def test_every_copy_of_a_passage_is_masked_elsewhere_and_is_the_same_beneath(tmp_path):
     data = bert_mlm.data(small_place(tmp_path))
     whole = unmasked(data.x_train, data.y_train)
     np.testing.assert_array_equal(whole[:3], whole[3:6])
@@ -53,7 +51,7 @@ def test_every_copy_of_a_passage_is_masked_elsewhere_and_is_the_same_beneath(tmp
     assert (positions[:3] != positions[3:6]).any(axis=1).all()
 
 
-def test_all_copies_of_a_passage_are_one_group_and_short_ones_are_left_out(tmp_path: Path):
+def test_all_copies_of_a_passage_are_one_group_and_short_ones_are_left_out(tmp_path):
     words = [f"w{number}" for number in range(LENGTH)]
     place = texts(tmp_path, " ".join([*words, *["<unk>"] * LENGTH, *words[::-1]]), " ".join(words))
     data = bert_mlm.data(place)
@@ -63,7 +61,7 @@ def test_all_copies_of_a_passage_are_one_group_and_short_ones_are_left_out(tmp_p
         assert len(np.unique(whole[data.groups_train == group], axis=0)) == 1
 
 
-def test_the_same_words_are_masked_at_every_call(tmp_path: Path):
+def test_the_same_words_are_masked_at_every_call(tmp_path):
     place = small_place(tmp_path)
     first, second = bert_mlm.data(place), bert_mlm.data(place)
     for name in ("token_ids", "mask_positions"):
@@ -99,7 +97,7 @@ def test_the_vocabulary_is_as_large_as_the_model_and_no_larger():
     assert (min(numbers), max(numbers)) == (2, bert_mlm.VOCABULARY - 1)
 
 
-def test_a_word_of_the_test_text_that_training_has_not_is_unknown(tmp_path: Path):
+def test_a_word_of_the_test_text_that_training_has_not_is_unknown(tmp_path):
     train = " ".join(["The", "the", "a"] * LENGTH)
     place = texts(tmp_path, train, " ".join(["the", "novel"] * (LENGTH // 2)))
     data = bert_mlm.data(place)
@@ -112,32 +110,32 @@ def test_without_a_place_it_says_which_files_it_needs():
         bert_mlm.data()
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_a_missing_file_is_named(tmp_path):
     (tmp_path / bert_mlm.TRAIN_FILE).write_text("a word")
     with pytest.raises(FileNotFoundError, match=r"wiki\.test\.tokens is missing"):
         bert_mlm.data(str(tmp_path))
 
 
-def test_a_text_shorter_than_one_passage_is_refused(tmp_path: Path):
+def test_a_text_shorter_than_one_passage_is_refused(tmp_path):
     place = texts(tmp_path, "a " * LENGTH, "three words only")
     with pytest.raises(ValueError, match=r"wiki\.test\.tokens has 3 words"):
         bert_mlm.data(place)
 
 
-def test_a_text_of_unknown_words_is_refused(tmp_path: Path):
+def test_a_text_of_unknown_words_is_refused(tmp_path):
     place = texts(tmp_path, "a " * LENGTH, "novel " * LENGTH)
     with pytest.raises(ValueError, match=r"wiki\.test\.tokens has no passage with 5 words"):
         bert_mlm.data(place)
 
 
-def test_what_is_not_utf_8_is_refused(tmp_path: Path):
+def test_what_is_not_utf_8_is_refused(tmp_path):
     place = texts(tmp_path, "a " * LENGTH, "")
     (tmp_path / bert_mlm.TEST_FILE).write_bytes(b"\xff\xfe" * 200)
     with pytest.raises(ValueError, match=r"wiki\.test\.tokens is not UTF-8"):
         bert_mlm.data(place)
 
 
-def test_without_keras_hub_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+def test_without_keras_hub_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'edgeconv\[bert\]'") as caught:
         bert_mlm.build()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +29,7 @@ def small_batches(directory: Path) -> Path:
     return directory
 
 
-def test_an_npz_gives_float32_images_from_0_to_1(tmp_path: Path):
+def test_an_npz_gives_float32_images_from_0_to_1(tmp_path):
     data = cifar_mobilenet.data(str(small_npz(tmp_path / "images.npz")))
     assert data.x_train["image"].dtype == np.float32
     np.testing.assert_allclose(data.x_train["image"] * 255, pictures(10), rtol=1e-6)
@@ -39,30 +37,30 @@ def test_an_npz_gives_float32_images_from_0_to_1(tmp_path: Path):
     assert data.y_test.tolist() == [0, 1, 2]
 
 
-def test_a_directory_with_one_npz_is_as_good_as_the_file(tmp_path: Path):
+def test_a_directory_with_one_npz_is_as_good_as_the_file(tmp_path):
     path = small_npz(tmp_path / "images.npz")
     by_file, by_directory = cifar_mobilenet.data(str(path)), cifar_mobilenet.data(str(tmp_path))
     np.testing.assert_array_equal(by_file.x_test["image"], by_directory.x_test["image"])
 
 
-def test_a_directory_with_two_is_refused(tmp_path: Path):
+def test_a_directory_with_two_is_refused(tmp_path):
     small_npz(tmp_path / "a.npz")
     small_npz(tmp_path / "b.npz")
     with pytest.raises(ValueError, match=r"has 2 \.npz files; name the one to use"):
         cifar_mobilenet.data(str(tmp_path))
 
 
-def test_a_directory_with_none_is_refused_with_what_was_looked_for(tmp_path: Path):
+def test_a_directory_with_none_is_refused_with_what_was_looked_for(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"neither test_batch of CIFAR-10 nor an \.npz"):
         cifar_mobilenet.data(str(tmp_path))
 
 
-def test_a_place_that_does_not_exist_is_refused(tmp_path: Path):
+def test_a_place_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is missing"):
         cifar_mobilenet.data(str(tmp_path / "nowhere"))
 
 
-def test_the_batches_come_in_their_order_with_colours_last(tmp_path: Path):
+def test_the_batches_come_in_their_order_with_colours_last(tmp_path):
     data = cifar_mobilenet.data(str(small_batches(tmp_path / "batches")))
     assert data.y_train.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert data.y_test.tolist() == [5, 5]
@@ -70,7 +68,7 @@ def test_the_batches_come_in_their_order_with_colours_last(tmp_path: Path):
     np.testing.assert_allclose(second * 255, pictures(2, seed=1), rtol=1e-6)
 
 
-def test_a_missing_batch_is_named(tmp_path: Path):
+def test_a_missing_batch_is_named(tmp_path):
     directory = small_batches(tmp_path / "batches")
     (directory / "data_batch_3").unlink()
     with pytest.raises(FileNotFoundError, match="data_batch_3 is missing"):
@@ -87,7 +85,7 @@ def test_a_missing_batch_is_named(tmp_path: Path):
         ({"data": np.zeros((1, 3072), np.uint8), "labels": [b"cat"]}, "labels are not numbers"),
     ],
 )
-def test_a_batch_of_something_else_is_refused(tmp_path: Path, stored, message):
+def test_a_batch_of_something_else_is_refused(tmp_path, stored, message):
     directory = small_batches(tmp_path / "batches")
     (directory / "data_batch_2").write_bytes(as_python_2(stored))
     with pytest.raises(ValueError, match=f"data_batch_2.*{message}"):
@@ -97,17 +95,13 @@ def test_a_batch_of_something_else_is_refused(tmp_path: Path, stored, message):
 @pytest.mark.parametrize(
     "folder", ["cifar-10-batches-py", "cifar-10-batches-py-target/cifar-10-batches-py"]
 )
-def test_without_a_place_it_is_what_either_keras_has_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
-):
+def test_without_a_place_it_is_what_either_keras_has_downloaded(tmp_path, monkeypatch, folder):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     small_batches(tmp_path / "datasets" / folder)
     assert len(cifar_mobilenet.data().y_train) == 10
 
 
-def test_what_was_not_downloaded_is_not_downloaded_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_was_not_downloaded_is_not_downloaded_either(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"cifar10\.load_data\(\) downloads it"):
         cifar_mobilenet.data()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +7,8 @@ import pytest
 from edgeconv.models import digits_cnn, mnist_cnn
 from places import SHARED
 
-from edgeconv.errors import UsageError
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
+from edgeconv.types.errors import UsageError
 
 
 @pytest.mark.parametrize("name", BASELINE_MODELS)
@@ -86,7 +84,7 @@ def small_mnist(path: Path, **changed: np.ndarray) -> Path:
     return path
 
 
-def test_mnist_is_float32_from_0_to_1_in_the_order_of_the_file(tmp_path: Path):
+def test_mnist_is_float32_from_0_to_1_in_the_order_of_the_file(tmp_path):
     path = small_mnist(tmp_path / "mnist.npz")
     data = mnist_cnn.data(str(path))
     stored = np.load(path)
@@ -100,25 +98,21 @@ def test_mnist_is_float32_from_0_to_1_in_the_order_of_the_file(tmp_path: Path):
         np.testing.assert_array_equal(labels, stored[f"y_{part}"])
 
 
-def test_without_a_place_mnist_is_what_keras_has_downloaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_without_a_place_mnist_is_what_keras_has_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     (tmp_path / "datasets").mkdir()
     small_mnist(tmp_path / "datasets" / "mnist.npz")
     assert len(mnist_cnn.data().y_train) == 12
 
 
-def test_mnist_that_was_not_downloaded_is_not_downloaded_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_mnist_that_was_not_downloaded_is_not_downloaded_either(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"mnist\.load_data\(\) downloads it"):
         mnist_cnn.data()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_mnist_of_another_shape_is_refused_with_both_shapes(tmp_path: Path):
+def test_mnist_of_another_shape_is_refused_with_both_shapes(tmp_path):
     path = small_mnist(tmp_path / "mnist.npz", x_test=np.zeros((5, 8, 8), np.uint8))
     with pytest.raises(ValueError, match=r"test images are uint8 \(5, 8, 8\).*uint8 \(n, 28, 28\)"):
         mnist_cnn.data(str(path))
@@ -136,7 +130,7 @@ def test_mnist_itself_has_60000_and_10000_images():
     assert list(np.bincount(data.y_test)) == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 
 
-def test_reading_the_data_does_not_import_tensorflow(tmp_path: Path):
+def test_reading_the_data_does_not_import_tensorflow(tmp_path):
     code = (
         "import sys, numpy as np; from edgeconv.plugins import BASELINE_MODELS, baseline_model\n"
         "from edgeconv.models import digits_cnn, mnist_cnn\n"

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import wave
 from pathlib import Path
 from typing import Any
@@ -62,9 +60,7 @@ def archive(path: Path, **changed: Any) -> str:
     return str(path)
 
 
-def test_recordings_0_to_4_are_for_testing_and_all_sorted_by_digit_speaker_and_number(
-    tmp_path: Path,
-):
+def test_recordings_0_to_4_are_for_testing_and_all_sorted_by_digit_speaker_and_number(tmp_path):
     data = spoken_digits.data(recordings(tmp_path / "wavs"))
     assert data.y_train.tolist() == [0, 0, 0, 1]
     assert data.y_test.tolist() == [0, 1]
@@ -76,7 +72,7 @@ def test_recordings_0_to_4_are_for_testing_and_all_sorted_by_digit_speaker_and_n
     assert data.y_train.dtype == np.int64
 
 
-def test_an_archive_gives_the_same_samples_as_a_directory(tmp_path: Path):
+def test_an_archive_gives_the_same_samples_as_a_directory(tmp_path):
     by_directory = spoken_digits.data(recordings(tmp_path / "wavs"))
     by_archive = spoken_digits.data(archive(tmp_path / "clips.npz"))
     for one, other in zip(by_directory, by_archive, strict=True):
@@ -86,7 +82,7 @@ def test_an_archive_gives_the_same_samples_as_a_directory(tmp_path: Path):
 
 
 @pytest.mark.parametrize("hz", [200, 500, 1000, 2000, 3500])
-def test_a_tone_is_loudest_in_the_band_whose_centre_is_nearest(hz: int):
+def test_a_tone_is_loudest_in_the_band_whose_centre_is_nearest(hz):
     top_mel = 2595 * np.log10(1 + 4000 / 700)
     place = 2595 * np.log10(1 + hz / 700) / (top_mel / 33)
     loudest = spectrogram(tone(hz))[:25].argmax(axis=1)
@@ -107,7 +103,7 @@ def test_nothing_after_the_last_frame_changes_a_spectrogram():
 
 @settings(deadline=None)
 @given(hz=st.floats(100, 3900), share=st.floats(0.02, 0.9))
-def test_a_tone_is_as_many_decibels_lower_as_its_amplitude(hz: float, share: float):
+def test_a_tone_is_as_many_decibels_lower_as_its_amplitude(hz, share):
     loud, soft = spectrogram(tone(hz, 1.0, 0.9)), spectrogram(tone(hz, 1.0, 0.9 * share))
     # Whole sample values are all it has, which the bands far from the tone show.
     near = loud > loud.max() - 0.5
@@ -119,7 +115,7 @@ def test_without_a_place_it_says_what_it_needs():
         spoken_digits.data()
 
 
-def test_an_empty_directory_is_refused_with_the_names_it_should_have(tmp_path: Path):
+def test_an_empty_directory_is_refused_with_the_names_it_should_have(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"named DIGIT_SPEAKER_NUMBER\.wav"):
         spoken_digits.data(str(tmp_path))
 
@@ -136,7 +132,7 @@ def test_an_empty_directory_is_refused_with_the_names_it_should_have(tmp_path: P
     ],
 )
 def test_another_kind_of_recording_is_refused_by_name(
-    tmp_path: Path, name, samples, rate_hz, channels, message
+    tmp_path, name, samples, rate_hz, channels, message
 ):
     place = recordings(tmp_path / "wavs")
     write_wav(Path(place) / name, samples, rate_hz, channels)
@@ -144,14 +140,14 @@ def test_another_kind_of_recording_is_refused_by_name(
         spoken_digits.data(place)
 
 
-def test_a_file_that_is_no_wav_is_refused(tmp_path: Path):
+def test_a_file_that_is_no_wav_is_refused(tmp_path):
     place = recordings(tmp_path / "wavs")
     (Path(place) / "2_ann_5.wav").write_bytes(b"RIFF and nothing more")
     with pytest.raises(ValueError, match=r"2_ann_5\.wav is not a WAV file"):
         spoken_digits.data(place)
 
 
-def test_recordings_of_which_none_is_for_training_are_refused(tmp_path: Path):
+def test_recordings_of_which_none_is_for_training_are_refused(tmp_path):
     write_wav(tmp_path / "1_ann_0.wav", tone(500))
     with pytest.raises(ValueError, match="for training or testing only"):
         spoken_digits.data(str(tmp_path))
@@ -169,12 +165,12 @@ def test_recordings_of_which_none_is_for_training_are_refused(tmp_path: Path):
         ({"labels": np.array([0, 1, 2, 3, 4, 12])}, "12 is not a digit"),
     ],
 )
-def test_an_archive_that_does_not_fit_together_is_refused(tmp_path: Path, changed, message):
+def test_an_archive_that_does_not_fit_together_is_refused(tmp_path, changed, message):
     with pytest.raises(ValueError, match=rf"clips\.npz.*{message}"):
         spoken_digits.data(archive(tmp_path / "clips.npz", **changed))
 
 
-def test_an_archive_that_lacks_an_array_is_refused(tmp_path: Path):
+def test_an_archive_that_lacks_an_array_is_refused(tmp_path):
     np.savez(tmp_path / "clips.npz", samples=tone(500))
     with pytest.raises(ValueError, match=r"clips\.npz has no offsets"):
         spoken_digits.data(str(tmp_path / "clips.npz"))

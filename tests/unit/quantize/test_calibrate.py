@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -8,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_tflite import Graph, float_model, packed
 
-from edgeconv.errors import InputRefused, ToolFailed
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed, activation_ranges, widen_ranges
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
+from edgeconv.types.errors import InputRefused, ToolFailed
 
 INT32_MAX = 2**31 - 1
 BOUND = 6.0

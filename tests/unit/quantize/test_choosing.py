@@ -1,26 +1,27 @@
 """What auto stands for is decided by held-back calibration samples, and recorded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 from places import SHARED
+from tiny_tflite import Graph, packed
 from two_dense import two_dense
 
-from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.model.tflite import ensure_signature, summarize
+from edgeconv.model.tflite.summary import tensor_specs
 from edgeconv.quantize import calibrate, quantize
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch, closeness
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE, MethodSearch, _parts, closeness
+from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.refine.simulating import simulated
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.sample_errors import sample_errors
-from edgeconv.tflite import ensure_signature, summarize
-from edgeconv.tflite.contents import tensor_specs
 from edgeconv.types import LayerRule
+from edgeconv.types.conversion import NOT_TRIED
+from edgeconv.types.errors import ToolFailed, UsageError
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
@@ -96,14 +97,15 @@ def test_what_auto_takes_is_as_good_on_samples_that_nothing_has_seen():
     [(30, 30, 20), (100, 66, 67), (192, 64, 128), (300, 100, 200), (900, 128, 772)],
 )
 def test_a_third_is_held_back_and_takes_turns_where_that_is_few(samples, held_back, fitted):
-    folds = chooser(samples)._folds
-    assert sum(fold.samples for fold in folds) == held_back
-    assert folds[0].graph.feeds[KEY].samples == fitted
-    rows = [batch["x"].tobytes() for fold in folds for batch in fold.feeds[KEY]]
+    search = chooser(samples)
+    folds = search.graph.folds(*_parts(search.graph.feeds))
+    assert HeldBackTrials(folds).samples == held_back
+    assert folds[0].fitting.feeds[KEY].samples == fitted
+    rows = [batch["x"].tobytes() for fold in folds for batch in fold.held_back[KEY]]
     assert len(set(rows)) == held_back
     for fold in folds:
-        seen = {batch["x"].tobytes() for batch in fold.graph.feeds[KEY]}
-        assert not seen & {batch["x"].tobytes() for batch in fold.feeds[KEY]}
+        seen = {batch["x"].tobytes() for batch in fold.fitting.feeds[KEY]}
+        assert not seen & {batch["x"].tobytes() for batch in fold.held_back[KEY]}
 
 
 def test_the_file_is_fitted_to_all_samples_for_any_choice():
@@ -170,6 +172,48 @@ def test_a_method_that_fails_is_a_trial_that_failed(monkeypatch):
     assert chosen.record.calibration_range != "minmax" or chosen.file.model == plain
     with pytest.raises(ToolFailed, match="no bias-correction today"):
         chooser().file(recipe("int8", methods=["bias-correction"]))
+
+
+def with_sine() -> bytes:
+    """A dense layer before and one after SIN, which has no integer kernel."""
+    rng = np.random.default_rng(0)
+    graph = Graph()
+    last = graph.tensor("x", (1, 8), "float32", dynamic=True)
+    for name, shape in (("first", (64, 8)), ("sine", None), ("last", (4, 64))):
+        target = graph.tensor(name, (1, shape[0] if shape else 64), "float32", dynamic=True)
+        if shape:
+            values = rng.normal(size=shape).astype(np.float32)
+            weights = graph.tensor(f"{name}/w", shape, "float32", data=values)
+            graph.operator("FULLY_CONNECTED", [last, weights, -1], [target])
+        else:
+            graph.operator("SIN", [last], [target])
+        last = target
+    return packed(graph.model([0], [last], signature=(KEY, ["x"], ["y"])))
+
+
+@pytest.mark.parametrize("name", ["int8", "int16x8", "int8x4"])
+def test_nothing_is_tried_where_the_graph_tells_that_the_file_will_be_refused(name, monkeypatch):
+    def unwanted(*_: object) -> None:
+        pytest.fail("it was tried")
+
+    monkeypatch.setattr(HeldBackTrials, "errors", unwanted)
+    search = MethodSearch(CalibratedGraph(with_sine(), {KEY: feed(100)}, threads=1))
+    chosen = search.file(recipe(name))
+    assert chosen.file.notes[-1].startswith(NOT_TRIED)
+    assert "SIN" in chosen.file.notes[-1]
+    assert chosen.record is None or chosen.record.trials == ()
+
+
+def test_an_operator_that_may_stay_in_float_is_no_reason_to_try_nothing():
+    for options in (
+        {"name": "int8", "allow_float": ["SIN"]},
+        {"name": "int8", "layers": [LayerRule(pattern="SIN", precision="float32")]},
+        {"name": "dynamic"},
+    ):
+        search = MethodSearch(CalibratedGraph(with_sine(), {KEY: feed(100)}, threads=1))
+        record = search.file(recipe(**options)).record
+        assert record is not None
+        assert record.trials
 
 
 def test_floats_with_the_weights_of_int16x8_stand_in_for_its_slow_kernels():
@@ -322,14 +366,14 @@ def test_minima_and_maxima_of_two_parts_are_those_of_all_samples():
 
 def test_samples_that_auto_has_calibrated_with_are_not_calibrated_with_again(monkeypatch):
     samples: list[int] = []
-    run = calibrate.activation_ranges
+    run = calibrate.measured_ranges
 
     def counting(model, feeds, **options):
         if options["calibration_range"] == "minmax":
             samples.append(feeds[KEY].samples)
         return run(model, feeds, **options)
 
-    monkeypatch.setattr(calibrate, "activation_ranges", counting)
+    monkeypatch.setattr(calibrate, "measured_ranges", counting)
     search = chooser(200)
     search.file(recipe("int8"))
     assert (

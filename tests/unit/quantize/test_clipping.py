@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
+from edgeconv.model.tflite.flatbuffer import parse
 from edgeconv.quantize.ranges import clipping
 from edgeconv.quantize.ranges.clipping import (
     MIN_SAMPLES,
@@ -19,7 +18,6 @@ from edgeconv.quantize.ranges.clipping import (
     squared_error,
 )
 from edgeconv.quantize.ranges.histograms import BINS, Histogram, fixed_range_tensors
-from edgeconv.tflite.flatbuffer import parse
 
 METHODS = ("percentile", "mse", "kl")
 BITS = 8

@@ -1,7 +1,5 @@
 """Channels whose weights are nearly zero: their biases fit, before and after every method."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec
@@ -13,11 +11,11 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.graph_checks import verify_graph
-from edgeconv.errors import VerificationFailed
+from edgeconv.model.tflite import clipped_biases, with_fitting_biases
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.tflite import clipped_biases, with_fitting_biases
 from edgeconv.types import Recipe
+from edgeconv.types.errors import VerificationFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*experimental_preserve_all_tensors")
 
@@ -68,7 +66,7 @@ def test_no_bias_is_cut_off_by_any_recipe_or_method(graph, name, methods):
 
 @pytest.mark.parametrize("rule", ["CONV_2D=int16x8", "FULLY_CONNECTED=int4", "depth=float32"])
 def test_a_mixed_file_loses_no_bias(graph, rule):
-    from edgeconv.quantize.rules import parse_rule
+    from edgeconv.requests.recipes import parse_rule
 
     recipe = Recipe(name="int8", layers=(parse_rule(rule),))
     file = make_file(graph, recipe, MethodSettings("minmax", ()))

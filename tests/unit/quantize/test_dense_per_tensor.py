@@ -1,7 +1,5 @@
 """Recipes without scales per channel in dense layers, which older runtimes lack."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +7,14 @@ import pytest
 from tiny_tflite import float_model, packed
 
 from edgeconv.data import Samples, write_samples
-from edgeconv.processes.persistent import PersistentChild
-from edgeconv.processes.sandbox import Access
+from edgeconv.model.tflite import oldest_runtime
+from edgeconv.model.tflite.flatbuffer import operator_name, parse
+from edgeconv.model.tflite.operators import scales_of
 from edgeconv.quantize.quantize import quantizer_recipe
-from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
-from edgeconv.tflite import oldest_runtime
-from edgeconv.tflite.flatbuffer import operator_name, parse
-from edgeconv.tflite.uses import scales_of
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.sandbox import Access
 
 INT8_RECIPES = ("dynamic", "weight-only-int8", "int8", "int16x8")
 CHANNELS = 3

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from places import SHARED
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import InputRefused
+from edgeconv.model.tflite import ensure_signature
+from edgeconv.model.tflite.flatbuffer import parse, serialize
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.equalization.absorb import absorb_biases
 from edgeconv.quantize.equalization.equalize import (
     MAX_FACTOR,
     EqualizedModel,
+    absorb_biases,
     equalize,
     same_outputs,
 )
 from edgeconv.quantize.equalization.pairs import find_pairs
-from edgeconv.tflite import ensure_signature
-from edgeconv.tflite.flatbuffer import parse, serialize
+from edgeconv.types.errors import InputRefused
 
 GESTURES = SHARED / "hand_gesture"
 KEY = "serve"

@@ -1,7 +1,5 @@
 """The largest values and sums of layers, against what numpy computes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tiny_tflite import Graph, packed
@@ -17,7 +15,7 @@ def graph_of(model: Graph, x: int, y: int, samples: np.ndarray) -> CalibratedGra
     return CalibratedGraph(content, {"key": Feed({"x": samples}, 1)}, threads=1)
 
 
-def test_a_dense_layer_adds_absolute_products() -> None:
+def test_a_dense_layer_adds_absolute_products():
     weights = RNG.normal(size=(3, 5)).astype(np.float32)
     model = Graph()
     x = model.tensor("x", (1, 5), "float32")
@@ -35,7 +33,7 @@ def test_a_dense_layer_adds_absolute_products() -> None:
 
 
 @pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D"])
-def test_a_convolution_adds_absolute_products(kind: str) -> None:
+def test_a_convolution_adds_absolute_products(kind):
     shape = (3, 1, 1, 3) if kind == "CONV_2D" else (1, 1, 1, 3)
     weights = RNG.normal(size=shape).astype(np.float32)
     model = Graph()
@@ -51,7 +49,7 @@ def test_a_convolution_adds_absolute_products(kind: str) -> None:
     assert layer.largest_sum == pytest.approx(sums.max(), rel=1e-5)
 
 
-def test_a_mean_is_named_for_its_sum_and_other_layers_for_their_values() -> None:
+def test_a_mean_is_named_for_its_sum_and_other_layers_for_their_values():
     small = LayerMagnitude(layer="a", operator="ADD", largest=LARGEST, largest_sum=0)
     mean = LayerMagnitude(layer="b", operator="MEAN", largest=80, largest_sum=2 * LARGEST)
     large = LayerMagnitude(layer="c", operator="MUL", largest=1e6, largest_sum=0)

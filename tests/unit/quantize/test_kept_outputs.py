@@ -1,14 +1,12 @@
 """Outputs of the float graph's layers, which all files of it share."""
 
-from __future__ import annotations
-
 import pytest
 from refine_models import float_network, parts, quantised_network, samples
 
 from edgeconv.quantize.calibrate import Feed
-from edgeconv.quantize.refine import floating
-from edgeconv.quantize.refine.floating import KeptOutputs
+from edgeconv.quantize.refine import running
 from edgeconv.quantize.refine.refining import refine_layers
+from edgeconv.quantize.refine.running import KeptOutputs
 
 BOTH, BIAS = frozenset({"rounding", "bias-correction"}), frozenset({"bias-correction"})
 KIND = "int8"
@@ -22,13 +20,13 @@ def feeds(count=64):
 def computed(monkeypatch):
     """The layers whose float outputs were computed, in order."""
     calls = []
-    original = floating.layer_outputs
+    original = running.layer_outputs
 
     def counting(inputs, geometry, weights, *, means):
         calls.append((weights.shape, means))
         return original(inputs, geometry, weights, means=means)
 
-    monkeypatch.setattr(floating, "layer_outputs", counting)
+    monkeypatch.setattr(running, "layer_outputs", counting)
     return calls
 
 
@@ -63,7 +61,7 @@ def test_rows_for_means_are_others_than_those_for_second_moments(computed):
 def test_what_is_too_large_is_computed_again_with_the_same_bytes(computed, monkeypatch):
     first = refined(None, BOTH)
     layers = len(computed)
-    monkeypatch.setattr(floating, "_MOST_BYTES", 0)
+    monkeypatch.setattr(running, "_MOST_BYTES", 0)
     kept = KeptOutputs()
     assert refined(kept, BOTH) == refined(kept, BOTH) == first
     assert len(computed) == 3 * layers
@@ -73,7 +71,7 @@ def test_where_only_some_are_kept_the_file_has_the_same_bytes(computed, monkeypa
     first = refined(None, BOTH)
     sizes = KeptOutputs()
     refined(sizes, BOTH)
-    monkeypatch.setattr(floating, "_MOST_BYTES", sizes._size_bytes // 2)
+    monkeypatch.setattr(running, "_MOST_BYTES", sizes._size_bytes // 2)
     kept = KeptOutputs()
     assert refined(kept, BOTH) == refined(kept, BOTH) == first
 

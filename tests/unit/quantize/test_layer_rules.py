@@ -1,7 +1,5 @@
 """Rules for single layers: parsed, held against a graph, and followed by the quantiser."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np
@@ -10,15 +8,16 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tiny_tflite import Graph, packed
 from two_dense import FIRST, SECOND, THIRD, two_dense
 
-from edgeconv.errors import ToolFailed, UsageError
+from edgeconv.model.tflite import FloatLayer, float_layers, summarize
+from edgeconv.model.tflite.flatbuffer import parse, read, serialize
+from edgeconv.model.tflite.operators import RULED, float_groups, float_operators
+from edgeconv.model.tflite.summary import tensor_specs
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.rules import kept_layers, parse_rule, rule_notes, ruled_layers, weight_bits
-from edgeconv.tflite import FloatLayer, float_layers, summarize
-from edgeconv.tflite.contents import tensor_specs
-from edgeconv.tflite.flatbuffer import parse, serialize
+from edgeconv.quantize.rules import kept_layers, rule_notes, ruled_layers, weight_bits
+from edgeconv.requests.recipes import make_recipes, parse_rule
 from edgeconv.types import LayerRule
+from edgeconv.types.errors import ToolFailed, UsageError
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
@@ -281,8 +280,11 @@ def test_a_layer_of_16_bits_in_an_int8_model_has_its_activations_in_16_bits():
 def test_what_a_rule_leaves_in_float_is_said_with_the_file():
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
     done = make_file(graph, recipe("int8", "ADD=float32"), MethodSettings("minmax", ()))
-    assert done.float_operators == ("ADD",)
-    assert summarize(done.model, where="it").float_operators == ("ADD",)
+    left = read(done.model, where="it")
+    assert float_operators(left) == ("ADD",)
+    assert float_groups(done.model, done.float_outputs) == ({RULED},)
+    # What is left by a rule allows nothing of its kind elsewhere.
+    assert float_groups(done.model, ("another",)) == ({"ADD"},)
 
 
 def test_a_rule_for_the_last_layer_leaves_the_models_output_as_asked():

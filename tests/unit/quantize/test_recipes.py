@@ -1,13 +1,11 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.errors import UsageError
 from edgeconv.quantize.quantize import quantizer_recipe
-from edgeconv.quantize.recipes import MIN_SNR_DB, make_recipes, recipe_names
+from edgeconv.requests.recipes import MIN_SNR_DB, make_recipes, recipe_names
 from edgeconv.types import FOUR_BIT, RECIPE_NAMES, LayerRule, Recipe
+from edgeconv.types.errors import UsageError
 
 
 @given(asked=st.lists(st.sampled_from(RECIPE_NAMES), min_size=1), shuffle=st.randoms())

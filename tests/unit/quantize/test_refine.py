@@ -1,7 +1,5 @@
 """The pass over the layers of a small network, as a whole."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from refine_models import (
@@ -14,13 +12,13 @@ from refine_models import (
 )
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import InputRefused
+from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.model.tflite.operators import scales_of, type_of
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.refine.matching import match_layers
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.refine.weights import pack_int4, read_bias, unpack_int4
-from edgeconv.tflite.flatbuffer import operator_name, parse, text
-from edgeconv.tflite.uses import scales_of, type_of
+from edgeconv.types.errors import InputRefused
 
 NAMES = ("first", "depth", "wide", "y")
 BOTH = frozenset({"rounding", "bias-correction"})
@@ -273,7 +271,7 @@ def test_halves_of_bytes_come_back():
 
 
 def test_a_layer_too_wide_for_second_moments_gets_its_means(monkeypatch):
-    monkeypatch.setattr("edgeconv.quantize.refine.correcting.MOST_INPUTS", 20)
+    monkeypatch.setattr("edgeconv.quantize.refine.refining.MOST_INPUTS", 20)
     done = refine("weight-only", bits=4)
     assert "more than" in done.notes[0]
     assert done.notes[0].startswith("first, y: ")

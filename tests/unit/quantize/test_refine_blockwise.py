@@ -1,7 +1,5 @@
 """4-bit weights with a scale for every 32 inputs: asked for, made, refined, and run by LiteRT."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -12,10 +10,13 @@ from hypothesis import strategies as st
 from refine_models import outputs
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import UsageError
+from edgeconv.model.tflite import float_layers, oldest_runtime, summarize
+from edgeconv.model.tflite.blocks import block_scales, is_in_blocks
+from edgeconv.model.tflite.cut import prefixes
+from edgeconv.model.tflite.flatbuffer import operator_name, parse
+from edgeconv.model.tflite.operators import type_of
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
-from edgeconv.quantize.recipes import make_recipes
 from edgeconv.quantize.refine.refining import refine_layers
 from edgeconv.quantize.refine.rounding import (
     absmax_scales,
@@ -25,13 +26,10 @@ from edgeconv.quantize.refine.rounding import (
     round_nearest,
     round_weights,
 )
-from edgeconv.quantize.rules import parse_rule, ruled_layers
+from edgeconv.quantize.rules import ruled_layers
 from edgeconv.quantize.sensitivity import sensitivities
-from edgeconv.tflite import float_layers, oldest_runtime, summarize
-from edgeconv.tflite.blocks import block_scales, is_in_blocks
-from edgeconv.tflite.cut import prefixes
-from edgeconv.tflite.flatbuffer import operator_name, parse
-from edgeconv.tflite.uses import type_of
+from edgeconv.requests.recipes import make_recipes, parse_rule
+from edgeconv.types.errors import UsageError
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")

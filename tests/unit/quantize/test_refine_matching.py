@@ -1,17 +1,15 @@
 """Layers of a quantized file that keeps neither the order nor the names of the float model's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import InputRefused
+from edgeconv.model.tflite.flatbuffer import parse
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.refine.matching import match_layers, unmatched_layers
 from edgeconv.quantize.refine.refining import refine_layers
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.tflite.flatbuffer import parse
+from edgeconv.types.errors import InputRefused
 
 RNG = np.random.default_rng(11)
 # Six layers of one shape, side by side.

@@ -1,7 +1,5 @@
 """What a layer sees of its input, held against the runtime's own convolutions."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rounding for the least error of a layer's output."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

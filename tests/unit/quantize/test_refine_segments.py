@@ -1,16 +1,14 @@
 """A graph in pieces gives what the whole gives."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from refine_models import float_network, outputs, quantised_network, samples
 from tiny_tflite import Graph, packed
 
-from edgeconv.errors import ToolFailed
+from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
+from edgeconv.model.tflite.segments import GraphSegments, state_outside
 from edgeconv.quantize.refine.running import SampleRun, peak_bytes, tensor_bytes
-from edgeconv.tflite.flatbuffer import operator_name, parse, text
-from edgeconv.tflite.segments import GraphSegments, state_outside
+from edgeconv.types.errors import ToolFailed
 
 
 def through(data: bytes, images, *, threads=1):
@@ -76,6 +74,24 @@ def test_a_piece_has_only_the_tensors_and_buffers_that_it_needs():
     assert len(piece.model.subgraphs[0].tensors) == len(read)
     assert len(piece.model.buffers) <= len(read) + 1
     assert [len(model.subgraphs[0].tensors), len(model.buffers)] == before
+
+
+def test_a_constant_without_numbers_is_nothing_that_samples_give():
+    """The shape of a scalar, which was a `KeyError` of the methods that run a graph in pieces."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    w = graph.tensor("w", (1, 4), "float32", data=np.ones((1, 4), np.float32))
+    shape = graph.tensor("shape", (0,), "int32", data=np.zeros(0, np.int32))
+    total, scalar = graph.tensor("total", (1, 1), "float32"), graph.tensor("scalar", (), "float32")
+    y, z = graph.tensor("y", (1, 4), "float32"), graph.tensor("z", (1, 4), "float32")
+    graph.operator("FULLY_CONNECTED", [x, w], [total])
+    graph.operator("RESHAPE", [total, shape], [scalar])
+    graph.operator("ADD", [scalar, x], [y])
+    graph.operator("ADD", [y, x], [z])
+    data = packed(graph.model([x], [z], signature=("serving_default", ["x"], ["z"])))
+    images = np.arange(8, dtype=np.float32).reshape(2, 4)
+    ends = through(data, images)
+    np.testing.assert_array_equal(ends.stored[:, 0], images + images.sum(1, keepdims=True))
 
 
 def test_batches_other_than_the_files_run():

@@ -1,70 +1,26 @@
 """A network that is sure of its calibration samples does not hide its errors behind that."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from hypothesis import given
 from hypothesis import strategies as st
+from sure_classifier import CLASSES, INPUTS, KEY, WEIGHTS, classifier, sure_samples, unsure_samples
 from tiny_tflite import Graph, packed
 
-from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.model.tflite import Logits, with_logits
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed, Fold
 from edgeconv.quantize.choose import MethodSearch
-from edgeconv.quantize.recipes import make_recipes
-from edgeconv.quantize.saturation import saturated
+from edgeconv.quantize.held_back import HeldBackTrials, saturated
+from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
-from edgeconv.tflite import Logits, with_logits
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import LayerRule, PostTraining
 
 # The quantiser asks for this mode itself.
 pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
 
-KEY, CLASSES, INPUTS = "serving_default", 4, 64
-RNG = np.random.default_rng(0)
-PATTERNS = RNG.normal(size=(CLASSES, INPUTS)).astype(np.float32)
-PATTERNS[:, 0] = 0
-# One that is large and never used makes the others coarse.
-WEIGHTS = PATTERNS / 2
 SPIKE = 200
-WEIGHTS[:, 0] = 5
-
-
-def classifier(kind: str = "SOFTMAX", *, reshaped: bool = False) -> bytes:
-    """One dense layer that knows `PATTERNS`, and SOFTMAX or LOGISTIC."""
-    graph = Graph()
-    x = graph.tensor("x", (1, INPUTS), "float32", dynamic=True)
-    logits = graph.tensor("logits", (1, CLASSES), "float32", dynamic=True)
-    y = graph.tensor("y", (1, CLASSES), "float32", dynamic=True)
-    weights = graph.tensor("w", PATTERNS.shape, "float32", data=WEIGHTS)
-    bias = graph.tensor("b", (CLASSES,), "float32", data=np.zeros(CLASSES, np.float32))
-    graph.operator("FULLY_CONNECTED", [x, weights, bias], [logits])
-    graph.operator(kind, [logits], [y])
-    if kind == "SOFTMAX":
-        graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-        graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
-    if reshaped:
-        shape = graph.tensor("shape", (2,), "int32", data=np.array([-1, CLASSES], np.int32))
-        y, flat = graph.tensor("out", (1, CLASSES), "float32", dynamic=True), y
-        graph.operator("RESHAPE", [flat, shape], [y])
-    return packed(graph.model([x], [y], signature=(KEY, ["x"], ["p"])))
-
-
-def sure_samples(count: int, seed: int) -> Feed:
-    """Patterns with some noise, as those that the network was trained with."""
-    rng = np.random.default_rng(seed)
-    noise = rng.normal(scale=0.3, size=(count, INPUTS)) * (np.arange(INPUTS) > 0)
-    return Feed({"x": (PATTERNS[np.arange(count) % CLASSES] + noise).astype(np.float32)}, 1)
-
-
-def unsure_samples(count: int, seed: int) -> Feed:
-    """Mixtures of two patterns."""
-    rng = np.random.default_rng(seed)
-    share = rng.uniform(0.35, 0.65, size=(count, 1))
-    first, second = (np.arange(count) + k for k in (0, 1))
-    mixed = share * PATTERNS[first % CLASSES] + (1 - share) * PATTERNS[second % CLASSES]
-    noise = rng.normal(scale=0.3, size=(count, INPUTS)) * (np.arange(INPUTS) > 0)
-    return Feed({"x": (mixed + noise).astype(np.float32)}, 1)
 
 
 @pytest.mark.parametrize("kind", ["SOFTMAX", "LOGISTIC"])
@@ -118,14 +74,17 @@ def test_probabilities_that_are_not_sure_hide_nothing():
     assert saturated([Logits(KEY, "p", "y", "t", 1.0)], {(KEY, "p"): values}) == ()
 
 
-def test_a_part_of_a_range_that_a_softmax_does_not_see_is_no_error():
-    values = 20 * np.random.default_rng(0).normal(size=(200, 6))
-    (found,) = saturated([Logits(KEY, "p", "y", "t", 1.0)], {(KEY, "p"): values})
-    cut = np.maximum(values, -30.0)
-    assert np.abs(found.probabilities(cut) - found.probabilities(values)).max() > 1e-4
-    np.testing.assert_array_equal(
-        found.probabilities(cut, -30.0), found.probabilities(values, -30.0)
-    )
+def test_a_part_of_a_range_that_a_softmax_does_not_see_is_no_error(monkeypatch):
+    """The file's logits end at the floor, and those of the float graph do not."""
+    feeds = {KEY: sure_samples(60, 1)}
+    (recipe,) = make_recipes(["int8"], methods=["none"])
+    graph = CalibratedGraph(classifier(), feeds, threads=1)
+    assert graph.ends["logits"][0] > graph.fitted("ema", bits=16).ranges["logits"]["min"] + 5
+    trials = HeldBackTrials([Fold(graph, feeds)])
+    plain = MethodSettings("minmax", ())
+    seen_db = trials.errors(recipe, plain).snr_db
+    monkeypatch.setattr(CalibratedGraph, "ends", {})
+    assert seen_db > trials.errors(recipe, plain).snr_db + 3
 
 
 def test_what_sure_samples_hide_is_found_and_mended():

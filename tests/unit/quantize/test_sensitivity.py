@@ -1,7 +1,5 @@
 """What each layer costs when it alone is quantised."""
 
-from __future__ import annotations
-
 import hypothesis.extra.numpy as np_strategies
 import numpy as np
 import pytest
@@ -12,12 +10,11 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.sensitivity import (
-    COMPARISON_SAMPLES,
     _rounded,
-    comparison_feeds,
     sensitivities,
     sensitivities_of,
 )
+from edgeconv.quantize.trials import COMPARISON_SAMPLES, comparison_feeds
 from edgeconv.types import MAX_SNR_DB, Sensitivity
 
 # The quantiser asks for this mode itself.
@@ -128,14 +125,14 @@ def test_weights_of_8_bits_alone_cost_less_than_activations_too():
 
 def test_what_is_in_float_costs_nothing_and_what_cannot_be_quantised_has_no_entry():
     found = sensitivities(
-        CalibratedGraph(two_dense(absolute=True), feeds(), threads=1), ["float32", "int8"]
+        CalibratedGraph(two_dense(cosine=True), feeds(), threads=1), ["float32", "int8"]
     )
     assert {one.layer for one in found if one.precision == "int8"} == {
         "first",
         "second",
     }
     floats = {one.layer: one.snr_db for one in found if one.precision == "float32"}
-    assert floats == dict.fromkeys(("first", "abs", "second"), MAX_SNR_DB)
+    assert floats == dict.fromkeys(("first", "cos", "second"), MAX_SNR_DB)
 
 
 def test_a_layer_says_its_operator_and_how_many_weights_it_has():
@@ -148,7 +145,7 @@ def test_a_layer_says_its_operator_and_how_many_weights_it_has():
 
 
 @pytest.mark.parametrize(("samples", "batch", "judging"), [(48, 1, 32), (20, 1, 20), (48, 48, 48)])
-def test_the_last_samples_judge_in_whole_batches(samples: int, batch: int, judging: int):
+def test_the_last_samples_judge_in_whole_batches(samples, batch, judging):
     feed = comparison_feeds(feeds(SAMPLES[:samples], batch))[KEY]
     assert feed.samples == judging
     rows = np.concatenate([batch["x"] for batch in feed])
@@ -162,7 +159,7 @@ _WEIGHTS = np_strategies.arrays(
 
 @settings(max_examples=50, deadline=None)
 @given(_WEIGHTS, st.sampled_from(["CONV_2D", "DEPTHWISE_CONV_2D"]))
-def test_rounding_is_within_half_a_step_of_its_own_channel(weights: np.ndarray, operator: str):
+def test_rounding_is_within_half_a_step_of_its_own_channel(weights, operator):
     done = _rounded(weights, operator, "int4")
     axes = (0, 1, 2) if operator == "DEPTHWISE_CONV_2D" else (1, 2, 3)
     # A channel that is next to nothing beside the largest has no scale of its own.

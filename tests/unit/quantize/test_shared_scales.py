@@ -1,7 +1,5 @@
 """Outputs whose parts share a scale: found, measured by part, and given their own scales."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +19,13 @@ from detectors import (
 )
 
 from edgeconv import convert
+from edgeconv.model.tflite.flatbuffer import parse, serialize
+from edgeconv.model.tflite.joined import joined_outputs
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.own_scales import find_shared_scales, with_own_scales
-from edgeconv.quantize.recipes import make_recipes
+from edgeconv.quantize.found_rules import find_shared_scales, with_own_scales
 from edgeconv.quantize.trials import QuantizeTrials, outputs_of
 from edgeconv.reporting.pages import text_of
-from edgeconv.tflite.flatbuffer import parse, serialize
-from edgeconv.tflite.joined import joined_outputs
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import Artifact, Conversion, LayerRule, SharedScale
 
 # The quantizer chooses this mode itself.
@@ -77,9 +75,7 @@ def test_only_what_gives_parts_of_different_ranges_one_scale_gets_a_rule():
     [(joined_head(), "detections", "float32"), (one_layer(), "out", "int16x8")],
     ids=["joined", "channels of one layer"],
 )
-def test_each_part_gets_its_own_scale_by_the_cheapest_rule(
-    model: bytes, layer: str, precision: Any
-):
+def test_each_part_gets_its_own_scale_by_the_cheapest_rule(model, layer, precision):
     calibrated = graph(model)
     found = find_shared_scales(calibrated, recipe())
     with_rules, (shared,) = with_own_scales(recipe(), found)
@@ -109,7 +105,7 @@ def test_each_part_gets_its_own_scale_by_the_cheapest_rule(
     ],
     ids=["similar ranges", "outputs", "16 bits", "float", "gradual", "dead channels"],
 )
-def test_what_loses_nothing_is_not_found(model: bytes, name: str):
+def test_what_loses_nothing_is_not_found(model, name):
     assert find_shared_scales(graph(model), recipe(name)) == ()
 
 
@@ -127,7 +123,7 @@ def test_the_error_of_a_small_part_does_not_hide_in_that_of_the_whole_output():
 
 
 @pytest.mark.parametrize("layers", [(), (LayerRule(pattern="*", precision="int4"),)])
-def test_weights_of_4_bits_do_not_hide_what_a_shared_scale_costs(layers: tuple[LayerRule, ...]):
+def test_weights_of_4_bits_do_not_hide_what_a_shared_scale_costs(layers):
     eight, four = (
         find_shared_scales(graph(two_levels()), recipe(name, **more))
         for name, more in (("int8", {}), ("int8x4", {"layers": layers}))
@@ -196,9 +192,7 @@ def of_parts(conversion: Conversion) -> list[float]:
     ]
 
 
-def test_auto_publishes_a_detector_whose_scores_are_those_of_the_float_model(
-    conversions: dict[str, Conversion],
-):
+def test_auto_publishes_a_detector_whose_scores_are_those_of_the_float_model(conversions):
     (boxes, scores), (own_boxes, own_scores) = map(of_parts, conversions.values())
     assert scores < 6 < 30 < own_scores
     assert own_boxes > boxes - 1
@@ -209,9 +203,7 @@ def test_auto_publishes_a_detector_whose_scores_are_those_of_the_float_model(
     assert auto.size_bytes < plain.size_bytes + 1000
 
 
-def test_the_table_says_in_one_line_what_shares_a_scale_and_which_rule_helps(
-    conversions: dict[str, Conversion],
-):
+def test_the_table_says_in_one_line_what_shares_a_scale_and_which_rule_helps(conversions):
     plain, auto = (
         next(line.strip() for line in text_of(each).splitlines() if "--layer" in line)
         for each in conversions.values()
@@ -221,7 +213,7 @@ def test_the_table_says_in_one_line_what_shares_a_scale_and_which_rule_helps(
     assert auto.startswith("detections: --layer detections=float32 gives each its own, SNR")
 
 
-def test_a_file_whose_tensors_have_no_names_is_converted_and_its_layers_are_named(tmp_path: Path):
+def test_a_file_whose_tensors_have_no_names_is_converted_and_its_layers_are_named(tmp_path):
     nameless = parse(joined_head(), where="it")
     for tensor in nameless.subgraphs[0].tensors:
         tensor.name = ""
@@ -236,7 +228,7 @@ def test_a_file_whose_tensors_have_no_names_is_converted_and_its_layers_are_name
     assert any("no name, or the same one" in note for note in artifact.notes)
 
 
-def test_a_manifest_without_the_field_is_read(conversions: dict[str, Conversion]):
+def test_a_manifest_without_the_field_is_read(conversions):
     (artifact,) = conversions["none"].artifacts
     old = msgspec.to_builtins(artifact)
     del old["shared_scales"]

@@ -1,18 +1,16 @@
 """Fused LSTM layers of a float .tflite in the recipes for weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed
 
+from edgeconv.model.tflite import summarize, with_small_lstms
+from edgeconv.model.tflite.flatbuffer import operator_name, parse
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.quantize.rules import parse_rule
+from edgeconv.requests.recipes import parse_rule
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.tflite import summarize, with_small_lstms
-from edgeconv.tflite.flatbuffer import operator_name, parse
 from edgeconv.types import Recipe
 
 STEPS, SIZE, UNITS = 7, 5, 6

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,9 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
+from edgeconv.model.tflite import with_softmax_inputs
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.ranges.softmax import Floor, cut_at_floors, softmax_floors
-from edgeconv.tflite import with_softmax_inputs
 
 BITS = st.sampled_from([8, 16])
 CLASSES = st.integers(2, 1000)

@@ -9,15 +9,15 @@ import pytest
 from build_project import CONFIG, RECORD, calibrate, write_project
 
 from edgeconv.cli import run
-from edgeconv.errors import CheckFailed, InputRefused
 from edgeconv.reporting.last_check import (
     last_check,
     require_passed,
     verdict_file,
     write_last_check,
 )
-from edgeconv.store import sha256_file
+from edgeconv.system.store import sha256_file
 from edgeconv.types import Check, Finding, LastCheck, StageState, Verdict
+from edgeconv.types.errors import CheckFailed, InputRefused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -153,7 +153,7 @@ def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file() -> None:
     assert "compared with baseline, on 360 samples" in picture
     table = agreement_table(msgspec.structs.replace(report, measurements=measured))
     assert table is not None
-    assert {row.cells[6].text for row in table.lines} == {"21.2 dB"}
+    assert {row.cells[6].text for row in table.rows} == {"21.2 dB"}
     # What was found at the conversion names what it is against, line by line.
     made = page[page.index("The error of each output") :]
     rows = [row for row in made.splitlines() if "49.9 dB" in row]

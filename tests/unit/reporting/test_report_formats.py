@@ -19,8 +19,7 @@ from json_schemas import jsonschema
 from loaded_modules import RUN, loaded_by
 from places import ROOT
 
-from edgeconv.cli.report import command
-from edgeconv.errors import InputRefused, UsageError
+from edgeconv.cli.verbs import report as command
 from edgeconv.measure.comparable import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
@@ -28,6 +27,7 @@ from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.markup import escape
 from edgeconv.reporting.spreadsheet import render_csv, safe
 from edgeconv.reporting.verdicts.machine import report_schema
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from edgeconv.reporting.files import Format
@@ -57,17 +57,6 @@ def run(*arguments: str) -> Any:
 # Markdown
 
 
-def test_the_markdown_has_the_verdict_the_table_and_what_broke() -> None:
-    text = render_markdown(example.report())
-    assert text.startswith("### ❌ Fail: digits\\_cnn on LiteRT\n\n1 of 7 limits broken")
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + 8
-    assert {line.count(" | ") for line in table} == {8}
-    assert "- digits\\_cnn-int16x8: max-accuracy-drop: 3.06 pp, allowed ≤ 1.00 pp" in text
-    assert text.count("<details>") == text.count("</details>") == 5
-    assert "2 of class zero from zero to six, such as sample 0" in text
-
-
 def test_a_report_that_was_not_judged_has_no_verdict_and_columns_only_of_what_was_measured() -> (
     None
 ):
@@ -95,31 +84,11 @@ def test_foreign_text_is_no_markup_no_link_and_no_mention(text: str, shown: str)
     assert escape(text) == shown
 
 
-def test_a_hostile_name_breaks_no_row_of_the_table() -> None:
-    hostile = "a|b\n| <script>`x`"
-    model = msgspec.structs.replace(example.measurement("int8"), name=hostile, error=hostile)
-    text = render_markdown(changed(title=hostile, measurements=(model,), notes=(hostile,)))
-    assert "<script" not in text
-    table = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(table) == 4
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {10}
-
-
 # CSV
 
 
 def rows_of(*reports: Report) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(render_csv(*reports))))
-
-
-def test_a_line_a_model_with_plain_numbers_and_units_in_the_headings() -> None:
-    rows = rows_of(example.report())
-    assert len(rows) == 8
-    row = next(row for row in rows if row["recipe"] == "int8")
-    assert row["size (bytes)"] == "46872"
-    assert float(row["latency p50 (us)"]) == pytest.approx(30.5, abs=0.1)
-    assert float(row["value of the metric"]) == 350 / 360
-    assert (row["f1"], row["budget"], row["samples broken"]) == ("0.97192", "ok", "3")
 
 
 def test_what_was_not_measured_and_what_is_no_number_is_empty() -> None:

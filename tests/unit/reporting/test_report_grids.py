@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import verdict_example as example
 
-from edgeconv.reporting.verdicts.grids import stage_grid
+from edgeconv.reporting.verdicts.words import stage_table
 from edgeconv.types import Check, Finding, Reference, StageState, Verdict
 
 STAGE = StageState(
@@ -41,10 +41,10 @@ def finding(model: str, reference: Reference) -> Finding:
 
 
 def drops(check: Check, model: str) -> tuple[str, ...]:
-    grid = stage_grid(check)
-    assert grid is not None
-    (row,) = [row for row in grid.rows if row[1] == model]
-    return row[-2:]
+    table = stage_table(check)
+    assert table is not None
+    (row,) = [row for row in table.rows if row.cells[1].text == model]
+    return tuple(cell.text for cell in row.cells[-2:])
 
 
 def checked(stages: tuple[StageState, ...], *findings: Finding) -> Check:

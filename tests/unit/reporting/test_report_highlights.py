@@ -9,13 +9,12 @@ import msgspec
 import report_example as example
 
 from edgeconv.measure.timing import make_latency
-from edgeconv.reporting.highlights import highlights, unbeaten_by_latency, unbeaten_by_size
-from edgeconv.reporting.html import render_html
+from edgeconv.reporting.columns import model_rows
+from edgeconv.reporting.html import highlights, render_html, unbeaten_by_latency, unbeaten_by_size
 from edgeconv.reporting.layout import to_text
 from edgeconv.reporting.limits import sentence
 from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.pages import text_of
-from edgeconv.reporting.rows import model_rows
 from edgeconv.reporting.text import verdict_page
 from edgeconv.types import Finding, Verdict
 
@@ -106,7 +105,7 @@ def test_a_speed_up_whose_interval_has_one_in_it_is_said_to_be_none() -> None:
     )
     sure = msgspec.structs.replace(same, name="sure", latency_ratio_interval=(0.5, 0.9))
     report = of(same, sure)
-    assert [row.speed_up for row in model_rows(report)] == ["≈1×", "1.40×"]
+    assert [row.text("speed-up") for row in model_rows(report)] == ["≈1×", "1.40×"]
     text = text_of(report)
     assert "≈1×" in text
     assert "speed-up: ≈1× is as fast as float32, within noise" in text

@@ -15,7 +15,7 @@ from edgeconv.reporting.limits import (
     sentence,
     word_of,
 )
-from edgeconv.types import Finding, Limits, Verdict
+from edgeconv.types import IN_VERSIONS, LIMIT_KINDS, NOT_CHECKED, Finding, Limits, Verdict
 
 if TYPE_CHECKING:
     from edgeconv.types import Value
@@ -76,6 +76,23 @@ def test_a_number_in_the_unit_of_a_metric_is_no_percentage() -> None:
     masked = finding("min-accuracy", 0.5, 0.75, metric="masked_accuracy")
     assert in_words(masked) == ("≥ 50.00 %", "75.00 %")
     assert in_words(finding("min-accuracy", 0.5, None, metric="m:f")) == ("≥ 0.500 m:f", "–")
+
+
+@pytest.mark.parametrize("limit", [NOT_CHECKED, IN_VERSIONS])
+def test_what_is_no_number_is_neither_most_nor_least(limit: str) -> None:
+    assert in_words(finding(limit, "right in 2 versions", "wrong")) == (
+        "right in 2 versions",
+        "wrong",
+    )
+
+
+def test_three_limits_leave_their_interval_to_the_table_of_the_report() -> None:
+    findings = [finding(name, 1.0, 0.5, interval=(0.25, 0.75)) for name in LIMIT_KINDS]
+    assert {each.limit for each in findings if not explanation(each, below_table=True)} == {
+        "max-accuracy-drop",
+        "max-latency-p50-us",
+        "max-latency-ratio",
+    }
 
 
 def test_values_that_differ_are_never_written_alike() -> None:

@@ -15,11 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.reporting import units
-from edgeconv.reporting.curves import layer_plot, metric_plots
 from edgeconv.reporting.drawing import Plot, draw_svg
-from edgeconv.reporting.labels import Label, fit_cells, place_labels
-from edgeconv.reporting.plots import BudgetRegion, Point, Worth, accuracy_plot
-from edgeconv.reporting.strips import DOTS_A_ROW, drop_plot, latency_plot, snr_plot, start_plot
+from edgeconv.reporting.plots import (
+    BudgetRegion,
+    Label,
+    Point,
+    Worth,
+    accuracy_plot,
+    fit_cells,
+    place_labels,
+)
+from edgeconv.reporting.strips import (
+    DOTS_A_ROW,
+    drop_plot,
+    latency_plot,
+    layer_plot,
+    metric_plots,
+    snr_plot,
+    start_plot,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,7 +180,8 @@ def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text: str) -> None:
 def test_too_little_address_space_is_an_error_and_no_crash() -> None:
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
-        "from edgeconv.errors import ToolFailed; from edgeconv.reporting.drawing import draw_svg\n"
+        "from edgeconv.types.errors import ToolFailed\n"
+        "from edgeconv.reporting.drawing import draw_svg\n"
         "from edgeconv.reporting.strips import snr_plot\n"
         "try: draw_svg(snr_plot([('a', 3.0)]), 'k')\n"
         "except ToolFailed as error: print(error.exit_code, error)"

@@ -12,7 +12,7 @@ import report_example as example
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.reporting.curves import layer_plot
+from edgeconv.reporting.columns import accuracy_heading, model_rows
 from edgeconv.reporting.drawing import Plot, draw_svg
 from edgeconv.reporting.facts import (
     agreement_table,
@@ -20,10 +20,11 @@ from edgeconv.reporting.facts import (
     command_line,
     condition_facts,
     latency_table,
+    models_table,
 )
-from edgeconv.reporting.flips import class_name, flip_tables, flips_of
+from edgeconv.reporting.flips import flip_tables, flips_of
 from edgeconv.reporting.html import render_html
-from edgeconv.reporting.layers import layer_name, layer_tables, profile_tables, worst_first
+from edgeconv.reporting.layers import layer_name, layer_tables, worst_first
 from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.plots import (
     BudgetRegion,
@@ -33,9 +34,7 @@ from edgeconv.reporting.plots import (
     latency_region,
     size_region,
 )
-from edgeconv.reporting.rows import accuracy_heading, model_rows
-from edgeconv.reporting.strips import drop_plot, start_plot
-from edgeconv.reporting.tables import models_table
+from edgeconv.reporting.strips import drop_plot, layer_plot, start_plot
 from edgeconv.reporting.units import drop_value, duration_interval, metric_value
 from edgeconv.types import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
 
@@ -75,7 +74,7 @@ def test_without_labels_a_flip_is_neither_right_nor_wrong() -> None:
     report = changed(baseline=classes(1, 3), measurements=(classes(1, 2),), labels=())
     ((_, said, table),) = flip_tables(report)
     assert said == "1 changed"
-    assert [cell.text for cell in table.lines[0].cells] == [
+    assert [cell.text for cell in table.rows[0].cells] == [
         "–",
         "three",
         "two",
@@ -100,21 +99,13 @@ def test_every_changed_sample_is_in_one_flip(samples: list[tuple[int, int, int]]
     assert indices == [i for i, (was, now, _) in enumerate(samples) if was != now]
 
 
-def test_the_page_names_classes_and_gives_examples() -> None:
-    page = render_html(example.report())
-    assert "13 became wrong, 2 became right" in page
-    assert class_name(3, example.CLASSES) == "three"
-    assert class_name(30, example.CLASSES) == "30"
-    part = page.split('id="flips-5-caption"')[1]
-    assert '<th scope="row">zero</th>' in part
-    assert ">0, 10</td>" in part
-
-
 # Layers and profiles
 
 
 def error(layer: str, snr_db: float) -> LayerError:
-    return LayerError(layer=layer, operator="ADD", samples=1, snr_db=snr_db, max_error=0.5)
+    return LayerError(
+        layer=layer, tensor=layer, operator="ADD", samples=1, snr_db=snr_db, max_error=0.5
+    )
 
 
 def test_the_worst_layers_come_first_and_nan_is_the_worst() -> None:
@@ -122,7 +113,7 @@ def test_the_worst_layers_come_first_and_nan_is_the_worst() -> None:
     assert [(place, e.layer) for place, e in worst_first(errors)] == [(2, "b"), (3, "c"), (1, "a")]
     ((name, said, table),) = layer_tables(changed(measurements=(row(layer_errors=errors),)))
     assert (name, said) == ("digits_cnn-int8", "worst: b, NaN")
-    assert [line.cells[0].text for line in table.lines] == ["b", "c", "a"]
+    assert [line.cells[0].text for line in table.rows] == ["b", "c", "a"]
 
 
 def test_joined_names_of_a_layer_are_shown_by_the_first() -> None:
@@ -141,22 +132,8 @@ def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values: list
         assert [dot["number"] for dot in plot.data["dots"]] == known * (len(known) <= 120)
 
 
-def test_a_profile_is_told_by_operator_with_its_residual_and_what_is_not_delegated() -> None:
-    tables = {name: (said, listed) for name, said, listed in profile_tables(example.report())}
-    said, (by_operator, by_layer) = tables["digits_cnn-int8"]
-    assert said == "by the runtime's own profiling; 1.0 % not delegated, residual 2.09 µs"
-    cells = [[cell.text for cell in line.cells] for line in by_operator.lines]
-    assert cells[0] == ["CONV_2D", "XNNPACK", "2", "20.6 µs", "69.0 %"]
-    assert cells[-1] == ["not in any operator", "", "", "2.09 µs", "7.0 %"]
-    assert ["RESHAPE", "the runtime", "1", "0.298 µs", "1.0 %"] in cells
-    assert [line.cells[3].text for line in by_layer.lines][:2] == ["3", "1"]
-    assert "by timing models" in tables["digits_cnn-int16x8"][0]
-
-
 def test_a_profile_of_no_time_at_all_is_no_error() -> None:
-    profile = Profile(
-        method="runtime", total_us=0.0, operators=example.profile(3, "int8").operators
-    )
+    profile = Profile(total_us=0.0, operators=example.profile(3, "int8").operators)
     page = render_html(changed(measurements=(row(profile=profile),)))
     assert "NaN" not in page.split("<script>")[0]
 
@@ -259,7 +236,8 @@ def test_an_error_is_no_percentage_anywhere() -> None:
     )
     assert accuracy_heading(report) == "mae ↓"
     made = model_rows(report)[1]
-    assert (made.accuracy, made.drop, made.drop_interval) == ("1.250", "0.500", "[0.250, 0.750]")
+    assert made.text("accuracy") == "1.250"
+    assert made.with_interval("drop") == "0.500 [0.250, 0.750]"
     page = re.sub("<[^>]*>", "", render_html(report))
     for text in (text_of(report).split("drop:")[0], page):
         assert "mae ↓" in text.lower()
@@ -267,75 +245,35 @@ def test_an_error_is_no_percentage_anywhere() -> None:
     assert metric_value(None) == drop_value(None, mae) == "–"
 
 
-# Facts
+# The tables and the pictures of rows
 
 
-def test_what_was_timed_is_told_with_its_start_and_its_intervals() -> None:
-    table = latency_table(example.report())
-    assert table is not None
-    assert [cell.text for cell in table.lines[0].cells][:5] == [
-        "digits_cnn", "2.14 ms", "1.24 ms", "421 µs", "[419, 423 µs]",
-    ]  # fmt: skip
-    assert table.lines[0].cells[0].under == "3 processes"
-    assert duration_interval((999.0, 1200.0)) == "[999 µs, 1.20 ms]"
-    assert latency_table(changed(baseline=None, measurements=(row(latency=None),))) is None
-
-
-def test_the_baseline_in_batches_is_told_by_call_and_by_sample() -> None:
-    assert batched_line(example.baseline()) == (
-        "digits_cnn in batches of 32: 9.16 ms a call, 286 µs a sample."
-    )
-    assert batched_line(None) == batched_line(row()) == ""
-
-
-def test_agreement_has_a_line_for_each_output() -> None:
-    table = agreement_table(example.report())
-    assert table is not None
-    assert len(table.lines) == 5
-    unknown = msgspec.structs.replace(example.agreement("int8"), flips=None)
-    table = agreement_table(changed(measurements=(row(agreement=(unknown,)),)))
-    assert table is not None
-    assert table.lines[0].cells[3].text == "–"
-    without = row(agreement=(example.agreement("int8"),), accuracy=None)
-    said = (
-        "probabilities against baseline: max error 0.0388 (outputs span 0 to 0.9999), "
-        "SNR 27.3 dB, cosine 0.99907, 4 of 360 flipped"
-    )
-    assert said in text_of(changed(measurements=(without,)))
-    assert said not in text_of(changed(measurements=(row(),)))
-
-
-def test_the_conditions_are_told_as_far_as_they_are_known() -> None:
-    facts = {fact.label: fact.text for fact in condition_facts(example.report().conditions)}
-    assert facts == {
-        "load": "0.31 before, 1.12 after",
-        "stolen time": "0.4 % of the processors' time",
-        "other processes": "2.1 % of the processors' time",
-        "frequency governor": "performance",
-        "frequency": "2445 to 3340 MHz",
-    }
+def test_what_was_not_measured_has_no_table_and_no_facts() -> None:
+    bare = changed(baseline=None, measurements=(row(latency=None, agreement=()),), command=())
+    assert latency_table(bare) is agreement_table(bare) is None
+    assert batched_line(None) == batched_line(row()) == command_line(bare) == ""
     assert condition_facts(None) == []
+    assert duration_interval((999.0, 1200.0)) == "[999 µs, 1.20 ms]"
 
 
-def test_the_command_can_be_typed_again() -> None:
-    assert command_line(example.report()).endswith("-o 'my report'")
-    assert command_line(changed(command=())) == ""
-
-
-# The table and the pictures of rows
+def test_outputs_are_compared_in_the_text_of_a_model_without_an_accuracy() -> None:
+    compared = example.agreement("int8")
+    said = f"{compared.output} against {compared.reference}: max error 0.0388"
+    assert said in text_of(changed(measurements=(row(agreement=(compared,), accuracy=None),)))
+    assert said not in text_of(changed(measurements=(row(agreement=(compared,)),)))
 
 
 def test_columns_that_no_model_has_are_left_out_and_an_error_takes_the_rest() -> None:
     table = models_table(example.report())
-    names = [heading.text for heading in table.headings]
+    names = [column.heading for column in table.columns]
     assert names[:4] == ["Model", "Budget", "Size", "Ratio"]
-    failed = table.lines[4]
+    failed = table.rows[4]
     assert sum(1 for _ in failed.cells) - 1 + failed.spans == len(names)
     bare = models_table(
         changed(verdict=None, baseline=None, measurements=(example.did_not_run("int8"),))
     )
-    assert [heading.text for heading in bare.headings] == ["Model", "Size", "Ratio", "Measured"]
-    assert bare.lines[0].cells[-1].lead == "Did not run."
+    assert [column.heading for column in bare.columns] == ["Model", "Size", "Ratio", "Measured"]
+    assert bare.rows[0].cells[-1].lead == "Did not run."
 
 
 def test_a_drop_beyond_chance_is_filled_and_the_others_are_hollow() -> None:

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from edgeconv.reporting.curves import metric_plots
+from edgeconv.reporting.closeness import difference_lines
+from edgeconv.reporting.columns import model_rows
 from edgeconv.reporting.drawing import draw_svg
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
-from edgeconv.reporting.rows import difference_lines, model_rows
+from edgeconv.reporting.strips import metric_plots
 from edgeconv.reporting.training import (
     epoch_table,
     metric,
     qat_facts,
-    qat_remarks,
     strategy_line,
     training_facts,
 )
@@ -74,17 +74,10 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
         assert path in re.sub(r"\s", "", text)
 
 
-def test_an_epoch_has_a_line_and_the_one_that_was_kept_a_star() -> None:
-    table = epoch_table(example.training())
-    assert table.headings[:5] == ("epoch", "loss", "val loss", "accuracy", "val accuracy")
-    assert [row[0] for row in table.rows] == ["1", "2", "3*", "4"]
-    assert table.rows[0][1:] == ("1.2140", "0.5311", "0.6312", "0.8472", "206", "6.20 s")
-
-
 def test_a_metric_that_was_not_logged_in_every_epoch_is_a_gap_there() -> None:
     table = epoch_table(of_epochs({"loss": 1.0}, {"loss": 0.5, "f1": 0.25}))
-    assert table.headings == ("epoch", "loss", "f1", "samples/s", "time")
-    assert [row[2] for row in table.rows] == ["–", "0.2500"]
+    assert [each.heading for each in table.columns] == ["epoch", "loss", "f1", "samples/s", "time"]
+    assert [row.cells[2].text for row in table.rows] == ["–", "0.2500"]
 
 
 def test_metrics_of_any_size_are_written_in_little_room() -> None:
@@ -192,27 +185,6 @@ def test_a_long_training_is_a_line_without_points() -> None:
     assert [dot["number"] for dot in plot.data["dots"]] == [99]
 
 
-def test_quantisation_aware_training_is_told_in_a_few_lines() -> None:
-    assert qat_remarks(example.qat()) == [
-        "trained on for 2 of 3 epochs at learning rate 0.0001 in 41.2 s, MirroredStrategy, "
-        "2 replicas on CPU:0, CPU:1, summed by reduction-to-one",
-        "pruned to 49.8 % zeros",
-        "left float: norm (GroupNormalization), mask (Lambda): tfmot has no way",
-        "left float: scale (Rescaling): not asked for",
-    ]
-
-
-def test_clusters_and_zeros_are_told_where_they_were_asked_for() -> None:
-    both = qat(settings=Qat(prune=0.5, cluster=16), clusters=16)
-    assert qat_remarks(both)[1] == (
-        "pruned to 49.8 % zeros, clustered to 16 different weights a layer"
-    )
-    assert facts_of(both)["weights"] == qat_remarks(both)[1]
-    neither = qat(settings=Qat(epochs=2), layers=())
-    assert len(qat_remarks(neither)) == 1
-    assert "weights" not in facts_of(neither)
-
-
 def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> None:
     facts = facts_of(example.qat())
     assert facts["cost"] == "41.2 s in all, 21.7 s of steps"
@@ -222,9 +194,12 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
     )
     assert facts["stopped"] == "no better validation result for 1 epoch"
     assert facts["layers"] == "3 quantized (1 by a config of edgeconv's), 3 left float"
-    assert facts["before it"] == "prune: 4 epochs, 9.60 s of steps"
     assert facts["started from"].endswith("rebuilt in tf_keras, outputs differ by at most 1.80e-07")
     assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model, unchanged"
+    assert "loss" not in facts
+    losses = {"kind": "sparse_categorical_crossentropy", "box": "huber"}
+    text = "sparse_categorical_crossentropy of kind, huber of box"
+    assert facts_of(qat(losses=losses))["loss"] == text
     after = {n: Qat(freeze_batch_norm_after=n) for n in (None, 0, 1, 2)}
     assert [facts_of(qat(settings=s))["batch normalization"] for s in after.values()] == [
         "updated in every batch",
@@ -234,25 +209,11 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
     ]
 
 
-def test_the_conversion_says_what_training_on_cost_and_what_it_left_float() -> None:
-    lines = text_of(example.conversion()).splitlines()
-    at = next(i for i, line in enumerate(lines) if line.startswith("qat "))
-    assert "in 41.2 s" in lines[at + 2]
-    assert "left float: norm" in lines[at + 4]
-
-
-def test_the_size_in_a_package_is_shown_only_where_weights_were_made_for_it() -> None:
-    packed = example.report()
-    plain = msgspec.structs.replace(example.artifact("qat"), qat=qat(settings=Qat()))
-    others = tuple(a for a in packed.artifacts if a.recipe.name != "qat")
-    unpacked = msgspec.structs.replace(packed, artifacts=(*others, plain))
-    untrained = msgspec.structs.replace(packed, artifacts=others)
-    assert "gzip" in text_of(packed)
-    assert "gzip 42.2 kB" in render_html(packed)
-    for report in (unpacked, untrained):
-        assert "gzip" not in text_of(report).lower()
-        assert "gzip" not in render_html(report).lower()
-    assert [row.training for row in model_rows(unpacked) if row.training != "–"] == [
+def test_the_time_of_training_is_in_the_rows_of_a_report_with_any() -> None:
+    whole = example.report()
+    others = tuple(a for a in whole.artifacts if a.recipe.name != "qat")
+    untrained = msgspec.structs.replace(whole, artifacts=others)
+    assert [text for row in model_rows(whole) if (text := row.text("training")) != "–"] == [
         ">18.4 s",
         "41.2 s",
     ]
@@ -261,23 +222,7 @@ def test_the_size_in_a_package_is_shown_only_where_weights_were_made_for_it() ->
 
 def test_the_cost_of_a_training_that_was_not_resumed_is_its_wall_time() -> None:
     report = msgspec.structs.replace(example.report(), training=changed(resumed_at=()))
-    assert model_rows(report)[0].training == "26.9 s"
-
-
-def test_the_report_says_which_drops_chance_explains() -> None:
-    drops, compared = difference_lines(example.report())
-    assert drops == (
-        "drop: within chance for digits_cnn-float32, digits_cnn-float16, digits_cnn-int8, "
-        "digits_cnn-qat (0 is in the 95 % interval); worse beyond chance for digits_cnn-int16x8"
-    )
-    assert compared == (
-        "digits_cnn-qat against digits_cnn-int8: +0.83 points [−0.23, 2.42], 3 fixed, 0 broken: "
-        "within chance"
-    )
-    text, html = text_of(example.report()), render_html(example.report())
-    assert f"\n{drops}\n{compared}\n" in text
-    assert f"<li>D{drops[1:]}.</li>" in html
-    assert f"<li>{compared}.</li>" in html
+    assert model_rows(report)[0].text("training") == "26.9 s"
 
 
 def test_a_gain_and_a_loss_beyond_chance_are_told_apart() -> None:
@@ -307,17 +252,3 @@ def test_without_accuracies_nothing_is_said_of_differences() -> None:
     )
     assert difference_lines(report) == []
     assert "interval" not in text_of(report)
-
-
-def test_a_hostile_name_does_no_harm_in_a_training() -> None:
-    record = changed(
-        model=HOSTILE, strategy=HOSTILE, stopped=HOSTILE, saved_model=HOSTILE, devices=(HOSTILE,),
-        epochs=(Epoch(metrics={HOSTILE: 1.0}, samples=1, seconds=1.0),), test_metrics={HOSTILE: 1},
-    )  # fmt: skip
-    text = text_of(record)
-    assert "\x1b" not in text
-    assert text.count("<b>[red]\\u001b[31m") == 6
-    ((name, plot),) = metric_plots(record)
-    svg = str(draw_svg(plot, "k"))
-    assert name == "<b>[red]\\u001b[31m"
-    assert "<b>" not in svg

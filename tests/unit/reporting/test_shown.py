@@ -10,8 +10,9 @@ from report_example import report as example_report
 from rich.text import Text
 
 import edgeconv
-from edgeconv.reporting.layout import Grid, GridColumn, Labeled, Row, to_html
+from edgeconv.reporting.layout import Labeled, to_html
 from edgeconv.reporting.pages import PAGES, text_of
+from edgeconv.reporting.tables import Column, table
 from edgeconv.types import Conversion, Failure, Finding, Verdict
 
 
@@ -68,11 +69,9 @@ def test_a_verdict_shows_its_findings() -> None:
 
 
 def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
-    grid = Grid(
-        (GridColumn("a"), GridColumn("b")),
-        [Row((Text("1"), Text("2")), (Text("one"), Text("two"))), Row((Text("3"), Text("4")))],
-    )
-    html = to_html([Text("title"), grid, Labeled([("name", "value")]), Text()])
+    columns: tuple[Column[int], ...] = (Column("a", str), Column("b", lambda n: str(n + 1)))
+    grid = table(columns, (1, 3), lambda n: ("one", Text("two")) if n == 1 else ())
+    html = to_html([Text("title"), grid, Labeled([("name", "value")]), ""])
     assert rows_of(html) == 5
     assert '<td colspan="2">one<br>two</td>' in html
     assert re.sub("<[^>]+>", " ", html).split() == [

@@ -13,10 +13,9 @@ import report_example as example
 import verdict_example
 
 from edgeconv import plugins
-from edgeconv.errors import InputRefused, OutputRefused, UsageError
-from edgeconv.reporting.trackers import csv_file, tensorboard
-from edgeconv.reporting.trackers.runs import runs
+from edgeconv.reporting.trackers import csv_file, runs, tensorboard
 from edgeconv.types import Check, Checked, Report
+from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 CHECKED = Checked(config="edgeconv.toml", checks=(Check(name="digits", verdict=example.verdict()),))
 REPORTS = {"digits": example.report()}

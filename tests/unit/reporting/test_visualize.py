@@ -15,18 +15,21 @@ import tiny_tflite
 from click.testing import CliRunner
 
 from edgeconv.cli.verbs import visualize as command
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.model.tflite.summary import layers_of_graphs
 from edgeconv.reporting.node_data import node_data
-from edgeconv.store import sha256_file
-from edgeconv.tflite.contents import layers_of_graphs
+from edgeconv.system.store import sha256_file
 from edgeconv.types import LayerError, OperatorTime, Profile, Report
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
-ERROR = LayerError(layer="y", operator="FULLY_CONNECTED", samples=4, snr_db=31.5, max_error=0.1)
+ERROR = LayerError(
+    layer="y", tensor="y", operator="FULLY_CONNECTED", samples=4, snr_db=31.5, max_error=0.1
+)
 TIMES = Profile(
-    method="runtime",
     total_us=5.0,
     operators=(
-        OperatorTime(index=0, operator="FULLY_CONNECTED", layer="y", delegate="", mean_us=4.0),
+        OperatorTime(
+            index=0, operator="FULLY_CONNECTED", layer="y", tensor="y", delegate="", mean_us=4.0
+        ),
     ),
 )
 
@@ -79,7 +82,7 @@ def test_the_times_of_the_layers_can_be_shown_instead(
 
 def test_values_that_are_no_numbers_are_left_out_and_exact_ones_leave_room_for_colours() -> None:
     errors = [
-        msgspec.structs.replace(ERROR, layer=name, snr_db=value)
+        msgspec.structs.replace(ERROR, layer=name, tensor=name, snr_db=value)
         for name, value in (("a", math.nan), ("b", 200.0), ("c", 12.0), ("elsewhere", 3.0))
     ]
     row = msgspec.structs.replace(example.measurement("int8"), layer_errors=tuple(errors))

@@ -44,6 +44,11 @@ def test_no_template_takes_a_module_of_the_checkout() -> None:
         text = file.read_text(encoding="utf-8")
         assert not re.findall(r"python3? -[mc]", text), file
     assert "python -I -m pip" in (ROOT / "action.yml").read_text(encoding="utf-8")
+    hooks = (ROOT / ".pre-commit-hooks.yaml", *(ROOT / "docs" / "hooks").rglob("*"))
+    for file in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *hooks):
+        if file.is_file():
+            text = file.read_text(encoding="utf-8", errors="replace")
+            assert not re.search(r"python3? -m edgeconv\b", text), file
 
 
 @pytest.mark.parametrize("is_in_git", [False, True])
@@ -67,15 +72,18 @@ def test_the_action_fetches_what_is_in_git_lfs_where_anything_is(
 ) -> None:
     steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
     (step,) = (step for step in steps if step["name"] == "Git LFS")
-    git = tmp_path / "git"
-    git.write_text(
-        f'#!/bin/sh\necho "$@" >> "{tmp_path}/calls"\n'
-        f'if [ "$2" = pull ]; then exit {pulls}; fi\nprintf "%s" "{listed}"\n'
+    checkout = _checkout(tmp_path / "checkout")
+    lfs = tmp_path / "git-lfs"
+    lfs.write_text(
+        f'#!/bin/sh\necho "lfs $@" >> "{tmp_path}/calls"\n'
+        f'if [ "$1" = pull ]; then git config lfs.url >> "{tmp_path}/url"; exit {pulls}; fi\n'
+        f'printf "%s" "{listed}"\n'
     )
-    git.chmod(0o755)
+    lfs.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-e", "-c", step["run"]],
+        cwd=checkout,
         env=environment,
         capture_output=True,
         text=True,
@@ -84,6 +92,18 @@ def test_the_action_fetches_what_is_in_git_lfs_where_anything_is(
     asked = (tmp_path / "calls").read_text(encoding="utf-8").splitlines()
     assert asked == ["lfs ls-files --name-only", "lfs pull"][:calls]
     assert ("::warning::" in done.stdout) == warned
+    if calls > 1:
+        url = (tmp_path / "url").read_text(encoding="utf-8")
+        assert url == "https://example.org/base/models.git/info/lfs\n"
+
+
+def _checkout(folder: Path) -> Path:
+    """A checkout of a pull request that names another server."""
+    origin = ["remote", "add", "origin", "https://example.org/base/models"]
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    subprocess.run(["git", *origin], cwd=folder, check=True)
+    (folder / ".lfsconfig").write_text("[lfs]\n\turl = https://example.net/other\n")
+    return folder
 
 
 def test_pre_commit_takes_the_hook() -> None:

@@ -23,7 +23,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     clutter = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "edgeconv", folder / "edgeconv", ignore=clutter)
     shutil.copytree(ROOT / "models", folder / "edgeconv" / "models", ignore=clutter)
-    plugins = folder / "edgeconv" / "plugins.py"
+    plugins = folder / "edgeconv" / "plugins" / "__init__.py"
     for block in blocks(ROOT / "CONTRIBUTING.md"):
         if block.title.endswith(".py"):
             (folder / block.title).write_text(block.text, encoding="utf-8")

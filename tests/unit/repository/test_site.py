@@ -62,13 +62,7 @@ def test_the_reference_has_every_table_function_and_value(site: Path) -> None:
     python = text_of(site / "reference/python/index.html")
     assert all(f"edgeconv.{name}(" in python for name in edgeconv.__all__)
     values = text_of(site / "reference/values/index.html")
-    assert all(name in values for name in ("Artifact", "Report") if name in types.__all__)
-
-
-def test_the_table_of_architectures_is_not_in_the_navigation(site: Path) -> None:
-    home = (site / "index.html").read_text(encoding="utf-8")
-    assert 'href="glossary/"' in home
-    assert 'href="coverage/"' not in home
+    assert all(name in values for name in ("Artifact", "Report") if hasattr(types, name))
 
 
 def test_no_page_asks_another_host_for_anything(site: Path) -> None:

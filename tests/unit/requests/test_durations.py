@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.errors import UsageError
-from edgeconv.requests.durations import parse_period, period_text
+from edgeconv.requests.texts import parse_period, period_text
+from edgeconv.types.errors import UsageError
 
 
 @pytest.mark.parametrize(

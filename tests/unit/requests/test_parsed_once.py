@@ -12,14 +12,14 @@ from sources import opened_samples
 
 import edgeconv
 from edgeconv import data
-from edgeconv.config.tables import Table, read_config
 from edgeconv.data.location import located, parse_source
-from edgeconv.errors import UsageError
 from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.config.tables import Table, read_config
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.request import called, parsed, request_of
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.types import DataSource, Measuring, MetricChoice, RuntimeChoice, TensorSpec
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(edgeconv.__file__).parent
 # Where texts come in: options and tables; the SOURCEs of `init`; manifests of published files.
 EDGES = {
-    "parse_source": {
-        "cli/init.py",
-        "embedding/depfile.py",
-        "embedding/remake.py",
-        "requests/texts.py",
-    },
+    "parse_source": {"cli/init.py", "embedding/plan.py", "requests/texts.py"},
     "parse_preprocessing": {"requests/texts.py"},
     "parse_rule": {"requests/texts.py"},
     "parse_choice": {"requests/texts.py"},

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from edgeconv.errors import UsageError
 from edgeconv.runtimes import vulkan
 from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
 from edgeconv.runtimes.gpu_delegate import facts, reasons
+from edgeconv.types.errors import UsageError
 
 SELECTED = (
     "I0000 00:00:1795419772.4 6816 environment.cc:532] Selected adapter: {}, arch=x, "

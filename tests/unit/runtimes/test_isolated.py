@@ -12,15 +12,15 @@ import pytest
 from environments import plant
 from tiny_tflite import run
 
-from edgeconv.errors import OutputRefused, RuntimeUnusable, UsageError
 from edgeconv.runtimes import environments, isolated
 from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
-from edgeconv.runtimes.interpreters import interpreters
+from edgeconv.runtimes.environments import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, RuntimePython
-from edgeconv.store import cache_directory
-from edgeconv.store.pruning import prune_environments
+from edgeconv.system.store import cache_directory
+from edgeconv.system.store.pruning import prune_environments
 from edgeconv.types import TargetRuntime
+from edgeconv.types.errors import OutputRefused, RuntimeUnusable, UsageError
 
 PRESENT = sys.version_info[:2]
 needs_wheels = pytest.mark.skipif(

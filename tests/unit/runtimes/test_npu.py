@@ -9,10 +9,10 @@ import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
-from edgeconv.errors import ToolFailed, UsageError
-from edgeconv.runtimes.npu.choice import ACCELERATORS, configuration, parse_npu
-from edgeconv.runtimes.npu.summary import estimate_of, reasons, summary_row
+from edgeconv.plugins.devices.npu.vela import estimate_of, reasons, summary_row
 from edgeconv.types import Measuring, NpuEstimate, NpuLeft
+from edgeconv.types.errors import ToolFailed, UsageError
+from edgeconv.types.npus import ACCELERATORS, configuration, parse_npu
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,8 +19,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 from worker_tasks import FREE
 
 from edgeconv.data import Samples, write_samples
-from edgeconv.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
-from edgeconv.processes.sandbox import Access
+from edgeconv.model.tflite import with_uint8_io
 from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.runtimes.in_process import open_interpreter
 from edgeconv.runtimes.interface import Model
@@ -33,8 +32,9 @@ from edgeconv.runtimes.runner import (
     quantize,
     warm_up,
 )
-from edgeconv.tflite import with_uint8_io
+from edgeconv.system.processes.sandbox import Access
 from edgeconv.types import Allowance, Timing
+from edgeconv.types.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
 
 if TYPE_CHECKING:
     from pathlib import Path

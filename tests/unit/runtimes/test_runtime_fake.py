@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
-from edgeconv.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.fake import open_runtime
 from edgeconv.types import RuntimeChoice, Timing
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

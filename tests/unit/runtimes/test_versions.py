@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from started import starts
 
-from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.runtimes.versions import index_versions, matching_versions, parse_versions
-from edgeconv.store import cache_directory
+from edgeconv.system.store import cache_directory
+from edgeconv.types.errors import ToolFailed, UsageError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgeconv.runtimes.web_runner import PageServer
+from edgeconv.plugins.devices.web_runner import PageServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import multinomial
 
-from edgeconv.errors import InputRefused
 from edgeconv.statistics.paired import paired_difference
+from edgeconv.types.errors import InputRefused
 
 Z = 1.959963984540054
 COUNTS = st.tuples(*[st.integers(0, 40)] * 3).filter(any)

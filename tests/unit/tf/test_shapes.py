@@ -1,11 +1,9 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.errors import InputRefused
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types.errors import InputRefused
 
 SIZES = st.integers(1, 512)
 SHAPES = st.lists(st.none() | SIZES, min_size=1, max_size=5)

@@ -1,17 +1,15 @@
 """What a training does before and beside TensorFlow: the order of samples, and its options."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from edgeconv.errors import UsageError
 from edgeconv.tf.training.feeding import Order, in_order
-from edgeconv.tf.training.options import refuse_options
+from edgeconv.training.baseline import refuse_options
 from edgeconv.types import Distribution, Epoch, Training, TrainingRecord
+from edgeconv.types.errors import UsageError
 
 counts = st.integers(1, 60)
 batches = st.integers(1, 20)

@@ -1,24 +1,20 @@
-from __future__ import annotations
-
 import contextlib
 import json
 import os
 import random
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.errors import ToolFailed, UsageError
 from edgeconv.training import ports
 from edgeconv.training.cluster import Cluster, from_tf_config, host_and_port
 from edgeconv.training.ports import local_cluster, refuse_taken_port
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from edgeconv.types.errors import ToolFailed, UsageError
 
 CHIEF, WORKER, SERVER = ("one:1",), ("two:2", "three:3"), ("four:4",)
 
@@ -68,9 +64,7 @@ def test_what_vertex_ai_writes_is_read():
     sizes=st.tuples(*(st.integers(0, most) for most in (1, 4, 3, 1))).filter(any),
     picked=st.randoms(use_true_random=False),
 )
-def test_a_cluster_becomes_tf_config_and_comes_back_as_it_was(
-    sizes: tuple[int, ...], picked: random.Random
-):
+def test_a_cluster_becomes_tf_config_and_comes_back_as_it_was(sizes, picked):
     roles = ("chief", "worker", "ps", "evaluator")
     ports_left = iter(range(1000, 2000))
     addresses: Any = {
@@ -158,7 +152,7 @@ def test_the_error_shows_a_tf_config_that_is_right():
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(os.fsdecode))
-def test_any_text_is_a_cluster_or_refused(text: str):
+def test_any_text_is_a_cluster_or_refused(text):
     with contextlib.suppress(UsageError):
         from_tf_config(text)
 
@@ -177,7 +171,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_any_json_is_a_cluster_or_refused(value: Any):
+def test_any_json_is_a_cluster_or_refused(value):
     with contextlib.suppress(UsageError):
         from_tf_config(json.dumps(value))
 

@@ -1,17 +1,17 @@
 """What is started for a training, and where it keeps things; nothing is run here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
+import worker_tasks
 
 import edgeconv
-from edgeconv.errors import OutputRefused, UsageError
 from edgeconv.training import baseline
-from edgeconv.training.launch import clusters_of, is_chief, workers_of
+from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
+from edgeconv.training.members import ProcessSettings
 from edgeconv.types import Distribution, Training
+from edgeconv.types.errors import OutputRefused, UsageError, WorkerCrashed
 
 WORKERS = ["host1:2222", "host2:2222"]
 COORDINATED = {"chief": ["host0:2222"], "worker": WORKERS, "ps": ["host3:2222"]}
@@ -203,3 +203,32 @@ def test_a_name_too_long_for_a_directory_is_refused(tmp_path):
     with pytest.raises(OutputRefused, match="too long"):
         edgeconv.train("digits_cnn", directory=str(tmp_path / ("m" * 300)))
     assert not list(tmp_path.iterdir())
+
+
+# What is advised when a process fails
+
+
+@pytest.mark.parametrize(
+    ("train", "job", "resumes"),
+    [
+        (worker_tasks.fail_otherwise, worker_tasks.Job(text="OSError"), False),
+        (worker_tasks.die_by_signal, worker_tasks.Job(number=9), True),
+        (worker_tasks.die_by_signal, worker_tasks.Job(number=15), True),
+    ],
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_same_command_is_advised_only_where_it_may_end_otherwise(
+    train, job, resumes, workers, tmp_path
+):
+    distribution = Distribution(strategy="multiworker", workers=workers)
+    members = clusters_of(distribution) if workers else ()
+    settings = ProcessSettings(
+        label="training",
+        scratch=tmp_path,
+        access=worker_tasks.FREE,
+        environment=worker_tasks.HERE,
+    )
+    with pytest.raises(WorkerCrashed) as failed:
+        launch(members, train, lambda _: job, distribution, settings)
+    assert ("same command" in failed.value.hint) == resumes
+    assert "last checkpoint" in failed.value.hint

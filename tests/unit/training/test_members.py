@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -7,7 +5,9 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,15 +15,8 @@ import worker_tasks
 from live_processes import alive
 from worker_tasks import FREE, HERE, Job, Sum
 
-from edgeconv.errors import (
-    ToolFailed,
-    UsageError,
-    WorkerCrashed,
-    WorkerOutOfMemory,
-    WorkerTimedOut,
-)
-from edgeconv.processes import workers
-from edgeconv.processes.tasks import start_task
+from edgeconv.system.processes import workers
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.training.cluster import Cluster
 from edgeconv.training.members import (
     ClusterMember,
@@ -35,10 +28,13 @@ from edgeconv.training.members import (
 from edgeconv.training.peers import Look, Peers, find
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CONNECTED, Allowance
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+from edgeconv.types.errors import (
+    ToolFailed,
+    UsageError,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
 
 DEADLINE_S = 120.0
 
@@ -600,8 +596,8 @@ def test_once_it_is_connected_a_member_may_take_its_time(run):
     elsewhere = f"127.0.0.1:{closed_port()}"
     addresses: Any = {"worker": (f"127.0.0.1:{closed_port()}", elsewhere)}
     cluster = Cluster(addresses=addresses, role="worker", index=0)
-    part = ClusterMember(worker_tasks.connect_then_sleep, Job(number=4), cluster)
-    assert run([part], connect_timeout_s=2)["worker 0"].total == 1
+    part = ClusterMember(worker_tasks.connect_then_sleep, Job(number=8), cluster)
+    assert run([part], connect_timeout_s=6)["worker 0"].total == 1
 
 
 def test_local_members_that_do_not_come_up_in_time_are_named_too(run):

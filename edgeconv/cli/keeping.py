@@ -1,0 +1,84 @@
+"""`edgeconv cache` and `edgeconv cmake-dir`, which need no request."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from edgeconv.cli.printing import echo
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
+
+
+def _size(text: str) -> int:
+    """A size in bytes, as of 5GB."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise click.BadParameter(f"{text!r} is not a size; for example 500MB or 5GB")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+@click.group("cache")
+def cache() -> None:
+    """Show the cache, and make it smaller.
+
+    It is in $EDGECONV_CACHE_DIR or the user's cache directory. The key of an entry is
+    the hash of its inputs, so checkouts and machines can share it.
+    """
+
+
+@cache.command("show")
+def _show() -> None:
+    """Show the cache's path, and how many entries it has of each kind."""
+    from edgeconv.reporting.units import size
+    from edgeconv.system.store import cache_directory, pruning
+
+    echo(f"{cache_directory()}")
+    sizes: dict[str, list[int]] = {}
+    for entry in pruning.entries(cache_directory()):
+        sizes.setdefault(entry.stage, []).append(entry.size_bytes)
+    for stage, each in sorted(sizes.items()):
+        echo(f"  {stage}: {len(each)}, {size(sum(each))}")
+    total = sum(sum(each) for each in sizes.values())
+    echo(f"{size(total)} in all" if sizes else "nothing is stored")
+
+
+@cache.command("prune")
+@click.option(
+    "--max-size",
+    type=_size,
+    default="5GB",
+    show_default=True,
+    help="Remove the least recently used entries until the rest is at most this large.",
+)
+def _prune(max_size: int) -> None:
+    """Make the cache smaller. Entries of the last hour are kept."""
+    from edgeconv.reporting.units import size
+    from edgeconv.system.store import cache_directory, pruning
+
+    taken = pruning.prune(cache_directory(), max_size)
+    left = sum(entry.size_bytes for entry in pruning.entries(cache_directory()))
+    gone = sum(entry.size_bytes for entry in taken)
+    echo(f"{len(taken)} entries removed, {size(gone)}; {size(left)} left")
+    if left > max_size:
+        echo("the rest was used within the last hour, and may be in use")
+
+
+@click.command("cmake-dir")
+@click.option("--litert", is_flag=True, help="LiteRT's shared library instead.")
+def cmake_dir(*, litert: bool) -> None:
+    """Print the directory of edgeconvConfig.cmake, for find_package(edgeconv).
+
+    As in: cmake -S . -B build -Dedgeconv_DIR=$(edgeconv cmake-dir)
+    """
+    if litert:
+        from edgeconv.runtimes.c_api import library_path
+
+        echo(str(library_path()))
+    else:
+        import edgeconv
+
+        echo(str(Path(edgeconv.__file__).parent / "cmake"))

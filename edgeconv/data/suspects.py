@@ -1,0 +1,365 @@
+"""Whether samples can be right: by their range, by how many differ, and by what a model answers.
+
+A model that was trained gives samples like those of its training answers that differ, and of which
+it is not certain beyond all measure.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from edgeconv.types import InputRange, Suspicion
+from edgeconv.types.words import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from edgeconv.data.samples import Array, Samples
+
+# Ranges of fewer samples are chance. A set of fewer different samples than this is named.
+FEW_SAMPLES = 10
+# From this many on, samples that are all equal are a mistake and not an example.
+_MOST_EQUAL = 8
+_BLOCK_VALUES = 1 << 20
+# Smaller images are none. Whether they are random is seen of this many values, or of four images:
+# neighbors differ by this share of what any two pixels do. It is 0.79 for digits with much noise.
+_LEAST_SIDE, _LOOKED_AT, _UNRELATED = 16, 1 << 17, 0.95
+_SEED = 20261123
+# Scales that are confused: what a sample is multiplied by, and what is subtracted.
+_SCALES = MappingProxyType(
+    {
+        "scale=1/255": (1 / 255, 0.0),
+        "scale=255": (255.0, 0.0),
+        "scale=1/127.5&mean=1": (1 / 127.5, 1.0),
+        "scale=127.5&mean=-127.5": (127.5, -127.5),
+        "scale=2&mean=1": (2.0, 1.0),
+        "scale=0.5&mean=-0.5": (0.5, -0.5),
+        "mean=1": (1.0, 1.0),
+        "scale=1/32768": (1 / 32768, 0.0),
+    }
+)
+# Fewer samples have the same answer by chance, or too few labels for a verdict.
+_LEAST_SAMPLES, _LEAST_LABELS = 16, 50
+# Of its root mean square, that an output varies by between samples.
+_LEAST_VARIATION = 0.003
+# A probability that no training gets to: its logarithm has no gradient left in float32.
+_NEGLIGIBLE = 1e-12
+_SATURATED_SHARE = 0.5
+# Scores of so many classes at least, whose probabilities differ by a factor of 1e22.
+_LEAST_CLASSES, _FAR_APART = 3, 50.0
+# How much more answers tell of samples in a smaller scale that fits, of all they could. To samples
+# that fit as they are, those of 12 models told as much at most.
+_TELLS_MORE = 0.1
+_PERMUTATIONS = 200
+_CHANCE = 0.05
+_PERMUTATION_SEED = 20261122
+
+
+def input_ranges(samples: Samples) -> tuple[InputRange, ...]:
+    """The range and scale of each input of numbers over all samples."""
+    return tuple(
+        _range_of(name, array)
+        for name, array in samples.arrays.items()
+        if array.dtype.kind in "biuf" and array.size
+    )
+
+
+def _range_of(name: str, array: Array) -> InputRange:
+    low, high, total, squares = np.inf, -np.inf, 0.0, 0.0
+    is_whole = True
+    middle = float(array[0].astype(np.float64).mean())
+    for block in _blocks(array):
+        values = block.astype(np.float64)
+        low, high = min(low, float(values.min())), max(high, float(values.max()))
+        is_whole = is_whole and bool((values == np.rint(values)).all())
+        values -= middle  # Squares of large values would lose what they differ by.
+        total += float(values.sum())
+        squares += float(np.square(values).sum())
+    mean = total / array.size
+    return InputRange(
+        name=name,
+        low=low,
+        high=high,
+        mean=middle + mean,
+        deviation=float(np.sqrt(max(squares / array.size - mean * mean, 0.0))),
+        is_whole=is_whole,
+    )
+
+
+def _blocks(array: Array) -> Iterator[Array]:
+    rows = max(1, _BLOCK_VALUES // max(1, array[0].size))
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]
+
+
+def set_suspicions(samples: Samples) -> tuple[Suspicion, ...]:
+    """What is wrong with the set, without the model: too few, equal, constant or random samples."""
+    count = samples.count
+    equal = _equal(samples)
+    different = len(equal)
+    if count > 1 and different == 1:
+        return (Suspicion(f"all {count} samples are equal", count >= _MOST_EQUAL),)
+    return tuple(map(Suspicion, _remarks(samples, equal)))
+
+
+def _remarks(samples: Samples, equal: Counter[int]) -> Iterator[str]:
+    count, different, most = samples.count, len(equal), max(equal.values())
+    if different < FEW_SAMPLES and count > different:
+        yield f"only {different} of {count} samples differ"
+    elif count < FEW_SAMPLES:
+        yield f"there are only {count} samples"
+    elif 2 * most > count:
+        yield f"{most} of {count} samples are equal"
+    if same := [name for name, array in samples.arrays.items() if _is_same(array)]:
+        yield f"{quoted(same)} is the same in every sample"
+    if random := [name for name, array in samples.arrays.items() if _is_random(array)]:
+        yield f"neighboring pixels of {quoted(random)} have nothing in common, as in random noise"
+    labels = samples.labels
+    are_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind == "i"
+    if labels is not None and are_classes and count >= _MOST_EQUAL and not np.ptp(labels):
+        yield f"all samples have the label {labels[0]}"
+
+
+def _is_same(array: Array) -> bool:
+    """Whether an input of floats is the same in all samples; a mask of integers often is."""
+    if array.dtype.kind != "f" or len(array) < _MOST_EQUAL:
+        return False
+    return all(bool((row == array[0]).all()) for row in array)
+
+
+def is_image(shape: Sequence[int]) -> bool:
+    """Whether a shape may be that of images, (samples, height, width, channels)."""
+    return len(shape) == 4 and shape[3] in (1, 3) and min(shape[1:3]) >= _LEAST_SIDE
+
+
+def _is_random(array: Array) -> bool:
+    """Whether neighbors in images differ as much as any two pixels do: random, or rearranged.
+
+    It is the ratio of J. von Neumann (1941), of some of the samples.
+    """
+    if array.dtype.kind not in "fiu" or not is_image(array.shape):
+        return False
+    most = min(len(array), max(4, _LOOKED_AT // array[0].size))
+    images = array[evenly(len(array), most)].astype(np.float64)
+    mixed = images.reshape(len(images), -1, images.shape[3])
+    order = np.random.default_rng(_SEED).permutation(mixed.shape[1])
+    any_two = np.mean((mixed - mixed[:, order]) ** 2)
+    down, across = (np.mean(np.diff(images, axis=axis) ** 2) for axis in (1, 2))
+    return bool(min(down, across) > _UNRELATED * any_two > 0)
+
+
+def _equal(samples: Samples) -> Counter[int]:
+    """How many samples there are of each kind of equal ones."""
+    arrays = tuple(samples.arrays.values())
+    return Counter(
+        hash(tuple(array[index].tobytes() for array in arrays)) for index in range(samples.count)
+    )
+
+
+def other_preprocessings(
+    arrays: Mapping[str, Array], *, only_alike: bool = False
+) -> Iterator[tuple[str, dict[str, Array]]]:
+    """The samples as frequent mistakes would have to be undone, each with the steps that do it.
+
+    `arrays` are float (samples, ...), others stay as they are. The steps are those of
+    `--preprocess`, done after those that there are already. `only_alike`: of those after which
+    images have the same range.
+    """
+    floats = [name for name, array in arrays.items() if array.dtype.kind == "f"]
+    images = [name for name in floats if is_image(arrays[name].shape)]
+    changes = {} if only_alike else dict(_SCALES)
+    if images:
+        changes |= _negative(arrays[images[0]])
+    for steps, (scale, mean) in changes.items():
+        yield steps, {n: a * scale - mean if n in floats else a for n, a in arrays.items()}
+    if colors := [name for name in images if arrays[name].shape[3] == 3]:
+        yield "channels=bgr", {n: a[..., ::-1] if n in colors else a for n, a in arrays.items()}
+    for first, second in () if only_alike else itertools.combinations(floats, 2):
+        if arrays[first].shape == arrays[second].shape:
+            exchanged = {first: arrays[second], second: arrays[first]}
+            yield f"{first!r} and {second!r} exchanged", {**arrays, **exchanged}
+
+
+def smaller_scales(arrays: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+    """The samples in usual scales smaller than theirs, as `other_preprocessings` gives them.
+
+    `arrays` are (samples, ...); the floats among them, whose range suggests it, are changed one at
+    a time. No scale is larger: any model is surer of itself with that.
+    """
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and array.size:
+            for steps, (scale, mean) in _smaller(array).items():
+                prefix = f"{name}." if len(arrays) > 1 else ""
+                changed = {**arrays, name: array * scale - mean}
+                yield "&".join(prefix + step for step in steps.split("&")), changed
+
+
+def _smaller(array: Array) -> dict[str, tuple[float, float]]:
+    low, high = float(array.min()), float(array.max())
+    if low >= 0 and 2 < high <= 255 and bool((array == np.rint(array)).all()):
+        names = ["scale=1/255", "scale=1/127.5&mean=1"]
+    elif max(-low, high) > 1000:  # Audio of 16 bits.
+        names = ["scale=1/32768"]
+    elif is_image(array.shape) and low < -1.5 and high < 4:
+        return {"scale=0.226&mean=-0.449": (0.226, -0.449)}
+    elif -1 <= low < -0.5 and high <= 1:
+        names = ["scale=0.5&mean=-0.5"]
+    else:
+        names = []
+    return {name: _SCALES[name] for name in names}
+
+
+def _negative(image: Array) -> dict[str, tuple[float, float]]:
+    """What makes the negative of images, (samples, height, width, channels), by their range."""
+    if float(image.min()) < 0:
+        return {"scale=-1": (-1.0, 0.0)}
+    high = 1.0 if float(image.max()) <= 1 else 255.0
+    return {f"scale=-1&mean=-{high:g}": (-1.0, -high)}
+
+
+def evenly(count: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """The indices (most,) of samples evenly spread over `count`: sets are often sorted by class."""
+    return np.linspace(0, count - 1, most).astype(np.intp)
+
+
+def is_saturated(output: Array) -> bool:
+    """Whether most of the probabilities, (samples, classes) or (samples, 1), are exactly 0 or 1."""
+    if not _are_probabilities(output) or len(output) < _LEAST_SAMPLES:
+        return False
+    if output.shape[1] == 1:
+        return _share_of_limits(output) > _SATURATED_SHARE
+    second = np.sort(output.astype(np.float64), axis=1)[:, -2]
+    return bool((second < _NEGLIGIBLE).mean() > _SATURATED_SHARE)
+
+
+def is_overdriven(output: Array) -> bool:
+    """Whether an output, (samples, ...), looks like that to inputs of far too large a scale.
+
+    Probabilities of several labels or of each pixel are exactly 0 and 1, or scores of classes,
+    (samples, classes), so far apart that no probability but one is left of them.
+    """
+    if output.dtype.kind != "f" or output.ndim < 2 or len(output) < _LEAST_SAMPLES:
+        return False
+    if output.min() >= 0 and output.max() <= 1:
+        return bool((output == 1).any()) and _share_of_limits(output) > _SATURATED_SHARE
+    if output.ndim > 2 or output.shape[1] < _LEAST_CLASSES or output.min() >= 0:
+        return False
+    second, first = np.sort(output.astype(np.float64), axis=1)[:, -2:].T
+    return bool((first - second > _FAR_APART).mean() > _SATURATED_SHARE)
+
+
+def _share_of_limits(output: Array) -> float:
+    return float(((output < _NEGLIGIBLE) | (output == 1)).mean())
+
+
+def _are_probabilities(output: Array) -> bool:
+    """Whether an output is of classes that add up to 1, or of one class."""
+    if output.ndim != 2 or output.dtype.kind != "f" or not output.size:
+        return False
+    if not (output.min() >= 0 and output.max() <= 1):
+        return False
+    return output.shape[1] == 1 or bool(np.allclose(output.sum(axis=1), 1, atol=1e-3))
+
+
+def variation(output: Array) -> float:
+    """How much an output, (samples, ...), differs between samples: 0 for the same in all.
+
+    It is the largest standard deviation of a value, of the root mean square of all. NaN if any is.
+    """
+    rows = output.reshape(len(output), -1).astype(np.float64)
+    scale = float(np.sqrt(np.mean(rows**2)))
+    return float(rows.std(axis=0).max()) / scale if scale else 0.0
+
+
+def information(output: Array) -> float:
+    """What the answers, (samples, classes), say of the samples: 0 for nothing, 1 for all they can.
+
+    It is the mutual information of sample and class, of the logarithm of the number of classes, as
+    J. Bridle et al. (1991) trained by. Scores become probabilities by softmax. NaN if any is not
+    finite; 0 for what has no classes.
+    """
+    if output.ndim != 2 or output.shape[1] < 2 or output.dtype.kind != "f":
+        return 0.0
+    values = output.astype(np.float64)
+    if not _are_probabilities(output):
+        values = np.exp(values - values.max(axis=1, keepdims=True))
+        values /= values.sum(axis=1, keepdims=True)
+    mean = _entropy(values.mean(axis=0, keepdims=True))
+    return (mean - _entropy(values)) / float(np.log(values.shape[1]))
+
+
+def more_telling(
+    outputs: Mapping[str, Array], others: Iterable[tuple[str, Mapping[str, Array]]]
+) -> tuple[str, tuple[float, float]]:
+    """Which of other samples, by name, a model's outputs tell clearly more of; "" for none.
+
+    With it comes the information in `outputs` and in the best of the `others`, all of them floats
+    (samples, classes).
+    """
+    own, best, better = _most_information(outputs), 0.0, ""
+    for name, answers in others:
+        amount = _most_information(answers)
+        if amount > best:
+            best, better = amount, name
+    return (better if best - own >= _TELLS_MORE else ""), (own, best)
+
+
+def _most_information(outputs: Mapping[str, Array]) -> float:
+    finite = (output for output in outputs.values() if np.isfinite(output).all())
+    return max(map(information, finite), default=0.0)
+
+
+def _entropy(probabilities: Array) -> float:
+    """The mean entropy of (samples, classes), in nats."""
+    logarithms = np.log(np.maximum(probabilities, _NEGLIGIBLE))
+    return float(-(probabilities * logarithms).sum(axis=1).mean())
+
+
+def answer_remarks(outputs: Mapping[str, Array]) -> Iterator[str]:
+    """What is strange about a model's outputs, (samples, ...) by name, a sentence each."""
+    for name, output in outputs.items():
+        if output.ndim < 2 or output.dtype.kind != "f" or len(output) < _LEAST_SAMPLES:
+            continue
+        if not np.isfinite(output).all():
+            continue
+        if variation(output) <= _LEAST_VARIATION:
+            yield f"the float model's output {name!r} hardly differs between them"
+        elif (
+            _are_probabilities(output) and output.shape[1] > 1 and not np.ptp(output.argmax(axis=1))
+        ):
+            yield f"the float model gives all of them the same answer in {name!r}"
+        if is_saturated(output):
+            yield f"the float model's probabilities in {name!r} are exactly 0 and 1"
+
+
+def is_at_chance(output: Array, labels: Array | None) -> bool:
+    """Whether the largest of the outputs does not depend on the labels.
+
+    `output` is (samples, classes), the classes however numbered, and `labels` (samples,). It is
+    compared with what permuted labels give.
+    """
+    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return False
+    is_classes = output.ndim == 2 and output.shape[1] > 1
+    if not is_classes or len(labels) != len(output) or len(labels) < _LEAST_LABELS:
+        return False
+    answers = np.unique(output.argmax(axis=1), return_inverse=True)[1]
+    classes = np.unique(labels, return_inverse=True)[1]
+    if classes.max() == 0 or answers.max() == 0:
+        return False
+    rng = np.random.default_rng(_PERMUTATION_SEED)
+    actual = _dependence(answers, classes)
+    permuted = [_dependence(answers, rng.permutation(classes)) for _ in range(_PERMUTATIONS)]
+    return bool(np.mean(np.array(permuted) >= actual) > _CHANCE)
+
+
+def _dependence(answers: Array, classes: Array) -> float:
+    counts = np.zeros((answers.max() + 1, classes.max() + 1))
+    np.add.at(counts, (answers, classes), 1)
+    expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0, keepdims=True)
+    return float((counts**2 / expected).sum())

@@ -1,0 +1,1 @@
+"""A model file, read without running it: `source` has SavedModels and Keras, `tflite` .tflite."""

@@ -1,0 +1,409 @@
+"""The content of a Keras file, read from its JSON config without building layers."""
+
+from __future__ import annotations
+
+import math
+import re
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from edgeconv.model.source.keras_names import unknown_classes
+from edgeconv.model.source.keras_signature import (
+    built_for,
+    declared_signature,
+    layers_of,
+    name_of,
+    never_called,
+    settings_of,
+)
+from edgeconv.model.source.kinds import unreadable
+from edgeconv.system.processes.failures import blames_input
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.store import scratch_directory
+from edgeconv.types import Allowance, OperatorCount, Signature
+from edgeconv.types.errors import (
+    EdgeconvError,
+    InputRefused,
+    WorkerCrashed,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Config = dict[str, Any]
+    # The path of a weight by names, and its number of values.
+    Weight = tuple[tuple[str, ...], int]
+
+
+_WEIGHTS = "model.weights.h5"
+_MAX_CONFIG_BYTES = 2**27
+_ALLOWANCE = Allowance(timeout_s=30.0, memory_bytes=2**32)
+# All that zipfile raises on a damaged, encrypted or oddly compressed member.
+ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+# All that h5py raised on damaged files, by mutation tests.
+HDF5_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+# A Lambda layer's function is stored as Python bytecode, and loading the file runs it.
+_CODE_LAYER = "Lambda"
+
+
+class KerasReadJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The file to read, and whether to count the weights of an archive."""
+
+    path: str
+    count: bool = False
+
+
+class KerasContent(msgspec.Struct, frozen=True, kw_only=True):
+    """A Keras model's layers, counted by class, with notes.
+
+    `signature` is what the config declares; it and the numbers are None if unknown. `unknown` names
+    the classes and functions that are not Keras's own.
+    """
+
+    layers: tuple[OperatorCount, ...]
+    notes: tuple[str, ...]
+    signature: Signature | None = None
+    never_called: bool = False
+    parameters: int | None = None
+    trainable_parameters: int | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def read_keras(path: Path, *, count: bool = False) -> KerasContent:
+    """The content of a .keras archive; its parameters only with `count`, which takes longer.
+
+    A child process reads it: a hostile configuration can take any time and memory. Raises
+    `InputRefused` for an archive without a model.
+    """
+    return _in_child(
+        read_archive_here, KerasReadJob(path=str(path), count=count), "a Keras archive"
+    )
+
+
+def read_hdf5(path: Path) -> KerasContent:
+    """The content of a Keras HDF5 file. Raises `InputRefused` for a file without a model.
+
+    A child process reads it: on damaged files the HDF5 library can loop forever, even on Ctrl-C.
+    """
+    return _in_child(read_hdf5_here, KerasReadJob(path=str(path)), "an HDF5 file")
+
+
+def _in_child(
+    function: Callable[[KerasReadJob], KerasContent], job: KerasReadJob, what: str
+) -> KerasContent:
+    with scratch_directory() as scratch:
+        task = start_task(
+            function,
+            job,
+            label="reading a Keras file",
+            scratch=scratch,
+            access=Access(reads=(Path(job.path),)),
+            allowance=_ALLOWANCE,
+        )
+        try:
+            with task:
+                return task.result()
+        except (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory) as error:
+            if not blames_input(error):
+                raise
+            raise damaged(Path(job.path), what, error) from error
+
+
+def read_archive_here(job: KerasReadJob) -> KerasContent:
+    """`read_keras`, in this process."""
+    path = Path(job.path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            config = _member(archive, "config.json") if "config.json" in names else None
+            metadata = _member(archive, "metadata.json") if "metadata.json" in names else b"{}"
+            weights = _weights_in(path, archive) if job.count and _WEIGHTS in names else None
+    except ZIP_ERRORS as error:
+        raise damaged(path, "a zip archive", error) from error
+    if config is None:
+        raise InputRefused(
+            f"{path} is a zip archive without a config.json, not a Keras model",
+            hint="save the whole model with model.save('NAME.keras')",
+        )
+    version = decoded(path, "metadata.json", metadata).get("keras_version")
+    return content_of(decoded(path, "config.json", config), version, weights, is_zip=True)
+
+
+def _weights_in(path: Path, archive: zipfile.ZipFile) -> tuple[Weight, ...]:
+    try:
+        # Keras stores them uncompressed, so they are read in place.
+        with archive.open(_WEIGHTS) as file:
+            return weights_of(file)
+    except (*ZIP_ERRORS, *HDF5_ERRORS) as error:
+        raise damaged(path, f"an archive with a {_WEIGHTS}", error) from error
+
+
+def read_hdf5_here(job: KerasReadJob) -> KerasContent:
+    """`read_hdf5`, in this process."""
+    import h5py
+
+    path = Path(job.path)
+    try:
+        with h5py.File(path, "r") as file:
+            config, version = file.attrs.get("model_config"), file.attrs.get("keras_version")
+        weights = weights_of(path)
+    except HDF5_ERRORS as error:
+        raise damaged(path, "an HDF5 file", error) from error
+    if config is None:
+        raise without_model(path)
+    return content_of(decoded(path, "model_config", config), version, weights, is_zip=False)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    info = archive.getinfo(name)
+    size_bytes = max(info.file_size, info.compress_size)
+    if size_bytes > _MAX_CONFIG_BYTES:
+        raise zipfile.BadZipFile(f"its {name} claims {size_bytes} bytes")
+    return archive.read(name)
+
+
+def without_model(path: Path) -> InputRefused:
+    """The refusal of an HDF5 file without a model."""
+    return InputRefused(
+        f"{path} holds no model, only weights at most: it has no model_config",
+        hint="build the model in code, load_weights() this file into it, and save the whole "
+        "model with model.save('NAME.keras')",
+    )
+
+
+def damaged(path: Path, what: str, error: Exception) -> InputRefused:
+    """The refusal of a file with unreadable content, or what the machine refused meanwhile."""
+    if isinstance(error, OSError) and error.errno:
+        return unreadable(path, error)
+    reason = error.message if isinstance(error, EdgeconvError) else str(error)
+    return InputRefused(
+        f"{path} cannot be read as {what}: {reason}",
+        hint="copy or save the model again; it may be truncated",
+    )
+
+
+def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
+    """The JSON object in `raw`, bytes or str."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    # A TypeError is an HDF5 attribute of another type, a RecursionError hostile nesting.
+    except (msgspec.DecodeError, TypeError, RecursionError, UnicodeError) as error:
+        raise InputRefused(
+            f"{path} holds no Keras model: its {name} is not a JSON object ({error})",
+            hint="save the model again",
+        ) from error
+
+
+def content_of(
+    config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
+) -> KerasContent:
+    """The content of a configuration; `version` is that of Keras in the file."""
+    counts = Counter(_layer_classes(config))
+    layers = tuple(
+        OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
+    )
+    signature = declared_signature(config)
+    notes = list(_notes(counts, version))
+    if signature is None:
+        notes.append(_why_undeclared(config))
+    total, trained = parameters(config, weights) if weights else (None, None)
+    # tf_keras loads its own .keras files, and imports what they name.
+    imports_any = is_zip and isinstance(version, str) and version.startswith("2.")
+    return KerasContent(
+        layers=layers,
+        notes=tuple(notes),
+        unknown=unknown_classes(config, imports_any=imports_any),
+        signature=signature,
+        never_called=never_called(config),
+        parameters=total,
+        trainable_parameters=trained,
+    )
+
+
+def _why_undeclared(config: dict[str, Any]) -> str:
+    if never_called(config):
+        return "it was never called, so it has no input, and cannot be converted"
+    if layers_of(config):
+        return "its config does not have the shapes of its inputs"
+    built = built_for(config)
+    shape = f"; it was called with shape {msgspec.json.encode(built).decode()}" if built else ""
+    return f"a subclassed model: its inputs and outputs are known once it is loaded{shape}"
+
+
+def _layer_classes(config: dict[str, Any]) -> Iterator[str]:
+    """The class of every layer, those of nested models and wrapped layers included."""
+    waiting: list[Any] = [config]
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        settings = node.get("config")
+        # A Sequential model of early Keras is its bare list of layers.
+        nested = settings if isinstance(settings, list) else _nested(settings)
+        if "class_name" in node and not isinstance(nested, list):
+            yield str(node["class_name"])
+            waiting.append(nested)
+        elif isinstance(nested, list):
+            waiting += nested
+
+
+def _nested(settings: Any) -> Any:
+    if not isinstance(settings, dict):
+        return None
+    return settings.get("layers", settings.get("layer"))
+
+
+def _notes(counts: Counter[str], version: Any) -> Iterator[str]:
+    if isinstance(version, bytes):
+        version = version.decode("utf-8", "replace")
+    if isinstance(version, str):
+        yield f"saved by Keras {version}"
+    if counts[_CODE_LAYER]:
+        yield "has Lambda layers: loading it runs code that is stored in the file"
+
+
+# The number of parameters in a Keras file, by the shapes of its weights.
+
+# Keras stores them next to the weights of the model.
+_NO_WEIGHTS = frozenset({"optimizer", "optimizer_weights", "seed_generator", "metrics"})
+_IN_MODEL = ("layers", "_layer_checkpoint_dependencies")
+_HDF5_ROOT = "model_weights"
+# Layers whose weights are all trained if the layer is.
+_ALL_TRAINED = re.compile(
+    r"Dense|EinsumDense|(Depthwise|Separable)?Conv[123]D(Transpose)?|Embedding|PReLU|LSTM|GRU|"
+    r"SimpleRNN|(LSTM|GRU|SimpleRNN)Cell|(Layer|Group|RMS)Normalization|Attention|"
+    r"AdditiveAttention|MultiHeadAttention|GroupedQueryAttention|RNN|ConvLSTM[123]D"
+)
+_WRAPPERS = ("Bidirectional", "TimeDistributed")
+_BATCH_NORMALIZATION = "BatchNormalization"
+_MOVING = ("moving_mean", "moving_variance")
+
+
+class Parameters(NamedTuple):
+    """All parameters, and those that are trained; None if unknown."""
+
+    total: int
+    trained: int | None
+
+
+def weights_of(file: Path | IO[bytes]) -> tuple[Weight, ...]:
+    """The weights in an HDF5 file. Raises h5py's errors for a damaged one."""
+    import h5py
+
+    weights: list[Weight] = []
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            parts = tuple(name.split("/"))
+            if _NO_WEIGHTS.isdisjoint(parts):
+                weights.append((parts, math.prod(item.shape or ())))
+
+    with h5py.File(file, "r") as root:
+        root.visititems(add)
+    return tuple(weights)
+
+
+def parameters(config: Config, weights: tuple[Weight, ...]) -> Parameters:
+    """The parameters of the model that `config` describes and `weights` belong to."""
+    if any(parts[0] == _HDF5_ROOT for parts, _ in weights):
+        weights = tuple(weight for weight in weights if weight[0][0] == _HDF5_ROOT)
+        by_name = dict(_named(config, trained=True))
+        trained = [_trained_by_name(by_name, parts) for parts, _ in weights]
+    else:
+        trained = [_trained_by_path(config, parts) for parts, _ in weights]
+    sizes = [size for _, size in weights]
+    trained_size = sum(size for size, is_trained in zip(sizes, trained, strict=True) if is_trained)
+    return Parameters(sum(sizes), None if None in trained else trained_size)
+
+
+def _trained_by_path(config: Config, parts: tuple[str, ...]) -> bool | None:
+    """By the path in a .keras file: layers/CLASS_NUMBER/…/vars/NUMBER."""
+    layer, is_trained = config, True
+    while len(parts) > 1 and parts[0] in _IN_MODEL and layers_of(layer):
+        inner = _by_path(layer).get(parts[1])
+        if inner is None:
+            return None
+        layer, parts = inner, parts[2:]
+        is_trained = is_trained and _is_trained(layer)
+    index = int(parts[-1]) if parts[-1].isdecimal() else -1
+    return _trained(layer, is_trained, is_moving=index >= _first_moving(layer))
+
+
+def _trained_by_name(
+    by_name: Mapping[str, tuple[Config, bool]], parts: tuple[str, ...]
+) -> bool | None:
+    """By the names of layers in an .h5 file: model_weights/LAYER/…/WEIGHT."""
+    layers = [by_name[part] for part in parts[1:-1] if part in by_name]
+    if not layers:
+        return None
+    is_trained = all(trained for _, trained in layers)
+    return _trained(layers[-1][0], is_trained, is_moving=parts[-1].startswith(_MOVING))
+
+
+def _trained(layer: Config, is_trained: bool, *, is_moving: bool) -> bool | None:
+    if not is_trained:
+        return False
+    kind = _class(layer)
+    if kind == _BATCH_NORMALIZATION:
+        return not is_moving
+    return True if _ALL_TRAINED.fullmatch(kind) else None
+
+
+def _class(layer: Config) -> str:
+    """The class of a layer, or of the one that it wraps."""
+    inner = settings_of(layer).get("layer")
+    if layer.get("class_name") in _WRAPPERS and isinstance(inner, dict):
+        layer = inner
+    return str(layer.get("class_name"))
+
+
+def _first_moving(layer: Config) -> int:
+    """The number of the first weight of a batch normalization that is not trained."""
+    settings = settings_of(layer)
+    return sum(settings.get(name, True) is not False for name in ("scale", "center"))
+
+
+def _by_path(model: Config) -> dict[str, Config]:
+    """The layers of a model by their names in a .keras file."""
+    layers: dict[str, Config] = {}
+    counts: dict[str, int] = {}
+    for layer in layers_of(model):
+        name = _snake_case(str(layer.get("class_name")))
+        count = counts[name] = counts.get(name, -1) + 1
+        layers[f"{name}_{count}" if count else name] = layer
+    return layers
+
+
+def _snake_case(name: str) -> str:
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def _named(config: Config, *, trained: bool) -> Iterator[tuple[str, tuple[Config, bool]]]:
+    """Every layer by its name, and whether it and the models around it are trained."""
+    waiting = [(layer, trained) for layer in layers_of(config)]
+    while waiting:
+        layer, above = waiting.pop()
+        is_trained = above and _is_trained(layer)
+        yield name_of(layer), (layer, is_trained)
+        waiting += [(inner, is_trained) for inner in layers_of(layer)]
+
+
+def _is_trained(layer: Config) -> bool:
+    return settings_of(layer).get("trainable", True) is not False

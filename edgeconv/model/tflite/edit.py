@@ -1,0 +1,308 @@
+"""Changes to a .tflite file that do not change what it computes."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Literal
+
+from edgeconv.model.tflite.flatbuffer import (
+    MOST_FLATBUFFER_BYTES,
+    entry_subgraphs,
+    has_weights_outside,
+    is_outdated,
+    operator_name,
+    parse,
+    serialize,
+    text,
+    type_names,
+)
+from edgeconv.model.tflite.names import valid_names
+from edgeconv.model.tflite.weights import is_quantized_tensor
+from edgeconv.types.errors import InputRefused
+from edgeconv.types.words import SERVING_DEFAULT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ai_edge_litert.schema_py_generated import (
+        ModelT,
+        OperatorT,
+        SignatureDefT,
+        SubGraphT,
+        TensorMapT,
+        TensorT,
+    )
+    from numpy.typing import NDArray
+
+Side = Literal["inputs", "outputs"]
+
+_WHERE = "the model"
+# uint8 0 is int8 -128.
+_UINT8_SHIFT = 128
+
+
+def ensure_signature(data: bytes) -> bytes:
+    """The same model with a signature; `data` itself where it has one.
+
+    The signature is "serving_default" on the first subgraph. Its names are the tensors' names
+    without TensorFlow's ":0" and "serving_default_", unique, of letters, digits, "_" and "." only.
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    if model.signatureDefs:
+        return data
+    model.signatureDefs = [_signature_of(model.subgraphs[0])]
+    return serialize(model)
+
+
+def update_format(data: bytes) -> bytes:
+    """The same model in the form that converters write today; `data` itself where it has that.
+
+    TensorFlow before 2.4 wrote operator codes to another field, which newer programs do not read.
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    return serialize(model) if is_outdated(data) else data
+
+
+def with_weights_inside(data: bytes) -> bytes:
+    """The same model with all weights in the flatbuffer, which ends at 2 GiB.
+
+    `data` itself where that is so already, or where they do not fit. Raises `InputRefused` for
+    bytes that are not a model.
+    """
+    if len(data) > MOST_FLATBUFFER_BYTES or not has_weights_outside(data):
+        return data
+    return serialize(parse(data, where=_WHERE))
+
+
+def with_unique_names(data: bytes) -> bytes:
+    """The same model in which every tensor has its own name; `data` itself where that is so.
+
+    A tensor without a name is named after its operator, and a second of the same name is numbered.
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    tensors = [tensor for graph in model.subgraphs for tensor in graph.tensors]
+    taken = Counter(text(tensor.name) for tensor in tensors)
+    if "" not in taken and len(taken) == len(tensors):
+        return data
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            for index in operator.outputs:
+                if index != -1 and not text(graph.tensors[index].name):
+                    graph.tensors[index].name = operator_name(model, operator).lower()
+    used: set[str] = set()
+    for tensor in tensors:
+        base = name = text(tensor.name) or "tensor"
+        while name in used or (name != base and name in taken):
+            name = f"{base}_{taken[base]}"
+            taken[base] += 1
+        used.add(name)
+        tensor.name = name
+    return serialize(model)
+
+
+def with_names(
+    data: bytes, key: str, inputs: Mapping[str, str], outputs: Mapping[str, str]
+) -> bytes:
+    """The same model with new names of the inputs and outputs of signature `key`, by the old ones.
+
+    A model without a signature gets one first, see `ensure_signature`. Raises `InputRefused` for
+    bytes that are not a model.
+    """
+    model = parse(ensure_signature(data), where=_WHERE)
+    for signature in model.signatureDefs:
+        if text(signature.signatureKey) == key:
+            for maps, names in ((signature.inputs, inputs), (signature.outputs, outputs)):
+                for tensor_map in maps:
+                    own = text(tensor_map.name)
+                    tensor_map.name = names.get(own, own)
+    return serialize(model)
+
+
+def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]) -> bytes:
+    """The same model with other default shapes of its inputs, by signature and input.
+
+    Only those with dynamic dimensions after the first get another; `data` itself comes back without
+    any. They stay dynamic: an interpreter starts with the default shape, whose 1 for a dynamic
+    dimension is too small for many graphs. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    changed = False
+    for signature in model.signatureDefs or ():
+        graph = model.subgraphs[signature.subgraphIndex]
+        by_input = shapes.get(text(signature.signatureKey), {})
+        for tensor_map in signature.inputs:
+            tensor = graph.tensors[tensor_map.tensorIndex]
+            signs = tensor.shapeSignature
+            if text(tensor_map.name) in by_input and signs is not None and -1 in list(signs)[1:]:
+                tensor.shape = list(by_input[text(tensor_map.name)])
+                changed = True
+    return serialize(model) if changed else data
+
+
+def with_fixed_sizes(data: bytes) -> bytes:
+    """The same model with every dynamic dimension fixed to its default size, 1 for a batch.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where=_WHERE)
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            tensor.shapeSignature = None
+    return serialize(model)
+
+
+def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:
+    """The same model with quantized int8 inputs and/or outputs as uint8.
+
+    A QUANTIZE operator from uint8 to int8, or back, joins each: same scale, zero point 128 higher.
+    Tensors of other types stay. Raises `InputRefused` for bytes that are not a model, and for a
+    side without a quantized int8 tensor.
+    """
+    model = parse(data, where=_WHERE)
+    requested: list[tuple[Side, bool]] = [("inputs", inputs), ("outputs", outputs)]
+    sides = [side for side, is_requested in requested if is_requested]
+    for side in sides:
+        if not sum(_make_uint8(model, index, side) for index in entry_subgraphs(model)):
+            raise InputRefused(
+                f"{_WHERE} has no quantized int8 {side} to make uint8",
+                hint="convert to full-integer int8 first",
+            )
+    return serialize(model) if sides else data
+
+
+def _signature_of(graph: SubGraphT) -> SignatureDefT:
+    from ai_edge_litert.schema_py_generated import SignatureDefT
+
+    return SignatureDefT(
+        signatureKey=SERVING_DEFAULT,
+        subgraphIndex=0,
+        inputs=tensor_maps(graph, graph.inputs, "input"),
+        outputs=tensor_maps(graph, graph.outputs, "output"),
+    )
+
+
+def tensor_maps(graph: SubGraphT, indices: list[int], fallback: str) -> list[TensorMapT]:
+    """A signature's valid, unique names for tensors of its graph."""
+    from ai_edge_litert.schema_py_generated import TensorMapT
+
+    names = valid_names([text(graph.tensors[i].name) for i in indices], fallback)
+    return [TensorMapT(name=n, tensorIndex=i) for n, i in zip(names, indices, strict=True)]
+
+
+def _make_uint8(model: ModelT, index: int, side: Side) -> int:
+    """Make one side of a subgraph uint8; returns how many tensors that changed."""
+    graph = model.subgraphs[index]
+    ends = graph.inputs if side == "inputs" else graph.outputs
+    changed = {
+        old: _append_uint8_twin(model, graph, old)
+        for old in dict.fromkeys(ends)
+        if _is_quantized_int8(graph.tensors[old])
+    }
+    if side == "inputs":
+        bridges = [_quantize_operator(model, new, old) for old, new in changed.items()]
+        graph.operators = [*bridges, *graph.operators]
+        graph.inputs = [changed.get(i, i) for i in ends]
+    else:
+        graph.operators += [_quantize_operator(model, old, new) for old, new in changed.items()]
+        graph.outputs = [changed.get(i, i) for i in ends]
+    for signature in model.signatureDefs or ():
+        if signature.subgraphIndex == index:
+            for tensor_map in getattr(signature, side):
+                old = tensor_map.tensorIndex
+                tensor_map.tensorIndex = changed.get(old, old)
+    return len(changed)
+
+
+def _is_quantized_int8(tensor: TensorT) -> bool:
+    if type_names()[tensor.type] != "int8" or not is_quantized_tensor(tensor):
+        return False
+    zero_point = tensor.quantization.zeroPoint
+    return zero_point is not None and len(zero_point) == 1
+
+
+def _append_uint8_twin(model: ModelT, graph: SubGraphT, old: int) -> int:
+    """Add the uint8 tensor that replaces `old` under its name; returns its index."""
+    from ai_edge_litert.schema_py_generated import TensorType
+
+    inner = graph.tensors[old]
+    twin = copy.deepcopy(inner)
+    twin.type = TensorType.UINT8
+    twin.quantization.zeroPoint = [int(inner.quantization.zeroPoint[0]) + _UINT8_SHIFT]
+    twin.quantization.min = twin.quantization.max = None
+    twin.buffer = empty_buffer(model)
+    inner.name = f"{text(inner.name)}_int8"
+    graph.tensors.append(twin)
+    return len(graph.tensors) - 1
+
+
+def empty_buffer(model: ModelT) -> int:
+    """The index of a buffer without data, added if missing."""
+    from ai_edge_litert.schema_py_generated import BufferT
+
+    # Buffer 0 is empty only by convention.
+    if model.buffers[0].data is not None and len(model.buffers[0].data):
+        model.buffers.append(BufferT())
+        return len(model.buffers) - 1
+    return 0
+
+
+def _quantize_operator(model: ModelT, source: int, target: int) -> OperatorT:
+    from ai_edge_litert.schema_py_generated import (
+        BuiltinOperator,
+        BuiltinOptions,
+        OperatorT,
+        QuantizeOptionsT,
+    )
+
+    return OperatorT(
+        opcodeIndex=code_of(model, BuiltinOperator.QUANTIZE),
+        inputs=[source],
+        outputs=[target],
+        builtinOptionsType=BuiltinOptions.QuantizeOptions,
+        builtinOptions=QuantizeOptionsT(),
+    )
+
+
+def code_of(model: ModelT, operator: int) -> int:
+    """The index of the code of a builtin operator at version 1, added if missing."""
+    from ai_edge_litert.schema_py_generated import OperatorCodeT
+
+    for index, code in enumerate(model.operatorCodes):
+        if code.builtinCode == operator and code.version == 1:
+            return index
+    code = OperatorCodeT(deprecatedBuiltinCode=operator, builtinCode=operator, version=1)
+    model.operatorCodes.append(code)
+    return len(model.operatorCodes) - 1
+
+
+def store_values(model: ModelT, tensor: TensorT, values: NDArray[Any]) -> None:
+    """Give a tensor these values, of any shape and dtype, in its own buffer."""
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import BufferT
+
+    users = sum(t.buffer == tensor.buffer for graph in model.subgraphs for t in graph.tensors)
+    data = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
+    if users == 1 and tensor.buffer:
+        model.buffers[tensor.buffer] = BufferT(data=data)
+        return
+    model.buffers.append(BufferT(data=data))
+    tensor.buffer = len(model.buffers) - 1
+
+
+def require_version(model: ModelT, operator: OperatorT, version: int) -> None:
+    """Raise the version that the operator declares to at least this."""
+    code = model.operatorCodes[operator.opcodeIndex]
+    if code.version >= version:
+        return
+    raised = copy.copy(code)
+    raised.version = version
+    for index, each in enumerate(model.operatorCodes):
+        if vars(each) == vars(raised):
+            operator.opcodeIndex = index
+            return
+    model.operatorCodes.append(raised)
+    operator.opcodeIndex = len(model.operatorCodes) - 1

@@ -1,0 +1,192 @@
+"""The layers of a float graph: its operators, by the names of their outputs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.model.tflite.blocks import BLOCK
+from edgeconv.model.tflite.flatbuffer import (
+    entry_subgraphs,
+    is_constant,
+    operator_name,
+    read,
+    text,
+    type_names,
+)
+from edgeconv.model.tflite.layer_names import short_names
+from edgeconv.model.tflite.operators import shape_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
+
+    Shape = tuple[int, ...]
+
+# What a layer gives: the others are indices, booleans and texts.
+FLOAT_KINDS = frozenset({"float32", "complex64"})
+# Their kernels support weights of 4 bits, the second input.
+WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
+# Their kernels support smaller weights of any kind, the second input.
+COMPRESSIBLE = WEIGHTED | {"BATCH_MATMUL", "EMBEDDING_LOOKUP", "TRANSPOSE_CONV"}
+
+
+class FloatLayer(NamedTuple):
+    """An operator that computes on floats.
+
+    `name` is that of its first output tensor, `outputs` all of them. `weights` counts the numbers
+    of its largest constant, `compressible` those of its float32 or float16 weights that a kernel
+    supports in a smaller type; 0 without any. `can_have_four_bits`: a kernel supports its weights
+    in 4 bits; `can_have_blocks`: with a scale for every 32 inputs too. `short_name` is that of
+    `edgeconv.model.tflite.layer_names`, which rules take as well.
+    """
+
+    name: str
+    operator: str
+    outputs: tuple[str, ...]
+    weights: int
+    can_have_four_bits: bool
+    can_have_blocks: bool = False
+    compressible: int = 0
+    short_name: str = ""
+
+
+def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
+    """The layers of every graph that a caller can run, in the order of the graphs.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    names = short_names(model)
+    return tuple(
+        layer._replace(short_name=names[layer.name])
+        for index in entry_subgraphs(model)
+        for layer in _layers_of(model, model.subgraphs[index])
+    )
+
+
+def multiplications(data: bytes) -> int:
+    """How many multiplications the weights of all layers take part in, for one invoke.
+
+    Of dynamic dimensions the stored shape counts, in which they are 1.
+    """
+    model = read(data, where="the model")
+    return sum(
+        _products(model, graph, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if len(operator.inputs) > 1 and len(operator.outputs)
+    )
+
+
+def _products(model: ModelT, graph: SubGraphT, operator: OperatorT) -> int:
+    weights = _constant(model, graph, operator.inputs[1])
+    if operator_name(model, operator) not in WEIGHTED or not weights:
+        return 0
+    shape = shape_of(graph.tensors[operator.outputs[0]])
+    # Each number of an output channel takes all weights of that channel once.
+    return weights * math.prod(shape[:-1])
+
+
+def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
+    unpacked = _unpacked(model, graph)
+    for operator in graph.operators:
+        outputs = tuple(text(graph.tensors[i].name) for i in operator.outputs if i != -1)
+        floats = any(
+            type_names()[graph.tensors[i].type] in FLOAT_KINDS for i in operator.outputs if i != -1
+        )
+        if outputs and floats:
+            name = operator_name(model, operator)
+            constants = [_constant(model, graph, index) for index in operator.inputs]
+            weights = sum(constants[1:2])
+            kernel = name in WEIGHTED and weights > 0
+            yield FloatLayer(
+                outputs[0],
+                name,
+                outputs,
+                weights=max(constants, default=0),
+                can_have_four_bits=kernel,
+                can_have_blocks=kernel and name == "FULLY_CONNECTED" and _divides(graph, operator),
+                compressible=_compressible(name, operator, weights, unpacked),
+            )
+
+
+def _compressible(name: str, operator: OperatorT, weights: int, unpacked: dict[int, int]) -> int:
+    if name not in COMPRESSIBLE:
+        return 0
+    return weights or sum(unpacked.get(index, 0) for index in operator.inputs[1:2])
+
+
+def _unpacked(model: ModelT, graph: SubGraphT) -> dict[int, int]:
+    """How many numbers each tensor has that is unpacked from stored float16, by its index."""
+    return {
+        output: _constant(model, graph, source, "float16")
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE"
+        for source, output in zip(operator.inputs, operator.outputs, strict=False)
+    }
+
+
+def _divides(graph: SubGraphT, operator: OperatorT) -> bool:
+    shape = shape_of(graph.tensors[operator.inputs[1]])
+    return len(shape) == 2 and shape[1] % BLOCK == 0
+
+
+def _constant(model: ModelT, graph: SubGraphT, index: int, dtype: str = "float32") -> int:
+    """How many numbers a stored tensor of this type has; 0 for any other."""
+    if index == -1:
+        return 0
+    tensor = graph.tensors[index]
+    if type_names()[tensor.type] != dtype or not is_constant(model, tensor):
+        return 0
+    return math.prod(shape_of(tensor))
+
+
+# The inputs of an LSTM that are matrices of weights, of the four gates and of the projection.
+_LSTM_WEIGHTS = (*range(1, 9), 16)
+
+
+def macs(model: ModelT, graph: SubGraphT, operator: OperatorT) -> int:
+    """The multiplications of one invoke, 0 for operators without sums of products.
+
+    Dynamic dimensions count as they are stored, which is 1. Those of a loop are of one step.
+    """
+    count = _COUNTS.get(operator_name(model, operator))
+    if count is None:
+        return 0
+    shapes = [_shape(graph, index) for index in operator.inputs]
+    outputs = [_shape(graph, index) for index in operator.outputs]
+    try:
+        return count(shapes, outputs[0])
+    except IndexError:
+        # An operator without the inputs of its kind, which no runtime runs.
+        return 0
+
+
+def _shape(graph: SubGraphT, index: int) -> Shape:
+    """The shape of a tensor; of an optional one that is missing, no elements."""
+    return shape_of(graph.tensors[index]) if index != -1 else (0,)
+
+
+def _dense(inputs: list[Shape], output: Shape) -> int:
+    return math.prod(output) * math.prod(inputs[1][-1:])
+
+
+def _lstm(inputs: list[Shape], _: Shape) -> int:
+    weights: int = sum(math.prod(inputs[index]) for index in _LSTM_WEIGHTS if index < len(inputs))
+    steps: int = math.prod(inputs[0][:-1])
+    return weights * steps
+
+
+# By the shapes of the inputs and of the output.
+_COUNTS: dict[str, Callable[[list[Shape], Shape], int]] = {
+    "BATCH_MATMUL": lambda inputs, output: math.prod(inputs[0]) * output[-1],
+    "CONV_2D": lambda inputs, output: math.prod(output) * math.prod(inputs[1][1:]),
+    "CONV_3D": lambda inputs, output: math.prod(output) * math.prod(inputs[1][:-1]),
+    "DEPTHWISE_CONV_2D": lambda inputs, output: math.prod(output) * math.prod(inputs[1][1:3]),
+    "FULLY_CONNECTED": _dense,
+    "SVDF": lambda inputs, _: inputs[0][0] * (math.prod(inputs[1]) + math.prod(inputs[2])),
+    "TRANSPOSE_CONV": lambda inputs, _: math.prod(inputs[2][:-1]) * math.prod(inputs[1]),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
+}

@@ -1,0 +1,217 @@
+"""The operators of a .tflite, and which of them compute on floats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.model.tflite.flatbuffer import (
+    entry_subgraphs,
+    is_constant,
+    is_custom,
+    operator_name,
+    operators_of,
+    read,
+    text,
+    type_names,
+)
+from edgeconv.types import OperatorCount
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
+
+# Stands for an operator that a rule leaves in float.
+RULED = ""
+_FLOAT_TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
+# They give the same numbers in another type.
+BRIDGES = frozenset({"CAST", "DEQUANTIZE", "QUANTIZE"})
+# They run another subgraph, or share data with one: no quantizer looks through them.
+RUN_GRAPHS = frozenset({"CALL", "CALL_ONCE", "IF", "STABLEHLO_WHILE", "WHILE"})
+# They read a tensor's dimensions, never its values.
+SHAPE_ONLY = frozenset({"SHAPE", "RANK"})
+# They convert a stored constant to another form.
+_UNPACKERS = frozenset({"DEQUANTIZE", "DENSIFY"})
+
+
+def count_operators(model: ModelT) -> tuple[OperatorCount, ...]:
+    """How often each operator occurs at each version, over all subgraphs, sorted."""
+    counts = Counter(
+        (operator_name(model, operator), int(model.operatorCodes[operator.opcodeIndex].version))
+        for _, operator in operators_of(model)
+    )
+    return tuple(
+        OperatorCount(name=name, version=version, count=count)
+        for (name, version), count in sorted(counts.items())
+    )
+
+
+def custom_operators(model: ModelT) -> tuple[str, ...]:
+    """The custom codes in use, sorted."""
+    used = {operator_name(model, o) for _, o in operators_of(model) if is_custom(model, o)}
+    return tuple(sorted(used))
+
+
+def float_operators(model: ModelT) -> tuple[str, ...]:
+    """The names of the operators that compute on float activations, sorted.
+
+    QUANTIZE, DEQUANTIZE and CAST, which give the same numbers in another type, count where they
+    connect two such operators, and not at the model's inputs, outputs or constants.
+    """
+    return tuple(sorted(set[str]().union(*_float_groups(model))))
+
+
+def float_groups(data: bytes, ruled: Collection[str] = ()) -> tuple[frozenset[str], ...]:
+    """The `float_operators` of a .tflite, together those that give floats to each other.
+
+    Those of a loop's or branch's graph are together with the operator that runs it. One that writes
+    a tensor named in `ruled` is `RULED` in its group. Raises `InputRefused` for bytes that are not
+    a model.
+    """
+    model = read(data, where="the model")
+    return tuple(frozenset(group) for group in _float_groups(model, ruled))
+
+
+def _float_groups(model: ModelT, ruled: Collection[str] = ()) -> list[set[str]]:
+    entries = entry_subgraphs(model)
+    outer, inner = list[set[str]](), list[set[str]]()
+    for index, graph in enumerate(model.subgraphs):
+        is_entry = index in entries
+        (outer if is_entry else inner).extend(_groups_of(model, graph, ruled, is_entry=is_entry))
+    runners = RUN_GRAPHS.intersection(set[str]().union(*outer, *inner))
+    return [*outer, *(group | runners for group in inner)]
+
+
+def _groups_of(
+    model: ModelT, graph: SubGraphT, ruled: Collection[str], *, is_entry: bool
+) -> list[set[str]]:
+    floats = _float_activations(model, graph)
+    ends = {*graph.inputs, *graph.outputs} if is_entry else set[int]()
+    explained = set(ends)
+    bridges = []
+    groups = list[tuple[set[str], set[int]]]()
+    for operator in graph.operators:
+        name = operator_name(model, operator)
+        touched = floats.intersection((*operator.inputs, *operator.outputs))
+        if not touched or name in SHAPE_ONLY:
+            continue
+        if name in BRIDGES:
+            bridges.append((name, touched))
+        else:
+            explained |= touched
+            # Readers of one input of the model give each other nothing.
+            is_ruled = any(text(graph.tensors[i].name) in ruled for i in operator.outputs)
+            _join(groups, RULED if is_ruled else name, touched - ends)
+    # Ids that are floats, masks of booleans and pictures of bytes get another type, and no more.
+    cast = {index for name, touched in bridges if name == "CAST" for index in touched}
+    for name, touched in bridges:
+        if name != "CAST" and not touched & (explained | cast):
+            _join(groups, name, touched)
+    return [names for names, _ in groups]
+
+
+def _join(groups: list[tuple[set[str], set[int]]], name: str, tensors: set[int]) -> None:
+    """Add an operator to the groups, and make one of those that share its tensors."""
+    near = [group for group in groups if tensors & group[1]]
+    groups[:] = [group for group in groups if group not in near]
+    names, touched = zip(*near, strict=True) if near else ((), ())
+    groups.append(({name}.union(*names), tensors.union(*touched)))
+
+
+def _float_activations(model: ModelT, graph: SubGraphT) -> set[int]:
+    floats = {i for i, t in enumerate(graph.tensors) if type_names()[t.type] in _FLOAT_TYPES}
+    constant = {i for i, t in enumerate(graph.tensors) if is_constant(model, t)}
+    for operator in graph.operators:
+        if operator_name(model, operator) in _UNPACKERS and _all_in(operator, constant):
+            constant.update(operator.outputs)
+    return floats - constant
+
+
+def _all_in(operator: OperatorT, tensors: set[int]) -> bool:
+    return all(index in tensors for index in operator.inputs if index != -1)
+
+
+class OperatorUse(NamedTuple):
+    """One operator in a graph with its tensors, None for a missing optional one."""
+
+    name: str
+    inputs: tuple[TensorT | None, ...]
+    outputs: tuple[TensorT | None, ...]
+    options: Any
+
+    def input(self, index: int) -> TensorT | None:
+        """An input, None if there is none."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    @property
+    def output(self) -> TensorT | None:
+        """The first output, None if there is none."""
+        return self.outputs[0] if self.outputs else None
+
+    def input_type(self, index: int) -> str:
+        """The type of an input, "" if there is none."""
+        return type_of(self.input(index))
+
+    @property
+    def output_type(self) -> str:
+        """The type of the first output, "" if there is none."""
+        return type_of(self.output)
+
+    def rank(self, index: int) -> int:
+        """How many dimensions an input has, 0 if there is none."""
+        return len(shape_of(self.input(index)))
+
+    def option(self, name: str) -> Any:
+        """An option by the schema's name; None where the operator does not have it."""
+        return getattr(self.options, name, None)
+
+    def is_hybrid(self, weights: int) -> bool:
+        """Whether it computes on floats with int8 weights, which are input number `weights`."""
+        floats = self.input_type(0) == self.output_type == "float32"
+        return floats and self.input_type(weights) == "int8"
+
+
+def use_of(model: ModelT, graph: SubGraphT, operator: OperatorT) -> OperatorUse:
+    """`operator` of `graph` with its tensors."""
+
+    def tensors(indices: list[int]) -> tuple[TensorT | None, ...]:
+        return tuple(None if index == -1 else graph.tensors[index] for index in indices)
+
+    return OperatorUse(
+        operator_name(model, operator),
+        tensors(operator.inputs),
+        tensors(operator.outputs),
+        operator.builtinOptions,
+    )
+
+
+def type_of(tensor: TensorT | None) -> str:
+    """The tensor's type by its numpy name, "" for None."""
+    return "" if tensor is None else type_names()[tensor.type]
+
+
+def shape_of(tensor: TensorT | None) -> tuple[int, ...]:
+    """The tensor's shape with 1 for a dynamic dimension, empty for None."""
+    return () if tensor is None or tensor.shape is None else tuple(int(d) for d in tensor.shape)
+
+
+def scales_of(tensor: TensorT | None) -> tuple[float, ...]:
+    """The tensor's quantization scales, empty where it has none."""
+    quantization = None if tensor is None else tensor.quantization
+    if quantization is None or quantization.scale is None:
+        return ()
+    return tuple(float(scale) for scale in quantization.scale)
+
+
+def parameter_tensors(tensor: TensorT) -> frozenset[int]:
+    """The tensors that hold the scales and zero points of weights quantized in blocks."""
+    details: Any = None if tensor.quantization is None else tensor.quantization.details
+    if not hasattr(details, "scales"):
+        return frozenset()
+    return frozenset({details.scales, details.zeroPoints} - {-1})
+
+
+def has_channel_scales(tensor: TensorT | None) -> bool:
+    """Whether a tensor is quantized with more than one scale."""
+    return len(scales_of(tensor)) > 1

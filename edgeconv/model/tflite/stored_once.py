@@ -1,0 +1,290 @@
+"""Constants that need less space: tables in one form, and one number for many equal ones."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from edgeconv.model.tflite.biases import SLOTS
+from edgeconv.model.tflite.constants import OwnConstants
+from edgeconv.model.tflite.edit import code_of, empty_buffer, require_version, store_values
+from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
+from edgeconv.model.tflite.needs import needed_version
+from edgeconv.model.tflite.operators import scales_of, shape_of, type_of, use_of
+from edgeconv.model.tflite.rewriting.editor import GraphEditor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
+    from numpy.typing import NDArray
+
+_LEAST_NUMBERS = 1024
+# What is filled when the model runs takes memory then.
+_LEAST_FILLED = 16 * 1024
+# A float16 has 11 bits, of which the first is not stored.
+_HALF_STEP = 2.0**-10
+_SMALL = {"int8": "i1", "float16": "<f2"}
+_ELEMENTWISE = frozenset({"ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB"})
+
+
+def with_tables_once(data: bytes, kept: Collection[str] = ()) -> bytes:
+    """The same model, in which readers of a float copy of small weights get these unpacked.
+
+    litert-quantizer leaves a table that a GATHER reads in float, and stores it again for a layer
+    that multiplies by it. Operators with an output among `kept` keep their copy. `data` itself
+    comes back without such copies. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    changed = [_unpack_copies(model, graph, kept) for graph in model.subgraphs]
+    return serialize(model) if any(changed) else data
+
+
+def _unpack_copies(model: ModelT, graph: SubGraphT, kept: Collection[str]) -> bool:
+    stored = [
+        (index, type_of(tensor))
+        for index, tensor in enumerate(graph.tensors)
+        if is_constant(model, tensor) and tensor.sparsity is None
+    ]
+    small = [index for index, kind in stored if kind in _SMALL]
+    keeping = {
+        index
+        for operator in graph.operators
+        if any(text(graph.tensors[each].name) in kept for each in operator.outputs)
+        for index in operator.inputs
+    }
+    changed = False
+    for index, kind in stored:
+        if kind != "float32" or index in keeping or index in graph.outputs:
+            continue
+        tensor = graph.tensors[index]
+        copies = (each for each in small if _is_copy(model, graph.tensors[each], tensor))
+        if (copy := next(copies, None)) is not None:
+            _unpack(model, graph, copy, index)
+            changed = True
+    return changed
+
+
+def _is_copy(model: ModelT, small: TensorT, tensor: TensorT) -> bool:
+    """Whether small weights stand for the numbers of a float32 constant."""
+    import numpy as np
+
+    if shape_of(small) != shape_of(tensor):
+        return False
+    values = floats_of(model, tensor)
+    if values.size < _LEAST_NUMBERS:
+        return False
+    numbers, steps = _numbers(model, small)
+    differences = numbers.reshape(-1) - values
+    # Rounding costs a third of a step, and another one than to the nearest at most a whole one.
+    return bool(np.linalg.norm(differences) <= np.linalg.norm(steps))
+
+
+def _numbers(model: ModelT, small: TensorT) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What int8 or float16 weights stand for, in their shape, and the step at each."""
+    import numpy as np
+
+    raw = np.frombuffer(bytes(model.buffers[small.buffer].data), _SMALL[type_of(small)])
+    values = raw.reshape(shape_of(small)).astype(np.float32)
+    if type_of(small) == "float16":
+        return values, _HALF_STEP * values
+    scales = np.asarray(scales_of(small) or (1.0,), np.float32)
+    axis = small.quantization.quantizedDimension if len(scales) > 1 else 0
+    steps = scales.reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+    return values * steps, np.broadcast_to(steps, values.shape)
+
+
+def _unpack(model: ModelT, graph: SubGraphT, small: int, index: int) -> None:
+    """Make a constant the result of a DEQUANTIZE of its small form, the first operator of all."""
+    from ai_edge_litert.schema_py_generated import (
+        BuiltinOperator,
+        BuiltinOptions,
+        DequantizeOptionsT,
+        OperatorT,
+    )
+
+    _release(model, graph.tensors[index])
+    for other in graph.operators:
+        if operator_name(model, other) == "DEQUANTIZE" and other.inputs[0] == small:
+            graph.operators = [other, *(each for each in graph.operators if each is not other)]
+            for each in graph.operators:
+                each.inputs = [other.outputs[0] if i == index else i for i in each.inputs]
+            return
+    operator = OperatorT(
+        opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),
+        inputs=[small],
+        outputs=[index],
+        builtinOptionsType=BuiltinOptions.DequantizeOptions,
+        builtinOptions=DequantizeOptionsT(),
+    )
+    graph.operators = [operator, *graph.operators]
+    require_version(model, operator, needed_version(use_of(model, graph, operator)) or 1)
+
+
+def with_scalars(data: bytes) -> bytes:
+    """The same model, in which a constant of many equal numbers is one number.
+
+    That is so where all of its readers add, multiply or compare it with another tensor. A large one
+    that gives the result its size is filled when the model runs. `data` itself comes back without
+    such constants. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    constants = OwnConstants(model)
+    changed = False
+    for graph in model.subgraphs:
+        editor = GraphEditor(model, graph, {}, "int8")
+        for index, readers in _elementwise(model, graph).items():
+            if not constants.is_whole(graph, index):
+                continue
+            tensor, values = graph.tensors[index], constants.read(graph, index)
+            if values.size < _LEAST_NUMBERS or not (values == values.flat[0]).all():
+                continue
+            if all(_broadcasts(graph, each, index) for each in readers):
+                store_values(model, tensor, values.reshape(-1)[:1])
+                tensor.shape, tensor.shapeSignature = [], None
+            elif values.size >= _LEAST_FILLED:
+                sizes = editor.constant(index, "sizes", values.shape, "int32")
+                number = editor.constant(index, "number", values.flat[0])
+                _release(model, tensor)
+                fill = editor.operator("FILL", [sizes, number], index)
+                graph.operators = [fill, *graph.operators]
+            else:
+                continue
+            changed = True
+    return serialize(model) if changed else data
+
+
+def _elementwise(model: ModelT, graph: SubGraphT) -> dict[int, list[OperatorT]]:
+    """The readers of the tensors that elementwise operators read, and nothing else."""
+    readers: dict[int, list[OperatorT]] = {}
+    others = set(graph.outputs)
+    for operator in graph.operators:
+        if operator_name(model, operator) not in _ELEMENTWISE:
+            others.update(operator.inputs)
+            continue
+        for index in operator.inputs:
+            readers.setdefault(index, []).append(operator)
+    return {index: each for index, each in readers.items() if index not in others}
+
+
+def _release(model: ModelT, tensor: TensorT) -> None:
+    """Take a tensor's values away, of which an operator makes others."""
+    from ai_edge_litert.schema_py_generated import BufferT
+
+    users = sum(each.buffer == tensor.buffer for g in model.subgraphs for each in g.tensors)
+    if users == 1:
+        model.buffers[tensor.buffer] = BufferT()
+    tensor.buffer = empty_buffer(model)
+
+
+def _broadcasts(graph: SubGraphT, operator: OperatorT, index: int) -> bool:
+    """Whether an operator gives the same shape with one number in place of a constant."""
+    others = [each for each in operator.inputs if each != index]
+    if len(others) != 1:
+        return False
+    other = graph.tensors[others[0]]
+    open_or_fixed = other.shapeSignature if other.shapeSignature is not None else other.shape
+    sizes = [] if open_or_fixed is None else [int(size) for size in open_or_fixed]
+    own = shape_of(graph.tensors[index])
+    if len(own) > len(sizes):
+        return False
+    return all(size in (1, there) for size, there in zip(own[::-1], sizes[::-1], strict=False))
+
+
+_LARGEST = 65504.0
+# The version of a DEQUANTIZE that takes float16.
+_UNPACKS_HALVES = 3
+
+
+def with_half_biases(data: bytes) -> bytes:
+    """The same model, with the biases of layers that have float16 weights as float16 too.
+
+    XNNPACK of LiteRT 1.1.1 to 1.3.0 takes every bias of such a layer for float16: with the
+    float32 biases that litert-quantizer leaves, the answers are NaN or wrong, or the process ends.
+    Biases beyond the range of float16 stay. `data` itself comes back if there is nothing to
+    change. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    changed = [_halve_biases(model, graph) for graph in model.subgraphs]
+    return serialize(model) if any(changed) else data
+
+
+def _halve_biases(model: ModelT, graph: SubGraphT) -> bool:
+    biases = _biases(model, graph)
+    for index in biases:
+        replaced = unpacked(model, graph, index, halve)
+        for operator in graph.operators[1:]:
+            operator.inputs = [replaced if i == index else i for i in operator.inputs]
+        graph.outputs = [replaced if i == index else i for i in graph.outputs]
+    return bool(biases)
+
+
+def _biases(model: ModelT, graph: SubGraphT) -> list[int]:
+    """The stored float32 biases of layers whose weights are unpacked from float16."""
+    import numpy as np
+
+    halves = {
+        operator.outputs[0]
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE"
+        and type_of(graph.tensors[operator.inputs[0]]) == "float16"
+    }
+    biases: dict[int, None] = {}
+    for operator in graph.operators:
+        slots = SLOTS.get(operator_name(model, operator))
+        if slots is None or len(operator.inputs) <= slots[2]:
+            continue
+        weights, index = operator.inputs[slots[1]], operator.inputs[slots[2]]
+        if weights not in halves or index == -1:
+            continue
+        tensor = graph.tensors[index]
+        is_stored = type_of(tensor) == "float32" and is_constant(model, tensor)
+        if is_stored and np.all(abs(floats_of(model, tensor)) <= _LARGEST):
+            biases[index] = None
+    return list(biases)
+
+
+def unpacked(
+    model: ModelT, graph: SubGraphT, index: int, store: Callable[[ModelT, TensorT], None]
+) -> int:
+    """Make a constant small with `store`, and unpack it first of all; the index of the result."""
+    from ai_edge_litert.schema_py_generated import (
+        BuiltinOperator,
+        BuiltinOptions,
+        DequantizeOptionsT,
+        OperatorT,
+    )
+
+    small = graph.tensors[index]
+    result = copy.copy(small)
+    result.buffer = empty_buffer(model)
+    graph.tensors.append(result)
+    store(model, small)
+    small.name = f"{text(small.name)}_{type_of(small)}"
+    operator = OperatorT(
+        opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),
+        inputs=[index],
+        outputs=[len(graph.tensors) - 1],
+        builtinOptionsType=BuiltinOptions.DequantizeOptions,
+        builtinOptions=DequantizeOptionsT(),
+    )
+    graph.operators = [operator, *graph.operators]
+    if type_of(small) == "float16":
+        require_version(model, operator, _UNPACKS_HALVES)
+    return len(graph.tensors) - 1
+
+
+def halve(model: ModelT, tensor: TensorT) -> None:
+    """Store a constant as float16."""
+    from ai_edge_litert.schema_py_generated import TensorType
+
+    store_values(model, tensor, floats_of(model, tensor).astype("<f2"))
+    tensor.type = TensorType.FLOAT16
+
+
+def floats_of(model: ModelT, tensor: TensorT) -> NDArray[np.float32]:
+    """The values of a float32 constant, flat."""
+    import numpy as np
+
+    return np.frombuffer(bytes(model.buffers[tensor.buffer].data), "<f4")

@@ -1,0 +1,305 @@
+"""The `GraphSummary` of a .tflite."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgeconv.model.tflite.flatbuffer import (
+    entry_subgraphs,
+    is_constant,
+    operator_name,
+    operators_of,
+    parse,
+    read,
+    text,
+    type_names,
+)
+from edgeconv.model.tflite.operators import count_operators, custom_operators, float_operators
+from edgeconv.model.tflite.weights import is_quantized_tensor, weigh
+from edgeconv.types import GraphSummary, Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
+
+
+def summarize(data: bytes, *, where: str) -> GraphSummary:
+    """The summary of the .tflite file in `data`, which is not run.
+
+    Signatures and their tensors are in the file's order. A file without signatures gets one of key
+    "", with the first subgraph's inputs, outputs and tensor names. Raises `InputRefused`, which
+    names the file as `where`, for bytes that are not a model.
+    """
+    model = read(data, where=where)
+    weights = weigh(model, where=where)
+    return GraphSummary(
+        signatures=_signatures(model),
+        operators=count_operators(model),
+        weight_bytes=weights.stored_bytes,
+        quantized_weight_share=weights.quantized_share,
+        float16_weight_share=weights.float16_share,
+        float_operators=float_operators(model),
+        custom_operators=custom_operators(model),
+        description=text(model.description),
+    )
+
+
+def is_quantized(summary: GraphSummary) -> bool:
+    """Whether any weight or activation is quantized. Float16 weights are not."""
+    if summary.quantized_weight_share > 0 or any(o.name == "QUANTIZE" for o in summary.operators):
+        return True
+    # Without a QUANTIZE, quantized activations are inputs or outputs.
+    tensors = (t for s in summary.signatures for t in (*s.inputs, *s.outputs))
+    return any(tensor.scale for tensor in tensors)
+
+
+def output_steps(data: bytes, key: str) -> dict[str, float]:
+    """The quantization step of each output of signature `key`, by name, in the output's unit.
+
+    A float output of a DEQUANTIZE has the step of its integers; any other float output is omitted.
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    steps = {}
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == key:
+            graph = model.subgraphs[signature.subgraphIndex]
+            before = _before_dequantize(model, graph)
+            for output in signature.outputs:
+                index = output.tensorIndex
+                tensor = graph.tensors[before.get(index, index)]
+                if scales := spec_of("", tensor).scale:
+                    steps[text(output.name)] = max(scales)
+    return steps
+
+
+def constant_outputs(data: bytes, key: str) -> frozenset[str]:
+    """The outputs of signature `key` that depend on none of its inputs, by name.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    names = set[str]()
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == key:
+            graph = model.subgraphs[signature.subgraphIndex]
+            reached = {each.tensorIndex for each in signature.inputs}
+            for operator in graph.operators:
+                # What reads a variable or a table may give something else each time.
+                reads_state = not any(tensor != -1 for tensor in operator.inputs)
+                if reads_state or not reached.isdisjoint(operator.inputs):
+                    reached.update(operator.outputs)
+            names |= {
+                text(each.name) for each in signature.outputs if each.tensorIndex not in reached
+            }
+    return frozenset(names)
+
+
+def steps_by_output(data: bytes, keys: Iterable[str]) -> dict[tuple[str, str], float]:
+    """The `output_steps` of several signatures, by signature and output."""
+    return {(key, name): step for key in keys for name, step in output_steps(data, key).items()}
+
+
+def _before_dequantize(model: ModelT, graph: SubGraphT) -> dict[int, int]:
+    """The input of each DEQUANTIZE, by its output."""
+    return {
+        output: operator.inputs[0]
+        for operator in reversed(graph.operators)
+        if operator.inputs and operator.inputs[0] != -1
+        if operator_name(model, operator) == "DEQUANTIZE"
+        for output in operator.outputs
+    }
+
+
+def _signatures(model: ModelT) -> tuple[Signature, ...]:
+    if not model.signatureDefs:
+        return (_unnamed_signature(model.subgraphs[0]),)
+    return tuple(
+        Signature(
+            key=text(signature.signatureKey),
+            inputs=_mapped(model.subgraphs[signature.subgraphIndex], signature.inputs),
+            outputs=_mapped(model.subgraphs[signature.subgraphIndex], signature.outputs),
+        )
+        for signature in model.signatureDefs
+    )
+
+
+def _unnamed_signature(graph: SubGraphT) -> Signature:
+    def specs(indices: list[int]) -> tuple[TensorSpec, ...]:
+        tensors = (graph.tensors[index] for index in indices)
+        return tuple(spec_of(text(tensor.name), tensor) for tensor in tensors)
+
+    return Signature(key="", inputs=specs(graph.inputs), outputs=specs(graph.outputs))
+
+
+def _mapped(graph: SubGraphT, maps: list[object]) -> tuple[TensorSpec, ...]:
+    named = ((text(m.name), graph.tensors[m.tensorIndex]) for m in maps)  # type: ignore[attr-defined]
+    return tuple(spec_of(name, tensor) for name, tensor in named)
+
+
+def spec_of(name: str, tensor: TensorT) -> TensorSpec:
+    """The description of a tensor under this name."""
+    scale: tuple[float, ...] = ()
+    zero_point: tuple[int, ...] = ()
+    if is_quantized_tensor(tensor):
+        quantization = tensor.quantization
+        scale = tuple(float(s) for s in _items(quantization.scale))
+        zero_point = tuple(int(z) for z in _items(quantization.zeroPoint))
+    return TensorSpec(
+        name=name,
+        shape=_shape(tensor),
+        dtype=type_names()[tensor.type],
+        scale=scale,
+        zero_point=zero_point,
+    )
+
+
+def _shape(tensor: TensorT) -> tuple[int, ...]:
+    shape = tuple(int(d) for d in _items(tensor.shape))
+    signature = tuple(int(d) for d in _items(tensor.shapeSignature))
+    # The shape has 1 where its signature has a dynamic dimension.
+    return signature if len(signature) == len(shape) else shape
+
+
+def _items(vector: object) -> list[float]:
+    return [] if vector is None else list(vector)  # type: ignore[call-overload]
+
+
+# The schema's activation functions with a bound, and the largest magnitude that each gives.
+_BOUNDS = {"RELU6": 6.0, "RELU_N1_TO_1": 1.0}
+# The kernel's number among an operator's inputs. A depthwise kernel is never pruned.
+_COUNT = struct.Struct("<i")
+
+
+def tensor_specs(data: bytes, *, where: str) -> dict[str, TensorSpec]:
+    """Every tensor of the graphs that a caller can run, weights included, by name.
+
+    Duplicate names are numbered: "name", "name (2)". Raises `InputRefused`, which names the file as
+    `where`, for bytes that are not a model.
+    """
+    model = parse(data, where=where)
+    specs: dict[str, TensorSpec] = {}
+    # The last number of each name: many tensors of one name must not take quadratic time.
+    numbers: dict[str, int] = {}
+    for index in entry_subgraphs(model):
+        for tensor in model.subgraphs[index].tensors:
+            name = unique = text(tensor.name)
+            while unique in specs:
+                numbers[name] = numbers.get(name, 1) + 1
+                unique = f"{name} ({numbers[name]})"
+            specs[unique] = spec_of(unique, tensor)
+    return specs
+
+
+def layers_of_graphs(data: bytes, *, where: str) -> dict[str, frozenset[str]]:
+    """The outputs of the operators of every graph, by the graph's name.
+
+    A graph without a name is called "main", as viewers do. Raises `InputRefused`.
+    """
+    model = parse(data, where=where)
+    layers: dict[str, frozenset[str]] = {}
+    for graph in model.subgraphs:
+        outputs = {i for operator in graph.operators for i in operator.outputs if i != -1}
+        names = frozenset(text(graph.tensors[i].name) for i in outputs)
+        key = text(graph.name) or "main"
+        layers[key] = layers.get(key, frozenset()) | names
+    return layers
+
+
+def activation_bounds(data: bytes) -> dict[str, float]:
+    """The bound of every tensor that RELU6 or RELU_N1_TO_1 gives, fused or not, by name."""
+    from ai_edge_litert.schema_py_generated import ActivationFunctionType
+
+    codes = {getattr(ActivationFunctionType, name): bound for name, bound in _BOUNDS.items()}
+    model = read(data, where="the model")
+    bounds: dict[str, float] = {}
+    for graph, operator in operators_of(model):
+        fused = getattr(operator.builtinOptions, "fusedActivationFunction", 0)
+        bound = codes.get(fused) or _BOUNDS.get(operator_name(model, operator))
+        if bound:
+            bounds |= {text(graph.tensors[i].name): bound for i in operator.outputs}
+    return bounds
+
+
+def largest_scales(data: bytes) -> dict[str, float]:
+    """The largest scale of every quantized tensor, by name; infinite where one is not finite."""
+    scales: dict[str, float] = {}
+    for graph in read(data, where="the model").subgraphs:
+        for tensor in graph.tensors:
+            own = None if tensor.quantization is None else tensor.quantization.scale
+            if own is not None and len(own):
+                finite = all(math.isfinite(scale) for scale in own)
+                scales[text(tensor.name)] = float(max(own)) if finite else math.inf
+    return scales
+
+
+class InnerRange(NamedTuple):
+    """A tensor between two operators: its name, the values it can hold, and their step."""
+
+    name: str
+    low: float
+    high: float
+    step: float
+
+
+def inner_ranges(data: bytes) -> list[InnerRange]:
+    """The int8 activations that operators compute for others, in the order of the file.
+
+    What goes to the model's outputs is left out. Raises `InputRefused` for bytes that are not a
+    model.
+    """
+    model = parse(data, where="the model")
+    ranges = []
+    for graph in model.subgraphs:
+        ends = _before_outputs(model, graph)
+        for operator in graph.operators:
+            for index in set(operator.outputs) - ends - {-1}:
+                tensor = graph.tensors[index]
+                spec = spec_of(text(tensor.name), tensor)
+                if spec.dtype == "int8" and len(spec.scale) == 1:
+                    step, zero = spec.scale[0], spec.zero_point[0]
+                    low, high = (-128 - zero) * step, (127 - zero) * step
+                    ranges.append(InnerRange(spec.name, low, high, step))
+    return ranges
+
+
+def _before_outputs(model: ModelT, graph: SubGraphT) -> set[int]:
+    """The outputs of a graph, and what a DEQUANTIZE makes one of."""
+    ends = set(graph.outputs)
+    return ends | {
+        index
+        for operator in graph.operators
+        if operator_name(model, operator) == "DEQUANTIZE" and ends.intersection(operator.outputs)
+        for index in operator.inputs
+    }
+
+
+def vocabularies(data: bytes, *, where: str) -> tuple[tuple[bytes, ...], ...]:
+    """The strings of every constant tensor of strings, in the order of the file.
+
+    These are the keys and the string values of its tables. A malformed tensor counts as empty.
+    Raises `InputRefused`, which names the file as `where`, for bytes that are not a model.
+    """
+    model = read(data, where=where)
+    tensors = (
+        _strings(bytes(model.buffers[tensor.buffer].data))
+        for graph in model.subgraphs
+        for tensor in graph.tensors
+        if type_names()[tensor.type] == "string" and is_constant(model, tensor)
+    )
+    return tuple(strings for strings in tensors if strings)
+
+
+def _strings(buffer: bytes) -> tuple[bytes, ...]:
+    """A buffer of strings: their number, where each begins and the last ends, and the bytes."""
+    if len(buffer) < _COUNT.size:
+        return ()
+    (count,) = _COUNT.unpack_from(buffer)
+    if count < 1 or (count + 2) * _COUNT.size > len(buffer):
+        return ()
+    offsets = struct.unpack_from(f"<{count + 1}i", buffer, _COUNT.size)
+    return tuple(buffer[start:end] for start, end in itertools.pairwise(offsets))

@@ -1,0 +1,1 @@
+"""Runtimes on other devices and in other programs, and compilers for NPUs."""

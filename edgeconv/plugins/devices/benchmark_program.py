@@ -1,0 +1,296 @@
+"""benchmark_model on an Android device: its command line, its inputs and its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import secrets
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.runtimes.runner import batches, join_batches
+from edgeconv.runtimes.tensors import dequantized, raw, refuse_strings, signature_of
+from edgeconv.system.store import scratch_directory, sha256_file
+from edgeconv.types.errors import InputRefused, ToolFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeconv.plugins.devices.android import Device
+    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
+    from edgeconv.types import Allowance, Signature
+
+
+# How many batches are copied to the device at once.
+_BATCHES = 64
+
+
+class BenchmarkProgram:
+    """The program in a directory of a device, with the models that were copied there."""
+
+    def __init__(self, device: Device, directory: str, settings: RuntimeSettings) -> None:
+        self.device, self.directory, self._settings = device, directory, settings
+        self._copied: set[str] = set()
+
+    def put(self, binary: Path) -> None:
+        """Copy the program there. Raises `ToolFailed`."""
+        self.must(f"mkdir -p {self.directory}", "making a directory")
+        self.device.push(binary, f"{self.directory}/benchmark_model")
+        self.must(f"chmod 755 {self.directory}/benchmark_model", "preparing benchmark_model")
+
+    def flags(self, model: Model) -> list[str]:
+        """The common flags of benchmark_model for a model, which is copied there first."""
+        from edgeconv.model.tflite.flatbuffer import parse
+
+        name = f"{sha256_file(model.file)}.tflite"
+        if name not in self._copied:
+            self.device.push(model.file, f"{self.directory}/{name}")
+            self._copied.add(name)
+        flags = [
+            f"--graph={self.directory}/{name}",
+            f"--num_threads={self._settings.threads}",
+            "--use_xnnpack=true",
+        ]
+        data = model.file.read_bytes()
+        # Older programs do not know this flag, and do not need it.
+        if len(parse(data, where=str(model.file)).signatureDefs or ()) > 1:
+            flags.append(f"--signature_to_run_for={model.signature}")
+        return flags
+
+    def command(self, flags: list[str]) -> str:
+        """The shell command there that runs benchmark_model."""
+        return shlex.join([f"{self.directory}/benchmark_model", *flags]) + " 2>&1"
+
+    def benchmark(self, flags: list[str], what: str) -> str:
+        """The log of benchmark_model. Raises `ToolFailed` where it fails."""
+        log = self.must(self.command(flags), what)
+        parse_log(log, what)
+        return log
+
+    def must(self, script: str, what: str, *, allowance: Allowance | None = None) -> str:
+        """What a script there printed. Raises `ToolFailed` where its exit code is not 0."""
+        code, output = self.device.shell(script, what, allowance or self._settings.allowance)
+        if code:
+            raise ToolFailed(f"{what} ended with exit code {code}\n{complaints(output)}".rstrip())
+        return output
+
+    @contextlib.contextmanager
+    def inputs_there(self, runs: list[dict[str, NDArray[np.generic]]]) -> Iterator[str]:
+        """A directory there with the inputs of each run, N/0, N/1 …, removed at the end."""
+        folder = f"{self.directory}/inputs-{secrets.token_hex(4)}"
+        with tempfile.TemporaryDirectory(dir=self._settings.scratch) as name:
+            scratch = Path(name)
+            for index, run in enumerate(runs):
+                (scratch / "in" / str(index)).mkdir(parents=True)
+                for position, array in enumerate(run.values()):
+                    array.tofile(scratch / "in" / str(index) / str(position))
+            self.device.push(scratch / "in", folder)
+        try:
+            yield folder
+        finally:
+            self.device.remove(folder)
+
+
+class BenchmarkSession:
+    """A model on the device; see `edgeconv.runtimes.interface.RuntimeSession`."""
+
+    def __init__(self, program: BenchmarkProgram, model: Model) -> None:
+        self._program, self._flags = program, program.flags(model)
+        self._signature, self._batch = runnable(model), model.batch
+        self._what = f"running {model.file.name} on {program.device.serial}"
+
+    def run(self, inputs: Arrays) -> dict[str, NDArray[np.generic]]:
+        """Every output by name, over all samples. Raises `ToolFailed`."""
+        runs = list(batches(raw(inputs, self._signature.inputs), self._batch))
+        outputs = []
+        for start in range(0, len(runs), _BATCHES):
+            outputs += self._run(runs[start : start + _BATCHES])
+        return join_batches(outputs, [len(next(iter(batch.values()))) for batch in runs])
+
+    def close(self) -> None:
+        """Nothing is open: each batch has its own process."""
+
+    def _run(
+        self, runs: list[dict[str, NDArray[np.generic]]]
+    ) -> list[dict[str, NDArray[np.generic]]]:
+        program = self._program
+        once = ["--warmup_runs=0", "--warmup_min_secs=0", "--num_runs=1", "--min_secs=0"]
+        with program.inputs_there(runs) as folder:
+            script = [f"mkdir {folder}/out"]
+            for index, run in enumerate(runs):
+                there = [
+                    *input_flags(run, f"{folder}/{index}"),
+                    f"--output_filepath={folder}/out/{index}",
+                ]
+                script.append(program.command([*self._flags, *once, *there]) + " || exit 1")
+            log = program.must("\n".join(script), self._what)
+            with scratch_directory() as scratch:
+                here = scratch / "out"
+                program.device.pull(f"{folder}/out", here)
+                return [self._read(here / str(index), log) for index in range(len(runs))]
+
+    def _read(self, file: Path, log: str) -> dict[str, NDArray[np.generic]]:
+        """The outputs in a file, one after the other in the order of the graph."""
+        import numpy as np
+
+        if not file.is_file():
+            raise ToolFailed(
+                f"{self._what}: benchmark_model wrote no outputs\n{complaints(log)}".rstrip(),
+                hint="use a newer benchmark_model, which has --output_filepath",
+            )
+        data, outputs, at = file.read_bytes(), {}, 0
+        for spec, shape in zip(self._signature.outputs, self._shapes(len(data)), strict=True):
+            dtype, count = np.dtype(spec.dtype), math.prod(shape)
+            array = np.frombuffer(data, dtype, count, at).reshape(shape)
+            outputs[spec.name] = dequantized(array, spec)
+            at += array.nbytes
+        return outputs
+
+    def _shapes(self, size_bytes: int) -> list[tuple[int, ...]]:
+        """The shapes of the outputs, of `size_bytes` together.
+
+        A file may have 1 for the batch of an output that grows with the batch of the inputs.
+        """
+        import numpy as np
+
+        outputs = self._signature.outputs
+        for open_sizes in ((-1,), (-1, 1)):
+            shapes = [
+                tuple(
+                    self._batch if not axis and size in open_sizes else size
+                    for axis, size in enumerate(spec.shape)
+                )
+                for spec in outputs
+            ]
+            sizes = [
+                math.prod(shape) * np.dtype(spec.dtype).itemsize
+                for spec, shape in zip(outputs, shapes, strict=True)
+            ]
+            if sum(sizes) == size_bytes and min(sizes) >= 0:
+                return shapes
+        raise ToolFailed(
+            f"{self._what}: it wrote {size_bytes} bytes, which is not the outputs' size",
+            hint="convert the model with fixed shapes",
+        )
+
+
+def runnable(model: Model) -> Signature:
+    """The signature of `model` that is to run, its tensors in the order of the graph.
+
+    Raises `InputRefused` for a model that benchmark_model cannot be given inputs for.
+    """
+    signature = signature_of(model)
+    refuse_strings(model, signature, "benchmark_model")
+    if any(not spec.shape for spec in signature.inputs):
+        raise InputRefused(
+            f"{model.file}: benchmark_model needs inputs with at least one dimension",
+            hint="give the input a dimension of 1",
+        )
+    return signature
+
+
+def input_flags(inputs: dict[str, NDArray[np.generic]], folder: str) -> list[str]:
+    """The flags for inputs of any shape, in files 0, 1 … in `folder`, in the order of the graph.
+
+    The inputs get other names here: the model's may have any character.
+    """
+    names = [f"input{index}" for index in range(len(inputs))]
+    files = (f"{name}:{folder}/{index}" for index, name in enumerate(names))
+    shapes = (",".join(map(str, array.shape)) for array in inputs.values())
+    return [
+        f"--input_layer={','.join(names)}",
+        f"--input_layer_shape={':'.join(shapes)}",
+        f"--input_layer_value_files={','.join(files)}",
+    ]
+
+
+# What TensorFlow Lite's benchmark_model prints.
+#
+# It prints how long it took to load the model, a line of statistics of its warm-up and one of the
+# timed invokes, in microseconds, and a summary. Single times are not printed, except for a single
+# invoke. Older versions print no median and no memory.
+
+_STATISTICS = re.compile(r"(?:INFO: )?count=(\d+)\b(.*)")
+_VALUE = re.compile(r"(\w+)=([-+.\de]+)")
+_SUMMED_UP = re.compile(
+    r"Inference timings in us: Init: ([.\de+]+), First inference: ([.\de+]+), "
+    r"Warmup \(avg\): [.\de+]+, Inference \(avg\): [.\de+]+"
+)
+# Until 2019.
+_SUMMED_UP_BEFORE = re.compile(r"Average inference timings in us: Warmup: .*?Init: ([.\de+]+),")
+_MEMORY = re.compile(
+    r"(?:Memory footprint delta from the start of the tool|Peak memory footprint) \(MB\): "
+    r"init=[.\de+-]+ overall=([.\de+-]+)"
+)
+_COMPLAINT = re.compile(r"ERROR|FATAL|[Ff]ailed|not found|Permission denied|[Ss]egmentation|Abort")
+_MOST_COMPLAINTS = 8
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Of `count` invokes, in microseconds. `p5`, `median` and `p95` are None in older logs."""
+
+    count: int
+    first: float
+    curr: float
+    min: float
+    max: float
+    avg: float
+    std: float = 0.0
+    p5: float | None = None
+    median: float | None = None
+    p95: float | None = None
+
+
+class BenchmarkLog(msgspec.Struct, frozen=True, kw_only=True):
+    """The log of one run of benchmark_model; `memory_bytes` is the process's growth, or None."""
+
+    load_us: float
+    first_us: float
+    warm_up: Statistics
+    timed: Statistics
+    memory_bytes: int | None = None
+
+
+def parse_log(text: str, what: str) -> BenchmarkLog:
+    """The results in a log. Raises `ToolFailed`, which names `what` ran, where there are none."""
+    lines = [match for line in text.splitlines() if (match := _STATISTICS.fullmatch(line.strip()))]
+    summed_up = _SUMMED_UP.search(text) or _SUMMED_UP_BEFORE.search(text)
+    if summed_up is None or len(lines) < 2 or lines[-1][1] == "0":
+        raise ToolFailed(
+            f"{what} failed: benchmark_model printed no times\n{complaints(text)}".rstrip()
+        )
+    # Without a warm-up, its statistics are of no invoke.
+    warm_up, timed = (_statistics(match) for match in lines[:2])
+    memory = _MEMORY.search(text)
+    first_us = summed_up[2] if summed_up.re is _SUMMED_UP else warm_up.first
+    return BenchmarkLog(
+        load_us=float(summed_up[1]),
+        first_us=float(first_us) if warm_up.count else timed.first,
+        warm_up=warm_up,
+        timed=timed,
+        memory_bytes=max(0, round(float(memory[1]) * 2**20)) if memory else None,
+    )
+
+
+def _statistics(match: re.Match[str]) -> Statistics:
+    values = {name: float(value) for name, value in _VALUE.findall(match[2])}
+    if "first" not in values:
+        # All were equal, or there was only one.
+        same = values.get("curr", 0.0)
+        values = {**dict.fromkeys(("first", "min", "max", "avg"), same), "curr": same, **values}
+    return msgspec.convert({**values, "count": int(match[1])}, Statistics)
+
+
+def complaints(text: str) -> str:
+    """The lines of a log that look like errors, or else its last lines."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    wrong = [line for line in lines if _COMPLAINT.search(line)]
+    return "\n".join(f"  | {line}" for line in (wrong or lines)[-_MOST_COMPLAINTS:])

@@ -1,0 +1,235 @@
+"""The samples of a search: those that it may use, and the fresh ones that it may not."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from edgeconv import data
+from edgeconv.conversion.samples import split_opened
+from edgeconv.data.checks import as_written
+from edgeconv.data.preprocessing import describe
+from edgeconv.measure.model_files import float_inputs
+from edgeconv.plugins.scale.tuning.search import LEAST_SAMPLES, enough_samples
+from edgeconv.requests.texts import source_within
+from edgeconv.system.store import publish_all
+from edgeconv.types import DataIdentity, DataSource
+from edgeconv.types.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Self
+
+    from edgeconv.conversion.run import Run
+    from edgeconv.conversion.samples import Split
+    from edgeconv.data.source import DataSet
+    from edgeconv.plugins.scale.tuning.run import TuneRun
+    from edgeconv.requests.tune import TuneRequest
+    from edgeconv.types import Signature, TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+MOST_CALIBRATION = 500
+# A trial is to take seconds; the other samples are fresh.
+_MOST_SEARCH = 4000
+# The fraction of samples that may be equal by chance.
+_BY_CHANCE = 0.05
+
+
+class SampleHalves(NamedTuple):
+    """The two parts of a data set. They share no sample, and `fresh` is at least as large."""
+
+    search: DataSet
+    fresh: DataSet
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSamples:
+    """The samples of one search, open to be read.
+
+    `calibration_source` is the SOURCE of the samples `calibration`, and `recipe_source` the same
+    relative to the folder of the recipe.
+    """
+
+    search: DataSet
+    fresh: DataSet
+    batch: int
+    calibration: DataSet
+    calibration_source: DataSource
+    recipe_source: DataSource
+    calibration_identity: DataIdentity
+
+
+@contextlib.contextmanager
+def open_samples(
+    request: TuneRequest, inputs: tuple[TensorSpec, ...], calibration_file: Path
+) -> Iterator[SearchSamples]:
+    """The samples of a request for these inputs, to be read within the block.
+
+    Calibration samples are the user's. Where there are none, they are taken from the search
+    samples and stored in `calibration_file`, which the recipe names. Raises as
+    `data.opened_samples` and `split_samples` do.
+    """
+    steps, execution = request.preprocess.by_input, request.execution
+    opening = functools.partial(
+        data.opened_samples,
+        inputs=inputs,
+        preprocessing=steps,
+        allow_code=execution.allow_code,
+        allowance=execution.allowance,
+    )
+    labels = data.LabelUse(needs="numbers" if request.metric else "classes")
+    with opening(request.data, labels=labels) as opened:
+        batch = data.batch_size(opened.inputs)
+        search, fresh = split_samples(opened, request.samples, request.max_drop, batch)
+        if request.calibration:
+            source = request.calibration
+            recipe_source = source_within(source, Path.cwd())
+        else:
+            publish_all({calibration_file: archive_of(search, batch)})
+            source = DataSource(kind="npz", location=str(calibration_file))
+            recipe_source = structs.replace(source, location=calibration_file.name)
+        with opening(source, labels=data.LabelUse(needs="if classes")) as calibration:
+            if request.calibration:
+                refuse_shared(calibration, fresh)
+            yield SearchSamples(
+                search=search,
+                fresh=fresh,
+                batch=batch,
+                calibration=calibration,
+                calibration_source=source,
+                recipe_source=recipe_source,
+                calibration_identity=DataIdentity(
+                    source=str(request.calibration or recipe_source),
+                    samples=calibration.count,
+                    sha256=data.identity(source, allow_code=execution.allow_code),
+                    preprocessing=describe(steps),
+                ),
+            )
+
+
+class SampleOpener:
+    """Opens the samples of one search once it is known what its model takes.
+
+    Leaving it as a context manager closes them.
+    """
+
+    def __init__(self, run: TuneRun) -> None:
+        self._run = run
+        self._stack = contextlib.ExitStack()
+        self._samples: SearchSamples | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def samples(self) -> SearchSamples:
+        """The samples, once they were read for a signature."""
+        assert self._samples is not None, "a model has a signature"
+        return self._samples
+
+    def split(self, run: Run, signature: Signature, _: Sequence[Sequence[bytes]]) -> Split:
+        """What calibrates and what is held back, for `conversion.run.Run`."""
+        self._stack.close()
+        inputs = float_inputs(signature)
+        opening = open_samples(self._run.request, inputs, self._run.calibration_file)
+        self._samples = self._stack.enter_context(opening)
+        return split_opened(run, signature, self._samples.calibration)
+
+
+def split_samples(source: DataSet, count: int | None, budget: float, batch: int) -> SampleHalves:
+    """`count` samples of the source (None: all), half to search with and half fresh.
+
+    They are drawn by a fixed seed, in equal shares of every label, both halves in whole batches.
+    Raises `InputRefused` for too few.
+    """
+    total = source.count if count is None else min(count, source.count)
+    least = max(LEAST_SAMPLES, 2 * batch)
+    if total < least:
+        raise InputRefused(
+            f"{source.text}: {total} samples; a search and its confirmation need at least {least}",
+            hint=f"a budget of {budget:g} needs {enough_samples(budget)} or more",
+        )
+    chosen = _choose(source, np.arange(source.count), total // batch * batch)
+    searched = min(total // 2, _MOST_SEARCH) // batch * batch
+    search = _choose(source, chosen, searched)
+    return SampleHalves(source.only(search), source.only(np.setdiff1d(chosen, search)))
+
+
+def _choose(source: DataSet, pool: Array, count: int) -> Array:
+    labels = None if source.labels is None else source.labels[pool]
+    return data.seeded_choice(data.Samples({"": pool}, labels, source.text), count).arrays[""]
+
+
+def archive_of(search: DataSet, batch: int) -> bytes:
+    """An .npz of up to 500 of the search samples as they are stored, by input, without labels.
+
+    Raises `InputRefused` where they differ in shape, which an array cannot.
+    """
+    count = min(search.count, max(MOST_CALIBRATION, batch)) // batch * batch
+    stored = search.stored(_choose(search, np.arange(search.count), count))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for spec in search.inputs:
+            # A member without a time, so that equal samples give equal bytes.
+            member = zipfile.ZipInfo(f"{spec.name}.npy")
+            with archive.open(member, "w", force_zip64=True) as stream:
+                array = _stacked(search, spec, stored[spec.name])
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+    return file.getvalue()
+
+
+def _stacked(source: DataSet, spec: TensorSpec, stored: Array | list[Array]) -> Array:
+    where = f"{source.text}: input {spec.name!r}"
+    if isinstance(stored, np.ndarray):
+        has_steps = bool({"", spec.name} & source.preprocessing.keys())
+        return as_written(where, stored, spec, has_steps=has_steps) if source.is_text else stored
+    if len({(item.shape, item.dtype) for item in stored}) > 1:
+        raise InputRefused(
+            f"{where} has samples of several shapes, which cannot be kept as calibration samples",
+            hint="give other calibration samples with --calibration SOURCE",
+        )
+    return np.stack(stored)
+
+
+def refuse_shared(calibration: DataSet, fresh: DataSet) -> None:
+    """Raise `InputRefused` where calibration samples are among the fresh ones as well.
+
+    A few are equal by chance. What is read one by one, as pictures are, is not compared.
+    """
+    calibrating, new = _sample_hashes(calibration), _sample_hashes(fresh)
+    if calibrating is None or new is None:
+        return
+    shared = len(calibrating & new)
+    if shared > _BY_CHANCE * len(calibrating):
+        raise InputRefused(
+            f"{shared} of {len(calibrating)} samples of {calibration.text} are among the fresh "
+            f"ones of {fresh.text}, which nothing may have used before",
+            hint="give other calibration samples, or remove --calibration: then the search "
+            "samples calibrate",
+        )
+
+
+def _sample_hashes(source: DataSet) -> set[bytes] | None:
+    """The hashes of the stored samples; None where they are read one by one."""
+    names = sorted(spec.name for spec in source.inputs)
+    first = source.stored(np.arange(1))
+    if any(isinstance(first[name], list) for name in names):
+        return None
+    stored = source.stored(np.arange(source.count))
+    return {
+        hashlib.sha256(b"".join(stored[name][index].tobytes() for name in names)).digest()
+        for index in range(source.count)
+    }

@@ -1,0 +1,265 @@
+"""Trials made one after another in one session, each kept as soon as it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgeconv.conversion.climb import verify_in_session
+from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
+from edgeconv.plugins import npu_compiler
+from edgeconv.plugins.scale.tuning.search import LIKELY, chance_within
+from edgeconv.quantize.worker import Sensitivities, SensitivityJob, measure_sensitivities
+from edgeconv.system.store import hash_of, publish_bytes, read_noun, scratch_directory, sha256_file
+from edgeconv.types import TuningTrial
+from edgeconv.types.errors import (
+    InputRefused,
+    ToolFailed,
+    UsageError,
+    VerificationFailed,
+    WorkerTimedOut,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from edgeconv.conversion.candidate import Candidate
+    from edgeconv.conversion.climb import SessionResult
+    from edgeconv.conversion.plan import Plan
+    from edgeconv.plugins.scale.tuning.evaluator import Evaluator
+    from edgeconv.types import (
+        Artifact,
+        Execution,
+        Loss,
+        NpuChoice,
+        NpuEstimate,
+        Objective,
+        Precision,
+        Recipe,
+        Sensitivity,
+    )
+
+# The first trial may be completed even where less time is left.
+_LEAST_S = 10.0
+
+
+class TimeIsUp(Exception):
+    """The time of the search ended during a trial, which is lost."""
+
+
+@dataclass(frozen=True)
+class TrialRunner:
+    """Makes trials, evaluates them and keeps them.
+
+    `floating` is the float32 model, in whose session they are made as `plan` says. `directory` is
+    this search's alone, and what an earlier run left in it is used again; `end_s` is on the clock
+    of `time.monotonic`; `fresh` counts the fresh samples. `npu` is that of the objective
+    npu-latency.
+    """
+
+    floating: SessionResult
+    plan: Plan
+    directory: Path
+    evaluator: Evaluator
+    objective: Objective
+    budget: float
+    fresh: int
+    end_s: float
+    execution: Execution
+    npu: NpuChoice | None
+    on_progress: Callable[[str], None]
+
+    @property
+    def model(self) -> Path:
+        """The float32 .tflite."""
+        return self.floating.session.prepared.float_model
+
+    def trial(self, recipe: Recipe) -> TuningTrial:
+        """The trial of a recipe: a kept one, or a new one. Raises `TimeIsUp`."""
+        record = self.directory / "trials" / f"{_key(recipe)}.json"
+        trial = self._read(record, recipe)
+        if trial is None:
+            started_s = time.monotonic()
+            trial = self._run(recipe)
+            trial = msgspec.structs.replace(trial, seconds=round(time.monotonic() - started_s, 2))
+        trial = self._with_estimate(self._with_latency(trial))
+        record.parent.mkdir(parents=True, exist_ok=True)
+        publish_bytes(msgspec.json.encode(trial), record)
+        return msgspec.structs.replace(trial, chance=self._chance(trial))
+
+    def file(self, recipe: Recipe) -> Path:
+        """The .tflite of a recipe that was tried."""
+        return self._plan(recipe).target(recipe.name)
+
+    def finished(self, recipe: Recipe) -> FinishedArtifact:
+        """The artifact of a recipe that was tried, as `convert` would publish it."""
+        artifact = find_published(self._plan(recipe), recipe)
+        if artifact is None:
+            artifact = self._publish(self._candidate(recipe))
+        return FinishedArtifact(artifact=artifact, file=self.file(recipe))
+
+    def sensitivities(self, precision: Precision) -> Sequence[Sensitivity]:
+        """What each layer loses in this precision; kept as well. Raises `TimeIsUp`."""
+        record = self.directory / f"sensitivity-{precision}.json"
+        with contextlib.suppress(InputRefused):
+            return read_noun(record, Sensitivities, what="ranking").layers
+        self._limit_session("")
+        session = self.floating.session
+        job = SensitivityJob(graph=session.graph, precisions=(precision,))
+        try:
+            measured = session.result(measure_sensitivities, job)
+        except WorkerTimedOut as error:
+            raise self._timed_out(error) from error
+        publish_bytes(msgspec.json.encode(measured), record)
+        return measured.layers
+
+    def _read(self, record: Path, recipe: Recipe) -> TuningTrial | None:
+        try:
+            trial = read_noun(record, TuningTrial, what="trial")
+        except InputRefused:
+            return None
+        artifact = None if trial.error else find_published(self._plan(recipe), recipe)
+        is_whole = artifact is not None and artifact.sha256 == trial.sha256
+        return trial if trial.error or is_whole else None
+
+    def _run(self, recipe: Recipe) -> TuningTrial:
+        failed = TuningTrial(name=name_of(recipe), recipe=recipe)
+        try:
+            candidate = self._candidate(recipe)
+            trial = msgspec.structs.replace(
+                failed,
+                size_bytes=candidate.file.stat().st_size,
+                sha256=sha256_file(candidate.file),
+                post_training=candidate.post_training,
+            )
+            try:
+                self._publish(candidate)
+            except VerificationFailed as error:
+                if error.cause.snr_db is None:
+                    raise
+                loss = self._loss_of_refused(candidate)
+                return msgspec.structs.replace(trial, error=error.message, refused=True, loss=loss)
+            self.on_progress(f"evaluating {trial.name}")
+            return msgspec.structs.replace(trial, loss=self.evaluator.loss(self.file(recipe)))
+        except WorkerTimedOut as error:
+            raise self._timed_out(error) from error
+        except (ToolFailed, UsageError) as error:
+            return msgspec.structs.replace(failed, error=error.message)
+
+    def _candidate(self, recipe: Recipe) -> Candidate:
+        self._limit_session(f"{name_of(recipe)}: ")
+        return self.floating.session.candidate(recipe)
+
+    def _publish(self, candidate: Candidate) -> Artifact:
+        """Verify the candidate and publish it in its own directory."""
+        plan = self._plan(candidate.recipe)
+        artifact = finish_artifact(plan, verify_in_session(self.floating, candidate))
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        publish(plan, [artifact])
+        return artifact.artifact
+
+    def _loss_of_refused(self, candidate: Candidate) -> Loss:
+        """What a file loses that failed its verification; it is deleted."""
+        self.on_progress(f"evaluating {name_of(candidate.recipe)}, which verification refused")
+        file = self.directory / "refused.tflite"
+        shutil.copyfile(candidate.file, file)
+        try:
+            return self.evaluator.loss(file)
+        finally:
+            file.unlink()
+
+    def _plan(self, recipe: Recipe) -> Plan:
+        """What `convert` would plan for this recipe alone, published in its own directory."""
+        directory = self.directory / "made" / _key(recipe)
+        return msgspec.structs.replace(self.plan, recipes=(recipe,), directory=directory)
+
+    def _limit_session(self, prefix: str) -> None:
+        """Give the session's children no more time than is left, and its messages a prefix."""
+        left_s = max(_LEAST_S, self.end_s - time.monotonic())
+        allowance = self.execution.allowance
+        allowance = msgspec.structs.replace(allowance, timeout_s=min(left_s, allowance.timeout_s))
+        session = self.floating.session
+        session.run = dataclasses.replace(
+            session.run,
+            execution=msgspec.structs.replace(self.execution, allowance=allowance),
+            on_progress=lambda line: self.on_progress(f"{prefix}{line}" if prefix else line),
+        )
+
+    def _timed_out(self, error: WorkerTimedOut) -> Exception:
+        """What it means: the search's time, or the user's limit for a child."""
+        return TimeIsUp() if time.monotonic() >= self.end_s else error
+
+    def _with_latency(self, trial: TuningTrial) -> TuningTrial:
+        if self.objective != "latency" or trial.error or trial.latency_us is not None:
+            return trial
+        if self._chance(trial) < LIKELY:
+            return trial
+        self.on_progress(f"timing {trial.name}")
+        try:
+            latency = self.evaluator.latency(self.file(trial.recipe))
+        except ToolFailed as error:
+            return msgspec.structs.replace(trial, error=error.message)
+        return msgspec.structs.replace(
+            trial, latency_us=latency.p50_us, latency_interval_us=latency.p50_interval_us
+        )
+
+    def _with_estimate(self, trial: TuningTrial) -> TuningTrial:
+        """With what is estimated for the NPU; an error where that is not the time of an invoke."""
+        if self.npu is None or trial.error or trial.npu is not None:
+            return trial
+        self.on_progress(f"{trial.name} on {self.npu}")
+        try:
+            with scratch_directory() as scratch:
+                file, allowance = self.file(trial.recipe), self.execution.allowance
+                compiled = npu_compiler().compile_for(
+                    self.npu, file, scratch=scratch, allowance=allowance
+                )
+        except (InputRefused, ToolFailed) as error:
+            return msgspec.structs.replace(trial, error=f"on {self.npu}: {error.message}")
+        estimate = compiled.estimate
+        return msgspec.structs.replace(trial, npu=estimate, error=untimed(estimate))
+
+    def _chance(self, trial: TuningTrial) -> float:
+        """How probable it is that the fresh samples confirm the trial."""
+        if trial.error or trial.loss is None:
+            return 0.0
+        # The float32 model loses nothing to itself.
+        if trial.recipe.name == "float32":
+            return 1.0
+        return chance_within(trial.loss, self.budget, self.fresh)
+
+
+def untimed(estimate: NpuEstimate) -> str:
+    """Why an estimated time is not that of an invoke; "" where it is."""
+    if estimate.whole_latency_us is not None:
+        return ""
+    if not estimate.on_npu:
+        return f"no operator is on {estimate.npu}"
+    left = 1 - (estimate.work_share or 0.0)
+    names = ", ".join(each.operator for each in estimate.left)
+    return (
+        f"{left:.1%} of the multiplications are not on {estimate.npu}, and have no estimate: "
+        f"{names} stay on the processor"
+    )
+
+
+def name_of(recipe: Recipe) -> str:
+    """The recipe's name, its ranges and methods, and how many layers have which other precision."""
+    ranges = [] if recipe.calibration_range == "minmax" else [f"{recipe.calibration_range} ranges"]
+    name = " + ".join((recipe.name, *ranges, *recipe.methods))
+    if not recipe.layers:
+        return name
+    precisions = [rule.precision for rule in recipe.layers]
+    counts = [f"{precisions.count(each)} in {each}" for each in sorted(set(precisions))]
+    return f"{name}, {' and '.join(counts)}"
+
+
+def _key(recipe: Recipe) -> str:
+    return hash_of(recipe)[:24]

@@ -1,0 +1,502 @@
+"""Rules for single layers that a graph and its calibration samples show to be needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import numpy as np
+
+from edgeconv.model.tflite import softmax_classes
+from edgeconv.model.tflite.flatbuffer import entry_subgraphs, is_constant, operator_name, read, text
+from edgeconv.model.tflite.fronts import input_fronts
+from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.layers import FLOAT_KINDS
+from edgeconv.model.tflite.operators import type_of
+from edgeconv.quantize.parted import split_parts
+from edgeconv.quantize.quantize import MethodSettings, make_file, plain_ranges
+from edgeconv.quantize.rules import ruled_layers, with_eight_bits
+from edgeconv.quantize.sensitivity import sensitivities_of
+from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds, lowest_snr_db, outputs_of
+from edgeconv.statistics.outputs import snr_db
+from edgeconv.system.processes.tasks import report_progress
+from edgeconv.types import MAX_SNR_DB, LayerRule, Precision, Recipe, ScalePart, SharedScale
+from edgeconv.types.errors import ToolFailed, UsageError
+from edgeconv.types.words import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
+
+    from edgeconv.model.tflite.fronts import InputFront
+    from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+    from edgeconv.quantize.choose import MethodSearch
+    from edgeconv.quantize.parted import PartedOutput
+    from edgeconv.types import Precision, Recipe, RecipeName
+
+
+class FoundRules(NamedTuple):
+    """What makes the file of a recipe: its graph, and the recipe with the rules.
+
+    `shared` are the outputs whose parts share a scale; `notes` are on all else.
+    """
+
+    search: MethodSearch
+    recipe: Recipe
+    shared: tuple[SharedScale, ...]
+    notes: tuple[str, ...]
+
+
+def with_found_rules(search: MethodSearch, recipe: Recipe) -> FoundRules:
+    """The recipe with rules for layers and inputs that its scales and kernels do not serve.
+
+    Raises `InputRefused` for samples that give senseless ranges.
+    """
+    recipe, lacking = _with_float_only(search.graph, recipe)
+    ruled, front = with_float_front(search.graph, recipe)
+    if not front and recipe.full_integer and recipe.methods == ("auto",):
+        even = search.on_even_inputs
+        evened, notes = (recipe, ()) if even is None else with_float_front(even.graph, recipe)
+        if notes:
+            front = notes
+        if even is not None and evened != recipe:
+            search, ruled = even, evened
+            front = (*front, "they were added, and the weights of the next layer take them back")
+    ruled, small = with_float_magnified(search.graph, ruled)
+    recipe, softmax = with_float_softmax(search.graph, ruled)
+    recipe, shared = with_own_scales(recipe, find_shared_scales(search.graph, recipe))
+    return FoundRules(search, recipe, shared, (*lacking, *front, *small, *softmax))
+
+
+def _with_float_only(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe with rules for operators that only a float kernel computes, and a note.
+
+    Not where inputs or outputs are to be integers: then the whole file is.
+    """
+    if not recipe.full_integer or {recipe.input_type, recipe.output_type} != {"float32"}:
+        return recipe, ()
+    allowed = set(recipe.allow_float)
+    layers = [
+        layer
+        for layer in graph.layers
+        if layer.operator in KERNELS
+        and KERNELS[layer.operator].stays_float
+        and allowed.isdisjoint((layer.operator, "*"))
+    ]
+    if not layers or graph.quantized is not None:
+        return recipe, ()
+    rules = dict.fromkeys(LayerRule(pattern=each.name, precision="float32") for each in layers)
+    operators = ", ".join(sorted({layer.operator for layer in layers}))
+    note = (
+        f"{quoted(dict.fromkeys(each.short_name for each in layers), 3)} stay in float, since "
+        f"there is no integer kernel of {operators}"
+    )
+    return msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules)), (note,)
+
+
+# A file, or a part of an output, above this is close enough to float.
+CLOSE_DB = 30.0
+
+# Rules that leave the scaling of inputs inside a model in float, where one scale loses them.
+#
+# A table has columns of different sizes, such as years and fractions, and the model brings them to
+# one size itself. A quantized tensor has one scale: the integers of an input like that have no
+# steps left for the small columns, and no method gives them back. So the input stays float up to
+# where its values are alike.
+
+# Inputs that cost less when they alone are rounded need nothing.
+_ROUNDED_DB = CLOSE_DB + 10
+# What leaving the front in float has to gain.
+_LEAST_GAIN_DB = 3.0
+_PLAIN = MethodSettings("minmax", ())
+_NAMED = 3
+
+
+def with_float_front(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe with rules that leave the inputs' scaling in float, and a note that says so.
+
+    Only where `auto` chooses, the plain file is not close to the float graph, and the rules bring
+    it clearly closer, on up to 32 calibration samples. With integer inputs there are no rules, and
+    the note has what the inputs' one scale costs.
+    """
+    is_open = recipe.full_integer and recipe.methods == ("auto",) and graph.quantized is None
+    fronts = input_fronts(graph.model) if is_open and graph.feeds else ()
+    fronts = tuple(front for front in fronts if front.signature in graph.feeds)
+    if not fronts:
+        return recipe, ()
+    try:
+        return _tried(graph, recipe, fronts)
+    except (ToolFailed, UsageError):
+        # No file can be made or run: that is an error of the conversion, not of this.
+        return recipe, ()
+
+
+def _tried(
+    graph: CalibratedGraph, recipe: Recipe, fronts: Sequence[InputFront]
+) -> tuple[Recipe, tuple[str, ...]]:
+    trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
+    layers = {name for front in fronts for name in front.layers}
+    if layers & ruled_layers(graph.layers, recipe).keys():
+        return recipe, ()
+    if _rounded_db(trials, fronts, 16 if recipe.name == "int16x8" else 8) >= _ROUNDED_DB:
+        return recipe, ()
+    report_progress(f"{recipe.name}: the inputs have one scale for values of different sizes")
+    # Weights of 4 bits hide what inputs lose.
+    plain = with_eight_bits(recipe)
+    before_db = trials.run(plain, _PLAIN).snr_db
+    if before_db >= CLOSE_DB:
+        return recipe, ()
+    short = {each.name: each.short_name for each in graph.layers if each.name in layers}
+    rules = tuple(LayerRule(pattern=each, precision="float32") for each in short.values())
+    in_float = _with_rules(plain, rules)
+    after_db = trials.run(
+        msgspec.structs.replace(in_float, input_type="float32", output_type="float32"), _PLAIN
+    ).snr_db
+    if after_db < before_db + _LEAST_GAIN_DB:
+        return recipe, ()
+    inputs = quoted(dict.fromkeys(name for front in fronts for name in front.inputs))
+    names = quoted(short.values(), _NAMED)
+    ratios = f"{after_db:.1f} dB instead of {before_db:.1f} dB on {trials.samples} samples"
+    if recipe.input_type != "float32":
+        return recipe, (
+            f"an integer input has one scale for all values of {inputs}: with --io float32 "
+            f"{names} would stay in float, {ratios}",
+        )
+    return _with_rules(recipe, rules), (
+        f"{names} stay in float, since one scale does not fit all values of {inputs}: {ratios}",
+    )
+
+
+def _with_rules(recipe: Recipe, rules: Sequence[LayerRule]) -> Recipe:
+    return msgspec.structs.replace(recipe, layers=(*recipe.layers, *dict.fromkeys(rules)))
+
+
+def _rounded_db(trials: QuantizeTrials, fronts: Sequence[InputFront], bits: int) -> float:
+    """The ratio of the float graph's outputs where nothing but the fronts' inputs is rounded."""
+    feeds = dict(trials.feeds)
+    for front in fronts:
+        feed = trials.graph.feeds[front.signature]
+        steps = {name: _step(feed, name, bits) for name in front.inputs}
+        feeds[front.signature] = feeds[front.signature].with_steps(steps)
+    actual = outputs_of(trials.graph.model, feeds, threads=trials.graph.threads)
+    return lowest_snr_db(trials.expected, split_parts(trials.parted, actual))
+
+
+def _step(feed: Feed, name: str, bits: int) -> float:
+    """That of integers which have 0 and every value of an input."""
+    low = min(0.0, *(float(batch[name].min(initial=0.0)) for batch in feed))
+    high = max(0.0, *(float(batch[name].max(initial=0.0)) for batch in feed))
+    return max(-low, high) / 2**15 if bits == 16 else (high - low) / (2**bits - 1)
+
+
+# Rules that leave a softmax of many classes in float, where its kernel of 16 bits is too coarse.
+#
+# LiteRT's int16 SOFTMAX adds up exponentials that were rounded one by one: with 10 classes nothing
+# is lost, with 1,000 up to 9 decibels of the whole model (ai-edge-litert 2.3).
+
+# The kernel was right for fewer.
+_MANY = 64
+# A softmax that costs less alone is as good as the rest of an int16x8 file, or better.
+_COSTS_DB = 40.0
+
+
+def with_float_softmax(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe with a rule for each softmax that alone costs much, and a note that says so.
+
+    Only for int16x8 where `auto` chooses. Each is measured with the real kernel on up to 32
+    calibration samples, while all else computes in float.
+    """
+    if recipe.name != "int16x8" or recipe.methods != ("auto",) or graph.quantized is not None:
+        return recipe, ()
+    many = {name for name, classes in softmax_classes(graph.model).items() if classes >= _MANY}
+    try:
+        many -= ruled_layers(graph.layers, recipe).keys()
+        layers = {layer.name: layer for layer in graph.layers if layer.name in many}
+        measured = sensitivities_of(graph, [(layer, "int16x8") for layer in layers.values()])
+    except (ToolFailed, UsageError):
+        # No file can be made or run: that is an error of the conversion, not of this.
+        return recipe, ()
+    costly = {each.layer: each.snr_db for each in measured if each.snr_db < _COSTS_DB}
+    if not costly:
+        return recipe, ()
+    rules = tuple(LayerRule(pattern=layer, precision="float32") for layer in costly)
+    note = (
+        f"{quoted(costly, 3)} stay in float: the softmax of 16 bits alone would leave "
+        f"{min(costly.values()):.1f} dB"
+    )
+    return msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules)), (note,)
+
+
+# A plain file above this is not spoiled, and stays whole.
+_SPOILED_DB = 15.0
+# What a costlier choice has to gain.
+_LEAST_GAIN_OF_ANOTHER_SCALE_DB = 6.0
+_NAMED_LAYERS = 4
+
+
+def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
+    """The recipe with rules for what is magnified, and a note that says so.
+
+    Only where `auto` chooses and the plain file is far from the float graph, on up to 32
+    calibration samples, and where the rules bring it clearly closer.
+    """
+    is_open = recipe.full_integer and recipe.methods == ("auto",) and graph.quantized is None
+    if not (is_open and graph.feeds):
+        return recipe, ()
+    bits = 16 if recipe.name == "int16x8" else 8
+    places = magnified(graph.model, plain_ranges(graph.fitted("minmax", bits=bits).ranges))
+    if not places:
+        return recipe, ()
+    ruled = ruled_layers(graph.layers, recipe).keys()
+    near = frozenset[str]().union(*(place.near for place in places)) - ruled
+    before = frozenset[str]().union(*(place.before for place in places)) - near - ruled
+    trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
+    before_db = _snr_db(trials, recipe)
+    if before_db >= _SPOILED_DB:
+        return recipe, ()
+    report_progress(f"{recipe.name}: small numbers are magnified")
+    best, best_db = recipe, before_db
+    chosen: Mapping[str, Precision] = {}
+    for precisions in _choices(near, before, recipe):
+        other = msgspec.structs.replace(recipe, layers=_rules(graph, recipe, precisions))
+        other_db = _snr_db(trials, other)
+        if other_db >= best_db + _LEAST_GAIN_OF_ANOTHER_SCALE_DB:
+            best, best_db, chosen = other, other_db, precisions
+        if best_db >= CLOSE_DB:
+            break
+    if not chosen:
+        return recipe, ()
+    return best, (_note(graph, chosen, best_db, before_db, trials.samples),)
+
+
+def _choices(
+    near: frozenset[str], before: frozenset[str], recipe: Recipe
+) -> Iterator[Mapping[str, Precision]]:
+    """The precision of layers, the cheaper choice first."""
+    floats: dict[str, Precision] = dict.fromkeys(near, "float32")
+    yield floats
+    if before and recipe.name != "int16x8":
+        yield floats | dict.fromkeys(before, "int16x8")
+    if before:
+        yield floats | dict.fromkeys(before, "float32")
+
+
+def _rules(
+    graph: CalibratedGraph, recipe: Recipe, precisions: Mapping[str, Precision]
+) -> tuple[LayerRule, ...]:
+    rules = (
+        LayerRule(pattern=layer.short_name, precision=precisions[layer.name])
+        for layer in graph.layers
+        if layer.name in precisions
+    )
+    return (*recipe.layers, *dict.fromkeys(rules))
+
+
+def _snr_db(trials: QuantizeTrials, recipe: Recipe) -> float:
+    """That of the plain file; the least there is of one that cannot be made or run."""
+    # Weights of 4 bits hide what activations lose.
+    plain = msgspec.structs.replace(
+        with_eight_bits(recipe), input_type="float32", output_type="float32"
+    )
+    try:
+        return trials.run(plain, _PLAIN).snr_db
+    except (ToolFailed, UsageError):
+        return -MAX_SNR_DB
+
+
+def _note(
+    graph: CalibratedGraph,
+    chosen: Mapping[str, Precision],
+    after_db: float,
+    before_db: float,
+    samples: int,
+) -> str:
+    def named(precision: Precision) -> str:
+        layers = (each for each in graph.layers[::-1] if chosen.get(each.name) == precision)
+        return quoted(dict.fromkeys(each.short_name for each in layers), _NAMED_LAYERS)
+
+    sixteen = "int16x8" in chosen.values()
+    also = f", and {named('int16x8')} get 16 bits" if sixteen else ""
+    before = "no file that runs" if before_db == -MAX_SNR_DB else f"{before_db:.1f} dB"
+    return (
+        f"{named('float32')} stay in float{also}, since small numbers are magnified there: "
+        f"{after_db:.1f} dB instead of {before} on {samples} samples"
+    )
+
+
+_MAGNIFY = frozenset({"DIV", "LOG", "RSQRT"})
+# Integers of 8 bits have hardly a step for numbers that are a smaller part of the largest one.
+_WIDE = 64.0
+
+
+class Magnified(NamedTuple):
+    """What has to be more exact than 8 bits for an operator that magnifies small numbers.
+
+    `near` are the layers of numbers that are never negative, such as powers, and the operator
+    itself; `before` are those from the inputs to these. Each by the name of its first output.
+    """
+
+    near: frozenset[str]
+    before: frozenset[str]
+
+
+def magnified(data: bytes, ranges: Mapping[str, tuple[float, float]]) -> tuple[Magnified, ...]:
+    """An entry for each operator with numbers before it that span orders of magnitude above 0.
+
+    `ranges` has the least and greatest value of float activations by the tensor's name. Raises
+    `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    places = (
+        _before(model, graph, operator, ranges)
+        for graph in (model.subgraphs[index] for index in entry_subgraphs(model))
+        for operator in graph.operators
+        if operator_name(model, operator) in _MAGNIFY
+    )
+    return tuple(place for place in places if place is not None)
+
+
+def _before(
+    model: ModelT, graph: SubGraphT, operator: OperatorT, ranges: Mapping[str, tuple[float, float]]
+) -> Magnified | None:
+    writers = {index: each for each in graph.operators for index in each.outputs}
+    near, before = set[str](), set[str]()
+    is_wide = False
+    # What is reached, and whether all from there to the operator is never negative.
+    reached = [(operator, True)]
+    while reached:
+        each, is_near = reached.pop()
+        name = text(graph.tensors[each.outputs[0]].name)
+        if name in near or (name in before and not is_near):
+            continue
+        (near if is_near else before).add(name)
+        for index in _varying(model, graph, each):
+            low, high = ranges.get(text(graph.tensors[index].name), (-1.0, 0.0))
+            is_wide = is_wide or (is_near and low >= 0 and high > low * _WIDE)
+            if index in writers:
+                reached.append((writers[index], is_near and low >= 0))
+    return Magnified(frozenset(near), frozenset(before - near)) if is_wide else None
+
+
+def _varying(model: ModelT, graph: SubGraphT, operator: OperatorT) -> Iterator[int]:
+    for tensor, index in ((graph.tensors[i], i) for i in operator.inputs if i != -1):
+        if type_of(tensor) in FLOAT_KINDS and not is_constant(model, tensor):
+            yield index
+
+
+# Rules that give the parts of an output their own scales, measured on calibration samples.
+# Those whose activations have 8 bits.
+_RECIPES: frozenset[RecipeName] = frozenset({"int8", "int8x4"})
+# What a rule for such a part has to gain.
+_LEAST_GAIN_BY_OWN_SCALES_DB = 3.0
+
+
+def find_shared_scales(graph: CalibratedGraph, recipe: Recipe) -> tuple[SharedScale, ...]:
+    """The outputs whose parts share a scale although their ranges differ by more than 4 times.
+
+    Each with the rules that help, tried on a file without methods and compared with the float
+    graph on up to 32 calibration samples. An output for which `recipe` has a rule already is left
+    out. None where no file can be made or run: that is an error of the conversion, not of this.
+    """
+    if recipe.name not in _RECIPES:
+        return ()
+    try:
+        return tuple(_shared_scales(graph, recipe))
+    except ToolFailed:
+        return ()
+
+
+def _shared_scales(graph: CalibratedGraph, recipe: Recipe) -> Iterator[SharedScale]:
+    trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
+    names = {layer.name: layer.short_name for layer in graph.layers}
+    ruled = ruled_layers(graph.layers, recipe)
+    for parted in trials.parted:
+        if ruled.keys() & set(parted.layers):
+            continue
+        report_progress(f"{recipe.name}: the parts of {parted.output} share a scale")
+        layers = tuple(names[layer] for layer in parted.layers)
+        before = _part_snrs(trials, parted, recipe)
+        rules, after = _best_rules(trials, parted, recipe, layers, before)
+        yield SharedScale(
+            signature=parted.signature,
+            output=parted.output,
+            layers=layers,
+            parts=tuple(
+                ScalePart(span=part.span, snr_db=each, own_snr_db=own)
+                for part, each, own in zip(parted.parts, before, after, strict=True)
+            ),
+            rules=rules,
+        )
+
+
+def with_own_scales(
+    recipe: Recipe, shared: Iterable[SharedScale]
+) -> tuple[Recipe, tuple[SharedScale, ...]]:
+    """The recipe with the rules that `auto` takes, and `shared` with those marked as applied.
+
+    They are taken where a part is not close to float without them. Other recipes stay as they are.
+    """
+    if recipe.methods != ("auto",):
+        return recipe, tuple(shared)
+    marked = tuple(
+        msgspec.structs.replace(
+            each, applied=bool(each.rules) and min(p.snr_db for p in each.parts) < CLOSE_DB
+        )
+        for each in shared
+    )
+    rules = (rule for each in marked if each.applied for rule in each.rules)
+    layers = (*recipe.layers, *dict.fromkeys(rules))
+    return msgspec.structs.replace(recipe, layers=layers), marked
+
+
+def _best_rules(
+    trials: QuantizeTrials,
+    parted: PartedOutput,
+    recipe: Recipe,
+    layers: tuple[str, ...],
+    before: tuple[float, ...],
+) -> tuple[tuple[LayerRule, ...], tuple[float | None, ...]]:
+    """The first rules that help the worst part clearly, and the ratio of each part with them."""
+    for rules in _candidates(parted.is_joined, layers, recipe):
+        with_rules = msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules))
+        try:
+            after = _part_snrs(trials, parted, with_rules)
+        except (ToolFailed, UsageError):
+            continue
+        if min(after) >= min(before) + _LEAST_GAIN_BY_OWN_SCALES_DB:
+            return rules, after
+    return (), (None,) * len(before)
+
+
+def _candidates(
+    is_joined: bool, layers: tuple[str, ...], recipe: Recipe
+) -> Iterator[tuple[LayerRule, ...]]:
+    """Rules for all that gives the parts one scale, the cheaper first.
+
+    What only joins costs nothing in float, since the output is float. A layer with weights keeps
+    them in 8 bits where only its activations get 16. An integer output has one scale in any case.
+    """
+    if recipe.output_type != "float32":
+        return
+    precisions: tuple[Precision, ...] = ("float32", "int16x8")
+    for precision in precisions if is_joined else reversed(precisions):
+        yield tuple(LayerRule(pattern=layer, precision=precision) for layer in layers)
+
+
+def _part_snrs(trials: QuantizeTrials, parted: PartedOutput, recipe: Recipe) -> tuple[float, ...]:
+    """The signal-to-noise ratio of each part in the plain file of a recipe, in decibels.
+
+    With weights of 8 bits: those of 4 hide what the scales of activations cost.
+    """
+    file = make_file(trials.graph, with_eight_bits(recipe), MethodSettings("minmax", ()))
+    actual = trials.outputs(file.model)
+    keys = [(parted.signature, name) for name in parted.names]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return tuple(
+            snr_db(
+                float(np.var(trials.expected[key])),
+                float(np.mean((actual[key] - trials.expected[key]) ** 2)),
+            )
+            for key in keys
+        )

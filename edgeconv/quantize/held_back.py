@@ -1,0 +1,243 @@
+"""Files of one float graph compared with it on samples that they were not fitted to.
+
+Each fold's file is made without the samples held back from it. The answers of all folds are joined
+first. How they are compared is decided on all of them afterwards, so it is the same for each fold.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from edgeconv.model.tflite import steps_by_output, with_logits
+from edgeconv.model.tflite.joined import joined_outputs
+from edgeconv.quantize.parted import parted_outputs, split_parts
+from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.refine.simulating import simulated
+from edgeconv.quantize.trials import outputs_of
+from edgeconv.runtimes.runner import join_samples
+from edgeconv.statistics.sample_errors import sample_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from edgeconv.model.tflite import Logits
+    from edgeconv.quantize.calibrate import CalibratedGraph, Fold
+    from edgeconv.quantize.parted import OutputArrays, PartedOutput
+    from edgeconv.statistics.sample_errors import SampleErrors
+    from edgeconv.types import Recipe
+
+    Steps = dict[tuple[str, str], float]
+    Floats = NDArray[np.float64]
+
+
+class _FoldAnswers(NamedTuple):
+    """What a fold's file and the float graph give for its held-back samples, with all logits.
+
+    `steps` are the quantization steps of the file's outputs.
+    """
+
+    outputs: OutputArrays
+    expected: OutputArrays
+    steps: Steps
+
+
+class HeldBackTrials:
+    """Makes a file of each fold of one graph, and compares them all on the held-back samples.
+
+    There is at least one fold. Methods raise `ToolFailed` where a file cannot be made or does not
+    run.
+    """
+
+    def __init__(self, folds: Sequence[Fold], *, dense_per_tensor: bool = False) -> None:
+        self._folds = tuple(folds)
+        self._dense_per_tensor = dense_per_tensor
+
+    @property
+    def samples(self) -> int:
+        """How many samples the files are compared on."""
+        return sum(feed.samples for fold in self._folds for feed in fold.held_back.values())
+
+    @property
+    def fitting(self) -> tuple[CalibratedGraph, ...]:
+        """The graph of each fold, with the samples that its files are fitted to."""
+        return tuple(fold.fitting for fold in self._folds)
+
+    def errors(self, recipe: Recipe, settings: MethodSettings) -> SampleErrors:
+        """The errors of the files of a recipe with these settings, on all held-back samples."""
+        answers = [
+            self._answers(fold, whole, recipe, settings)
+            for fold, whole in zip(self._folds, self._whole, strict=True)
+        ]
+        actual = self._compared(_joined([each.outputs for each in answers]))
+        expected = self._compared(_joined([each.expected for each in answers]))
+        # A file of another engine may have no logits.
+        expected = {output: expected[output] for output in actual}
+        return sample_errors(expected, actual, _joined_steps([each.steps for each in answers]))
+
+    def _answers(
+        self, fold: Fold, whole: OutputArrays, recipe: Recipe, settings: MethodSettings
+    ) -> _FoldAnswers:
+        """Of a fold's file; that of int16x8 is computed in floats, see `simulating`."""
+        graph = fold.fitting
+        file = make_file(graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
+        model = None
+        if recipe.name == "int16x8":
+            is_equalized = "equalization" in settings.methods
+            model = simulated(file.model, (graph.equalized[0] if is_equalized else graph).model)
+        ends = graph.ends if recipe.has_ranges and model is None else {}
+        model = model or file.model
+        if self._saturated:
+            model, _ = with_logits(model)
+        outputs = outputs_of(model, fold.held_back, threads=graph.threads)
+        return _FoldAnswers(
+            outputs=self._cut(outputs, ends),
+            expected=self._cut(whole, ends),
+            steps=steps_by_output(file.model, fold.held_back),
+        )
+
+    def _cut(self, outputs: OutputArrays, ends: Mapping[str, tuple[float, float]]) -> OutputArrays:
+        """Outputs whose logits end where a file's range does, since nothing sees further.
+
+        `ends` has those of ranges by tensor.
+        """
+        cut = dict(outputs)
+        for tempered in self._saturated:
+            if tempered.logits.tensor in ends and tempered.key in cut:
+                cut[tempered.key] = np.clip(cut[tempered.key], *ends[tempered.logits.tensor])
+        return cut
+
+    def _compared(self, outputs: OutputArrays) -> OutputArrays:
+        """Outputs with their parts apart, and those that hide errors once more, see `saturation`.
+
+        The values of a sigmoid are an answer each, and none has to be the largest: they are
+        [samples, values, 1].
+        """
+        compared = split_parts(self._parted, self._without_logits(outputs))
+        for each in self._exposed[1]:
+            output = each.signature, each.makes
+            if each.beta is None and output in compared:
+                compared[output] = compared[output].reshape(len(compared[output]), -1, 1)
+        for tempered in self._saturated:
+            if tempered.key in outputs:
+                compared[tempered.key] = tempered.probabilities(outputs[tempered.key])
+        return compared
+
+    def _without_logits(self, outputs: OutputArrays) -> OutputArrays:
+        names = {(each.signature, each.output) for each in self._exposed[1]}
+        return {output: values for output, values in outputs.items() if output not in names}
+
+    @cached_property
+    def _parted(self) -> tuple[PartedOutput, ...]:
+        """The outputs of several parts, of which a small one would not show in the whole."""
+        joined = joined_outputs(self._folds[0].fitting.model)
+        return parted_outputs(joined, _joined(self._whole)) if joined else ()
+
+    @cached_property
+    def _whole(self) -> tuple[OutputArrays, ...]:
+        """What the float graph gives for the held-back samples of each fold, with all logits."""
+        return tuple(
+            outputs_of(self._exposed[0], fold.held_back, threads=fold.fitting.threads)
+            for fold in self._folds
+        )
+
+    @cached_property
+    def _exposed(self) -> tuple[bytes, tuple[Logits, ...]]:
+        return with_logits(self._folds[0].fitting.model)
+
+    @cached_property
+    def _saturated(self) -> tuple[Tempered, ...]:
+        logits = self._exposed[1]
+        return saturated(logits, _joined(self._whole)) if logits else ()
+
+
+def _joined(parts: Sequence[OutputArrays]) -> OutputArrays:
+    sizes = [len(next(iter(part.values()))) for part in parts] if parts[0] else []
+    return {output: join_samples([part[output] for part in parts], sizes) for output in parts[0]}
+
+
+def _joined_steps(parts: Sequence[Steps]) -> Steps:
+    """The step whose square is the mean of those of all parts: rounding errors add up so."""
+    return {
+        output: float(np.sqrt(np.mean([part[output] ** 2 for part in parts])))
+        for output in parts[0]
+    }
+
+
+# Outputs of softmax and sigmoid as they would be if the network were less sure of its samples.
+#
+# A network is very sure of the samples that it was trained with, and calibration samples are such:
+# its probabilities are 0 and 1, and hide errors that change answers on other samples. Divided by a
+# temperature, the same logits give probabilities that show them (Guo et al. 2017, "On Calibration
+# of Modern Neural Networks", section 4.2, where the confidence is to be the accuracy).
+
+# As sure as a network that is right nine times of ten.
+_CONFIDENCE = 0.9
+# Rows that a temperature is found by, and how often its interval is halved.
+_MOST_ROWS = 4096
+_HALVINGS = 30
+_MOST_TEMPERATURE = 2.0**10
+
+
+class Tempered(NamedTuple):
+    """Logits that saturate their output, and by what to divide them so that they do not."""
+
+    logits: Logits
+    temperature: float
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Signature and output."""
+        return self.logits.signature, self.logits.output
+
+    def probabilities(self, values: Floats) -> Floats:
+        """What logits [samples, ..., classes] would give: [samples, values, 1], of equal weight."""
+        shares = _probabilities(values / self.temperature, self.logits.beta)
+        return shares.reshape(len(shares), -1, 1)
+
+
+def saturated(logits: Iterable[Logits], expected: OutputArrays) -> tuple[Tempered, ...]:
+    """Those of the logits whose outputs are surer than those of a network that errs now and then.
+
+    `expected` has the float model's, [samples, ..., classes].
+    """
+    saturating = []
+    for each in logits:
+        values = expected[each.signature, each.output]
+        temperature = _temperature(values, each.beta) if values.size else 1.0
+        if temperature > 1:
+            saturating.append(Tempered(each, temperature))
+    return tuple(saturating)
+
+
+def _temperature(values: Floats, beta: float | None) -> float:
+    """By what to divide logits for a mean confidence of `_CONFIDENCE`; 1 where it is not higher."""
+    rows = values.reshape(-1, values.shape[-1] if beta is not None else 1)
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), _MOST_ROWS)).astype(int)]
+    low, high = 0.0, float(np.log2(_MOST_TEMPERATURE))
+    if not np.isfinite(rows).all() or _confidence(rows, beta) <= _CONFIDENCE:
+        return 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        is_sure = _confidence(rows / 2.0**middle, beta) > _CONFIDENCE
+        low, high = (middle, high) if is_sure else (low, middle)
+    return float(2.0**high)
+
+
+def _confidence(rows: Floats, beta: float | None) -> float:
+    shares = _probabilities(rows, beta)
+    most = np.maximum(shares, 1 - shares) if beta is None else shares.max(axis=-1)
+    return float(most.mean())
+
+
+def _probabilities(logits: Floats, beta: float | None) -> Floats:
+    with np.errstate(over="ignore", invalid="ignore"):
+        if beta is None:
+            return 1 / (1 + np.exp(-logits))
+        powers = np.exp(beta * (logits - logits.max(axis=-1, keepdims=True)))
+        shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
+        return shares

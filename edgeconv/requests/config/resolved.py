@@ -1,0 +1,158 @@
+"""The resolved configuration: every value that applies, and its origin."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from edgeconv.reporting.units import plain
+from edgeconv.requests.config.file import MODEL_KEYS
+from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
+from edgeconv.requests.config.tables import Table, options_of
+from edgeconv.requests.table import TABLES
+from edgeconv.requests.texts import Reach
+from edgeconv.system.store.toml_text import toml_header, toml_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from edgeconv.requests.config import Config
+    from edgeconv.requests.config.reach import NotAllowed, Refusal
+    from edgeconv.system.store.toml_text import Key
+    from edgeconv.types import Limits
+
+# Shown also without a table in the file: every model goes through them.
+_OF_A_MODEL = ("convert", "bench")
+_DEFAULT = "default"
+_MODEL, _BUDGET = "model", "budget"
+
+
+class ResolvedValue(NamedTuple):
+    """A value, its origin, and why the project may not have it, "" where it may."""
+
+    value: Any
+    origin: str
+    refused: str = ""
+
+
+Shown = dict[str, ResolvedValue]
+
+
+class Resolved:
+    """The values of these tables; without names, of all that concern the models.
+
+    Raises `UsageError` for a value that is wrong.
+    """
+
+    def __init__(self, config: Config, names: Sequence[str] = ()) -> None:
+        self._file = str(config.path)
+        self._tables = dict(_tables(config, names))
+
+    def document(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        document: dict[str, Any] = {"file": self._file, _MODEL: {}}
+        for key, shown in self._tables.items():
+            table = document
+            for part in key:
+                table = table.setdefault(part, {})
+            for name, each in shown.items():
+                refused = {"refused": each.refused} if each.refused else {}
+                table[name] = {"value": each.value, "from": each.origin, **refused}
+        return document
+
+    def lines(self) -> Iterator[str]:
+        """All of it as TOML, with the origin of each value as a comment."""
+        for key, shown in self._tables.items():
+            is_command = key[-1] in TABLES and len(key) == len((_MODEL, "NAME", "VERB"))
+            general = self._tables[key[-1:]] if is_command else {}
+            own = {name: each for name, each in shown.items() if each != general.get(name)}
+            if own or not (is_command or _BUDGET in key):
+                yield from _lines(key, own)
+
+
+def _tables(config: Config, names: Sequence[str]) -> Iterator[tuple[Key, Shown]]:
+    """The tables in their order: those of the models, and the general ones."""
+    commands = names or _commands(config)
+    for model in config.models:
+        yield (_MODEL, model), _paths(config, model)
+        for name in commands:
+            yield (_MODEL, model, name), _values(config, name, model)
+        if not names:
+            yield from _budget(config, model)
+    for name in commands:
+        yield (name,), _values(config, name, "")
+    if not names:
+        yield from _budget(config, "")
+
+
+def _commands(config: Config) -> tuple[str, ...]:
+    """The commands with tables in the file, and those that each of its models goes through."""
+    named = {*config.tables, *(name for model in config.models.values() for name in model.tables)}
+    if config.models:
+        named |= {*_OF_A_MODEL}
+    return tuple(name for name in TABLES if name in named)
+
+
+def _paths(config: Config, model: str) -> Shown:
+    """The paths in a model's table."""
+    table = config.models[model]
+    paths = {}
+    for key in MODEL_KEYS:
+        if path := getattr(table, key):
+            why = _why(refusal(Reach("path", path), config.path, NOTHING_GRANTED))
+            paths[key] = ResolvedValue(path, config.origin(_MODEL, model, key), why)
+    return paths
+
+
+def _values(config: Config, name: str, model: str) -> Shown:
+    """The values of a command's options, without those that have neither a value nor a default."""
+    written = Table(config, name, None, model=model).values()
+    refused = Table(config, name, NOTHING_GRANTED, model=model).refused()
+    values = {}
+    for key, leaf in options_of(name).items():
+        default = leaf.raw_default
+        if key in written:
+            value = leaf.text_of(written[key])
+            origin = config.origin(*config.key(name, key, model=model))
+            values[key] = ResolvedValue(value, origin, _why(refused.get(key)))
+        elif default is not None and default not in ("", ()) and default != math.inf:
+            values[key] = ResolvedValue(default, _DEFAULT)
+    return values
+
+
+def _why(refused: Refusal | NotAllowed | None) -> str:
+    return f"{refused.message}; {refused.hint}" if refused else ""
+
+
+def _budget(config: Config, model: str) -> Iterator[tuple[Key, Shown]]:
+    """The limits of every artifact, and those of recipes and runtimes, with their severities."""
+    budget = config.models[model].budget if model else config.budget
+    tables: dict[Key, Limits] = {
+        (_BUDGET,): budget.every,
+        **{(_BUDGET, "recipe", name): limits for name, limits in budget.recipe.items()},
+        **{(_BUDGET, "runtime", name): limits for name, limits in budget.runtime.items()},
+    }
+    owner = (_MODEL, model) if model else ()
+    for table, limits in tables.items():
+        shown = {}
+        for name, limit in limits.by_name().items():
+            own = (*owner, *table, name)
+            origin = config.origin(*(own if config.written.has(*own) else (*table, name)))
+            value = {"limit": limit.limit, "severity": limit.severity}
+            shown[name] = ResolvedValue(value, origin)
+        yield (*owner, *table), shown
+
+
+def _lines(key: Key, shown: Shown) -> Iterator[str]:
+    pairs = [
+        (
+            f"{name} = {toml_value(each.value)}",
+            plain(f"{each.origin}: REFUSED: {each.refused}" if each.refused else each.origin),
+        )
+        for name, each in shown.items()
+    ]
+    width = max((len(pair) for pair, _ in pairs if len(pair) <= 60), default=0)
+    yield toml_header(key)
+    for pair, origin in pairs:
+        yield f"{pair:{width}}  # {origin}"
+    yield ""

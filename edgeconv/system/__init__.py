@@ -1,0 +1,1 @@
+"""Child processes (`system/processes/`), and files that are kept (`system/store/`)."""

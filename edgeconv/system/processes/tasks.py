@@ -1,0 +1,258 @@
+"""Functions of this package in supervised child processes.
+
+`start_task` runs one as `python -m edgeconv.system.processes.tasks MODULE:FUNCTION DIRECTORY`. Its
+argument and its answer are JSON files in that directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import resource
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
+
+import msgspec
+
+from edgeconv.system.processes.failures import FAILURE, ChildFailure, NewLines, report_faults
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.workers import Child
+from edgeconv.types import Allowance
+from edgeconv.types.errors import EdgeconvError, WorkerCrashed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from edgeconv.system.processes.sandbox import Access
+
+Answer = TypeVar("Answer")
+Content = TypeVar("Content")
+
+PROGRESS = "progress.txt"
+_ANSWER, _PEAK = "answer.json", "peak.txt"
+# What `call` leaves in the end.
+ANSWER_FILES = (FAILURE, _ANSWER, _PEAK)
+# An answer names files, and has no arrays.
+_MOST_ANSWER_BYTES = 2**28
+# Separates a line from its numbers; no text has it.
+_BETWEEN = "\x1f"
+
+_child_directory: Path | None = None
+
+
+class TaskChild(Protocol):
+    """What `ChildTask` needs of a `Child`: one of this process, or of a node of a cluster."""
+
+    label: str
+    log: Path
+
+    @property
+    def ending_signal(self) -> int:
+        """The signal that ended the process; 0 for none, or one that runs."""
+
+    def has_ended(self) -> bool:
+        """Whether it has."""
+
+    def kill(self) -> None:
+        """End the process and its whole session, once."""
+
+    def wait(self, on_poll: Callable[[], None] = ...) -> None:
+        """Block until it ended well. Raises why not."""
+
+    def raise_unless_well(self) -> None:
+        """Raise as `wait`, of one that has ended."""
+
+    def tail(self) -> str:
+        """The last lines that it printed."""
+
+
+class ChildTask(Generic[Answer]):
+    """A function of this package running in a child, wherever that is.
+
+    `peak_memory_bytes`, of resident memory, is set with the answer.
+    """
+
+    def __init__(
+        self,
+        child: TaskChild,
+        directory: Path,
+        answer_type: type[Answer],
+        shown: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.child = child
+        self._shown = shown
+        self.peak_memory_bytes = 0
+        self._directory = directory
+        self._reported = NewLines(directory / PROGRESS)
+        self._answer_type = answer_type
+
+    @property
+    def directory(self) -> Path:
+        """Where the function finds its argument, and puts its answer and other files."""
+        return self._directory
+
+    def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
+        """Block for the function's answer. Raises its error, or how the child ended."""
+        self.child.wait(lambda: self.relay(on_progress))
+        return self.answer()
+
+    def relay(self, on_progress: Callable[[str], None]) -> None:
+        """Pass on what the function has reported since the last time."""
+        for line in self._reported.read():
+            text, *numbers = line.split(_BETWEEN)
+            on_progress(CountedLine(text, *map(int, numbers)) if numbers else text)
+
+    def answer(self) -> Answer:
+        """The result of a child that has ended, as `result` gives it."""
+        self.child.raise_unless_well()
+        return self._read_answer()
+
+    def _read_answer(self) -> Answer:
+        failure = self._read_file(FAILURE, ChildFailure)
+        if failure is not None:
+            raise failure.error(self._shown)
+        answer = self._read_file(_ANSWER, self._answer_type)
+        peak_memory_bytes = self._read_file(_PEAK, int)
+        if answer is None or peak_memory_bytes is None:
+            raise WorkerCrashed(f"{self.child.label} ended without an answer\n{self.child.tail()}")
+        self.peak_memory_bytes = peak_memory_bytes
+        return answer
+
+    def _read_file(self, name: str, kind: type[Content]) -> Content | None:
+        """The content of a file of the child's; None without one. Raises `WorkerCrashed`."""
+        try:
+            with (self._directory / name).open("rb") as file:
+                content = file.read(_MOST_ANSWER_BYTES + 1)
+            if len(content) <= _MOST_ANSWER_BYTES:
+                return msgspec.json.decode(content, type=kind)
+            reason = "it is too long"
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            reason = str(error)
+        raise WorkerCrashed(f"{self.child.label} wrote an unreadable answer: {name}: {reason}")
+
+
+class Task(ChildTask[Answer]):
+    """A function of this package running in a child of this process."""
+
+    child: Child
+
+    def __enter__(self) -> Task[Answer]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+
+
+def start_task(
+    function: Callable[[Any], Answer],
+    job: msgspec.Struct,
+    *,
+    label: str,
+    scratch: Path,
+    access: Access,
+    allowance: Allowance = Allowance(),
+    environment: Mapping[str, str] | None = None,
+    shown: Mapping[str, str] = MappingProxyType({}),
+) -> Task[Answer]:
+    """Run `function(job)` in a child; its files go into a new directory in `scratch`.
+
+    `access` is what else it may touch, such as the files that `job` names. `shown` has what the
+    user calls them, by paths of copies: errors name those. `function` must be at module level. The
+    parent only imports its module, which must import TensorFlow inside functions.
+    """
+    directory = Path(tempfile.mkdtemp(prefix=function.__name__ + "-", dir=scratch))
+    name = put_job(function, job, directory)
+    command = [sys.executable, "-m", "edgeconv.system.processes.tasks", name, str(directory)]
+    child = Child(
+        command,
+        label=label,
+        cwd=directory,
+        access=access,
+        allowance=allowance,
+        environment=environment,
+    )
+    return Task(child, directory, answer_type(function), shown)
+
+
+def put_job(function: Callable[[Any], Any], job: msgspec.Struct, directory: Path) -> str:
+    """Write a function's argument for `call`, and return the function's name."""
+    (directory / "job.json").write_bytes(msgspec.json.encode(job))
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def answer_type(function: Callable[[Any], Answer]) -> type[Answer]:
+    """The type of what a function returns, by its annotation."""
+    returned: type[Answer] = get_type_hints(inspect.unwrap(function))["return"]
+    return returned
+
+
+def job_type(function: Callable[[Any], Any]) -> type[msgspec.Struct]:
+    """The type of a function's argument, by its annotation."""
+    taken: type[msgspec.Struct] = next(iter(get_type_hints(function).values()))
+    return taken
+
+
+def report_progress(line: str) -> None:
+    """In a child, pass a line to the parent's `on_progress`; elsewhere do nothing."""
+    if _child_directory is not None:
+        numbers = (line.completed, line.total) if isinstance(line, CountedLine) else ()
+        text = line.replace("\n", " ").replace(_BETWEEN, " ")
+        # Names of files may have characters that cannot be encoded.
+        with (_child_directory / PROGRESS).open("ab") as file:
+            whole = _BETWEEN.join([text, *map(str, numbers)]) + "\n"
+            file.write(whole.encode("utf-8", "replace"))
+
+
+def task_directory() -> Path:
+    """Called in a child: the directory of the call, for files that belong to its answer."""
+    assert _child_directory is not None
+    return _child_directory
+
+
+def _peak_bytes() -> int:
+    """The peak of this process's resident memory; on Linux, `getrusage` includes the parent's."""
+    # There may be no /proc.
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+    unit = 1024 if sys.platform == "linux" else 1
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def call(name: str, directory: Path) -> None:
+    """In a child, call a function with the argument in `directory`, and write its answer there."""
+    global _child_directory
+    _child_directory = directory
+    module_name, function_name = name.split(":")
+    function = getattr(import_module(module_name), function_name)
+    content = (_child_directory / "job.json").read_bytes()
+    job = msgspec.json.decode(content, type=job_type(function))
+    try:
+        answer = function(job)
+    except EdgeconvError as error:
+        failure = msgspec.json.encode(ChildFailure.of(error))
+        (_child_directory / FAILURE).write_bytes(failure)
+    else:
+        (_child_directory / _PEAK).write_text(str(_peak_bytes()), encoding="ascii")
+        (_child_directory / _ANSWER).write_bytes(msgspec.json.encode(answer))
+
+
+def _main(name: str, directory: str) -> None:
+    report_faults()
+    call(name, Path(directory))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # TensorFlow's teardown can take seconds, and can crash after the work is done.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    # Under its real name, so that `report_progress` sees the same module.
+    import_module("edgeconv.system.processes.tasks")._main(sys.argv[1], sys.argv[2])

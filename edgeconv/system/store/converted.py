@@ -1,0 +1,102 @@
+"""Which models this user has converted on this machine, and how manifests name them.
+
+A manifest, which anybody may have written, names the model that `bench` loads as the baseline. That
+name is trusted only for a model that the user converted. The notes are in the user's state
+directory, where neither a project nor a restored cache can add one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from edgeconv.system.store.files import publish_bytes
+from edgeconv.system.store.hashes import hash_of
+from edgeconv.system.store.seals import state_directory
+from edgeconv.types.errors import OutputRefused
+
+# What the top of a project has.
+_OF_PROJECTS = (".git", "edgeconv.toml", "pyproject.toml")
+Noun = TypeVar("Noun", bound=msgspec.Struct)
+# By the path of the model: what this process has converted, also where no note can be written.
+_hashes: dict[str, str] = {}
+
+
+def note_converted(model: str | Path, sha256: str) -> None:
+    """Note that the model at this path was converted as it is now, where a note can be written."""
+    path = os.path.realpath(model)
+    if not was_converted(model, sha256):
+        _write(_note(path), sha256)
+    if _read(_note(sha256)) != path:
+        _write(_note(sha256), path)
+    _hashes[path] = sha256
+
+
+def was_converted(model: str | Path, sha256: str) -> bool:
+    """Whether the last conversion here of the model at this path was of this content."""
+    path = os.path.realpath(model)
+    return sha256 in (_hashes.get(path), _read(_note(path)))
+
+
+def recorded_path(model: str | Path, directory: Path) -> str:
+    """How a manifest in `directory` names a model: by its path in the project, or its name."""
+    top, path = _project_around(directory), Path(os.path.realpath(model))
+    return path.relative_to(top).as_posix() if top in path.parents else Path(model).name
+
+
+def in_project(noun: Noun, directory: Path) -> Noun:
+    """The same value for a file in `directory`: paths in its project are relative to it.
+
+    The project is the nearest directory above with a configuration or a repository, or else the
+    current one. Published files do not tell where on a machine it is.
+    """
+    top = json.dumps(f"{_project_around(directory)}/", ensure_ascii=False)[1:-1].encode()
+    # Not where it is the middle of another path.
+    found = re.compile(rb"(?<![\w/.-])" + re.escape(top))
+    text = msgspec.json.encode(noun)
+    return msgspec.json.decode(found.sub(b"", text), type=type(noun)) if top in text else noun
+
+
+def _project_around(directory: Path) -> Path:
+    folder, here = Path(os.path.realpath(directory)), Path.cwd()
+    home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111
+    tops = (top for top in folder.parents if any((top / name).exists() for name in _OF_PROJECTS))
+    return next((top for top in tops if not home.is_relative_to(top)), here)
+
+
+def find_source(recorded: str, sha256: str, directory: Path) -> Path:
+    """The model that a manifest in `directory` names: one of this content that was converted here.
+
+    It is in a directory above, or, if only its name is known, wherever it was. Else it is what
+    the nearest directory above has, or the name, if there is none.
+    """
+    named = [str(top / recorded) for top in directory.absolute().parents]
+    noted = [*(path for path, each in _hashes.items() if each == sha256), _read(_note(sha256))]
+    noted = [path for path in noted if Path(path).name == recorded]
+    there = [path for path in (*named, *noted) if os.path.lexists(path)]
+    converted = (path for path in there if was_converted(path, sha256))
+    return Path(next(converted, next(iter(there), recorded)))
+
+
+def _read(note: Path) -> str:
+    try:
+        return note.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def _write(note: Path, text: str) -> None:
+    with contextlib.suppress(OSError, OutputRefused):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        publish_bytes(text.encode(errors="surrogateescape"), note)
+
+
+def _note(about: str) -> Path:
+    """The note of a path, the hash of its content; or of a hash, the path that has it."""
+    return state_directory() / "converted" / hash_of(about)

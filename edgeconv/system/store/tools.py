@@ -1,0 +1,78 @@
+"""The tools whose output edgeconv publishes: their versions, and the quantizer under its name."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from edgeconv.types.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# The names of the quantizer's distribution, the newest first. Each has the same modules.
+QUANTIZERS = ("litert-quantizer", "ai-edge-quantizer")
+
+
+@cache
+def tool_versions() -> dict[str, str]:
+    """The versions of edgeconv and of the installed tools whose output it publishes.
+
+    Read from the packages' metadata; nothing is imported.
+    """
+    from edgeconv.types.version import VERSION
+
+    versions = {"edgeconv": VERSION}
+    quantizer = _quantizer() or QUANTIZERS[0]
+    for name in ("tensorflow", "tf-keras", "keras", "ai-edge-litert", quantizer, "numpy"):
+        version = _version(name)
+        if version is not None:
+            versions[name] = version
+    return versions
+
+
+def quantizer_module(name: str) -> Any:
+    """A module of the quantizer, such as "calibrator". Raises `ToolFailed` where none is installed.
+
+    A quantizer that was installed under its old name is as good.
+    """
+    quantizer = _quantizer()
+    if quantizer is None:
+        raise ToolFailed(f"{QUANTIZERS[0]} is not installed", hint=f"pip install {QUANTIZERS[0]}")
+    return importlib.import_module(f"{quantizer.replace('-', '_')}.{name}")
+
+
+def version_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Each tool whose version differs: "keras none → 3.0".
+
+    The quantizer is one tool under any of its names:
+    "ai-edge-quantizer 0.10.0 → litert-quantizer 0.11.0".
+    """
+    return tuple(_version_changes(dict(before), dict(after)))
+
+
+def _version_changes(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
+    old, new = _recorded(before), _recorded(after)
+    if old and new and old != new:
+        yield f"{old} {before.pop(old)} → {new} {after.pop(new)}"
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield f"{name} {before.get(name, 'none')} → {after.get(name, 'none')}"
+
+
+def _recorded(versions: Mapping[str, str]) -> str | None:
+    return next((name for name in QUANTIZERS if name in versions), None)
+
+
+@cache
+def _quantizer() -> str | None:
+    return next((name for name in QUANTIZERS if _version(name) is not None), None)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None

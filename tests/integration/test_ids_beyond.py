@@ -1,0 +1,81 @@
+"""Tokens beyond the vocabulary of a model: the samples are blamed, and not an operator."""
+
+from pathlib import Path
+
+import pytest
+from forking import output_of
+from places import SUPPORT
+
+from edgeconv import convert
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.types.errors import SuspectCalibration
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models of token_zoo.py."""
+    root = tmp_path_factory.mktemp("tokens")
+    output_of(SUPPORT / "token_zoo.py", root)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("model", "recipe", "samples"),
+    [
+        ("three_lstm.keras", "int8", "beyond.npz"),
+        ("three_lstm.keras", "int8", "one.npz"),
+        ("three_gru.keras", "dynamic", "beyond.npz"),
+        ("two_lstm.keras", "int8", "beyond.npz"),
+        ("three_pooled.keras", "int8", "one.npz"),
+        ("three_pooled.keras", "float32", "beyond.npz"),
+        ("saved", "int8", "beyond.npz"),
+    ],
+)
+def test_tokens_beyond_the_vocabulary_are_said(model, recipe, samples, place, tmp_path):
+    said, hint = refusal(place / model, recipe, place / samples, tmp_path / "out")
+    assert samples in said
+    assert "not in [0, 50)" in said
+    assert "vocabulary" in hint or "preprocessing" in hint
+    assert not list((tmp_path / "out").glob("*.tflite"))
+
+
+def refusal(model: Path, recipe: str, samples: Path, out: Path) -> tuple[str, str]:
+    """What is said of the samples, whether all is refused or what they calibrate, and the hint."""
+    try:
+        done = convert(str(model), str(out), [recipe], calibration=str(samples))
+    except SuspectCalibration as error:
+        return error.headline, error.hint
+    (failure,) = done.failures
+    assert failure.error == "SuspectCalibration"
+    return failure.message.splitlines()[0], failure.hint
+
+
+@pytest.mark.parametrize("model", ["two_lstm.keras", "three_pooled.keras", "saved"])
+def test_tokens_within_the_vocabulary_are_taken(model, place, tmp_path):
+    # They are whole numbers up to 255, as pixels are, which are tried in other scales too.
+    done = convert(
+        str(place / model),
+        str(tmp_path),
+        ["float32", "int8"],
+        calibration=str(place / "right.npz"),
+    )
+    assert not done.failures
+    assert [artifact.recipe.name for artifact in done.artifacts] == ["float32", "int8"]
+
+
+def test_an_integer_input_does_not_round_ids(place, tmp_path):
+    done = convert(
+        str(place / "three_pooled.keras"),
+        str(tmp_path),
+        make_recipes(["int8"], input_type="int8", output_type="int8"),
+        calibration=str(place / "right.npz"),
+    )
+    (failure,) = done.failures
+    assert "'ids'" in failure.message
+    assert "indices" in failure.message
+    assert not list(tmp_path.glob("*.tflite"))

@@ -1,0 +1,96 @@
+"""Every strategy, both loops and every baseline model train in the sandbox, and a user's do."""
+
+import itertools
+import math
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+import pytest
+from forking import forked_children
+from small_data import TRAIN, write_small_data
+from training_modules import normalized
+
+import edgeconv
+from edgeconv.plugins import BASELINE_MODELS
+from edgeconv.system.processes import sandbox
+from edgeconv.types import Distribution, Training, TrainingRecord
+from edgeconv.types.errors import UsageError
+
+STRATEGIES = {
+    "none": {},
+    "mirrored": {},
+    "central-storage": {},
+    "multiworker": {"workers": 2},
+    "parameter-server": {"workers": 2},
+}
+# Modules of a user's, by the Keras that they are built with.
+USERS = ("keras", "tf_keras")
+OF_KERAS_3 = ("keras", "bert_mlm")
+# Under these, Keras 3 trains with the custom loop only.
+OF_SEVERAL_PROCESSES = ("multiworker", "parameter-server")
+CELLS = list(itertools.product(STRATEGIES, ("fit", "custom"), (*USERS, *BASELINE_MODELS)))
+# Variables kept for each worker, in the code that edgeconv brings and in a user's, and Keras 3.
+QUICK = [
+    ("multiworker", "fit", "spoken_digits"),
+    ("multiworker", "custom", "digits_cnn"),
+    ("multiworker", "fit", "keras"),
+    ("parameter-server", "fit", "tf_keras"),
+]
+
+
+def started(cell: tuple[str, str, str]) -> object:
+    """Children as those of users, but in the quick cells, which are confined as well."""
+    return nullcontext() if cell in QUICK else forked_children(False)
+
+
+def train(strategy: str, loop: str, name: str, directory: Path) -> tuple[TrainingRecord, list[str]]:
+    """One epoch of two steps; the record, and what was reported."""
+    data = write_small_data(name, directory)
+    training = Training(
+        module=normalized(directory, name) if name in USERS else name,
+        data=str(data) if data else None,
+        loop=loop,
+        epochs=1,
+        steps_per_epoch=2,
+        global_batch=16,
+        distribution=Distribution(strategy=strategy, **STRATEGIES[strategy]),
+    )
+    lines: list[str] = []
+    record = edgeconv.train(training, str(directory / "out"), on_progress=lines.append)
+    assert record is not None
+    return record, lines
+
+
+@pytest.mark.parametrize(
+    ("strategy", "loop", "name"),
+    [
+        pytest.param(*cell, marks=() if cell in QUICK else pytest.mark.slow, id="-".join(cell))
+        for cell in CELLS
+    ],
+)
+def test_it_trains_in_the_sandbox(strategy, loop, name, tmp_path):
+    if not sandbox.available().is_whole:
+        pytest.skip(f"no sandbox: {sandbox.available()}")
+    if name == "bert_mlm":
+        pytest.importorskip("keras_hub", reason="edgeconv[bert] is not installed")
+    with started((strategy, loop, name)), sandbox.using("required"):
+        if name in OF_KERAS_3 and strategy == "central-storage":
+            with pytest.raises(UsageError, match="Keras 3 does not train under"):
+                train(strategy, loop, name, tmp_path)
+            assert not (tmp_path / "out").exists()
+            return
+        record, lines = train(strategy, loop, name, tmp_path)
+    replaced = name in OF_KERAS_3 and strategy in OF_SEVERAL_PROCESSES and loop == "fit"
+    assert record.loop == ("custom" if replaced else loop)
+    told = [line for line in lines if "training with the custom loop" in line]
+    assert len(told) == replaced
+    assert [epoch.samples for epoch in record.epochs] == [32]
+    assert all(map(math.isfinite, record.epochs[0].metrics.values()))
+    assert all(map(math.isfinite, record.test_metrics.values()))
+    assert len(record.test_metrics) == 2
+    if name != "digits_cnn":
+        assert record.train_samples >= TRAIN
+    kept = Path(record.saved_model).with_suffix(".training.json")
+    assert msgspec.json.decode(kept.read_bytes(), type=TrainingRecord) == record
+    assert Path(record.keras_file).stat().st_size > 1000

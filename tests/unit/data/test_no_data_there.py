@@ -1,0 +1,78 @@
+"""Paths at which there is no data of a kind: refused by name, and never waited for."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from edgeconv.data.kinds import csv_file, images, npy, npz, parquet, tfrecord, wavs
+from edgeconv.types.errors import InputRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FILES = [csv_file, npy, npz, parquet, tfrecord]
+
+
+def empty(path: Path) -> None:
+    path.touch()
+
+
+def unreadable(path: Path) -> None:
+    path.write_bytes(b"x")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read every file")
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"\xff not an array at all" * 10)
+
+
+def read(kind: Any, path: Path) -> None:
+    options = {}
+    if kind is tfrecord:
+        spec = path.with_name("spec.toml")
+        spec.write_text('[features.x]\ndtype = "int64"\n', encoding="utf-8")
+        options = {"spec": str(spec)}
+    kind.read(str(path), options, None)
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (None, "does not exist"),
+        (empty, "0 bytes"),
+        (os.mkdir, "directory"),
+        (os.mkfifo, "device or pipe"),
+        (unreadable, "Permission denied"),
+        (damaged, ""),
+    ],
+)
+def test_a_file_of_no_such_data_is_refused(
+    kind: Any, make: Callable[[Path], None] | None, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a"
+    if kind is parquet and make is os.mkdir:
+        said = "no"  # A directory may hold the files of one table.
+    if make:
+        make(path)
+    with pytest.raises(InputRefused) as refused:
+        read(kind, path)
+    assert str(path) in refused.value.message
+    assert said in refused.value.message
+
+
+@pytest.mark.parametrize("kind", [csv_file, npy, npz, images, wavs])
+def test_a_path_that_the_system_does_not_take_is_refused(kind: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputRefused):
+        read(kind, tmp_path / ("a" * 300))
+
+
+def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputRefused, match=r"no file is called .*gone-\*"):
+        read(tfrecord, tmp_path / "gone-*")

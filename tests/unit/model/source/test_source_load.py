@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import h5py
+import pytest
+from places import SHARED
+from tiny_saved_model import (
+    PLAIN,
+    STRING,
+    block,
+    entry,
+    meta_graph,
+    signature,
+    tensor,
+    write_plain,
+    write_saved_model,
+)
+from tiny_saved_model import (
+    number as whole,
+)
+from tiny_tflite import float_model, int8_model, packed
+
+from edgeconv.model.source import chosen_signature, identify, inspect_model, load, refuse_quantized
+from edgeconv.model.source.keras_files import KerasReadJob, read_archive_here
+from edgeconv.types import TensorSpec
+from edgeconv.types.errors import InputRefused, UsageError
+
+DENSE = {"class_name": "Dense", "config": {"units": 3}}
+SEQUENTIAL = {"class_name": "Sequential", "config": {"layers": [DENSE, DENSE]}}
+
+
+def write_keras(path: Path, config: object = SEQUENTIAL) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", json.dumps(config))
+        archive.writestr("metadata.json", json.dumps({"keras_version": "3.15.1"}))
+    return path
+
+
+def write_hdf5(path: Path, config: object = SEQUENTIAL) -> Path:
+    with h5py.File(path, "w") as file:
+        file.attrs["model_config"] = json.dumps(config)
+        file.attrs["keras_version"] = "2.4.0"
+    return path
+
+
+def write_tflite(path: Path, model=None) -> Path:
+    path.write_bytes(packed(model or float_model(signature=("go", ["a"], ["b"]))))
+    return path
+
+
+def refusal(path: Path | str) -> str:
+    with pytest.raises(InputRefused) as caught:
+        load(path)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def keys(path: Path) -> list[str]:
+    return [signature.key for signature in load(path).signatures]
+
+
+def test_a_saved_model_is_known_by_its_signatures_without_tensorflow(tmp_path):
+    model = load(write_plain(tmp_path / "net"))
+    assert (model.kind, model.name, model.path) == ("saved_model", "net", str(tmp_path / "net"))
+    (only,) = model.signatures
+    assert only.key == "serving_default"
+    assert only.inputs == (TensorSpec(name="x", shape=(-1, 28, 28), dtype="float32"),)
+    assert only.outputs == (TensorSpec(name="y", shape=(-1, 10), dtype="float32"),)
+    assert model.notes == ("saved by TensorFlow 2.21.0",)
+
+
+def test_loading_a_saved_model_imports_nothing_heavy(tmp_path):
+    write_plain(tmp_path / "net")
+    heavy = "{'tensorflow', 'numpy', 'h5py', 'ai_edge_litert'}"
+    code = (
+        "import sys; from edgeconv.model.source import load; load(sys.argv[1]); "
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "net")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_tensors_and_signatures_are_sorted_by_name_and_initialisers_left_out(tmp_path):
+    many = signature({"b": tensor((2,)), "a": tensor((1,))}, {})
+    graph = meta_graph({"z": many, "__saved_model_init_op": PLAIN, "a": PLAIN})
+    model = load(write_saved_model(tmp_path / "net", graph))
+    assert [s.key for s in model.signatures] == ["a", "z"]
+    assert [t.name for t in model.signatures[1].inputs] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [
+        (1, "float32"),
+        (2, "float64"),
+        (4, "uint8"),
+        (7, "string"),
+        (9, "int64"),
+        (10, "bool"),
+        (14, "bfloat16"),
+        (19, "float16"),
+        (20, "resource"),
+        (23, "uint64"),
+        (29, "int4"),
+        (101, "float32"),
+        (99, "unknown type 99"),
+    ],
+)
+def test_data_types_have_numpy_names(tmp_path, number, name):
+    graph = meta_graph({"go": signature({"x": tensor((), number)}, {})})
+    (only,) = load(write_saved_model(tmp_path, graph)).signatures
+    assert only.inputs[0].dtype == name
+
+
+def test_a_sparse_input_is_not_called_dense(tmp_path):
+    graph = meta_graph({"go": signature({"x": block(4, b"")}, {})})
+    (only,) = load(write_saved_model(tmp_path, graph)).signatures
+    assert only.inputs[0].dtype == "sparse"
+
+
+def test_an_unknown_rank_is_no_scalar(tmp_path):
+    graph = meta_graph({"go": signature({"s": tensor(()), "u": tensor(None)}, {})})
+    (only,) = load(write_saved_model(tmp_path, graph)).signatures
+    assert [(t.shape, t.rank_known) for t in only.inputs] == [((), True), ((), False)]
+
+
+def test_the_graph_tagged_only_for_serving_is_the_one_that_counts(tmp_path):
+    train = meta_graph({"train": PLAIN}, tags=("train",))
+    gpu = meta_graph({"gpu": PLAIN}, tags=("serve", "gpu"))
+    plain = meta_graph({"plain": PLAIN})
+    assert keys(write_saved_model(tmp_path / "a", train, gpu, plain)) == ["plain"]
+    model = load(write_saved_model(tmp_path / "b", train, gpu))
+    assert [s.key for s in model.signatures] == ["gpu"]
+    assert "tagged serve, gpu" in model.notes
+
+
+def test_a_saved_model_without_a_serving_graph_says_which_tags_it_has(tmp_path):
+    model = load(write_saved_model(tmp_path, meta_graph({"t": PLAIN}, tags=("train",))))
+    assert model.signatures == ()
+    assert model.notes == ("no graph is tagged 'serve', only: train",)
+
+
+def test_operators_are_counted_in_the_graph_and_its_functions(tmp_path):
+    graph = meta_graph({}, operators=("Const", "Add"), function_operators=("Add", "MatMul"))
+    operators = inspect_model(write_saved_model(tmp_path, graph)).operators
+    assert [(o.name, o.version, o.count) for o in operators] == [
+        ("Add", 0, 2),
+        ("Const", 0, 1),
+        ("MatMul", 0, 1),
+    ]
+
+
+def test_a_directory_of_versions_stands_for_its_highest(tmp_path):
+    for version in ("9", "00000010", "2"):
+        write_plain(tmp_path / "net" / version)
+    (tmp_path / "net" / "11").mkdir()
+    write_plain(tmp_path / "net" / "latest")
+    model = load(tmp_path / "net")
+    assert model.path == str(tmp_path / "net" / "00000010")
+    assert model.name == "net"
+    assert "version 10 of 2, 9, 10" in model.notes
+
+
+def test_a_version_directory_has_its_parents_name(tmp_path):
+    assert identify(write_plain(tmp_path / "net" / "1")).name == "net"
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("a b!c", "a-b-c"),
+        ("..x", "x"),
+        ("größe", "gr-e"),
+        ("???", "model"),
+        ("v1.2_x-y", "v1.2_x-y"),
+    ],
+)
+def test_names_keep_only_safe_characters(tmp_path, given, name):
+    assert identify(write_plain(tmp_path / given)).name == name
+
+
+def test_hash_and_size_are_those_of_the_content(tmp_path):
+    model = load(write_tflite(tmp_path / "a.tflite"))
+    data = Path(model.path).read_bytes()
+    assert (model.sha256, model.size_bytes) == (hashlib.sha256(data).hexdigest(), len(data))
+    first = write_plain(tmp_path / "first")
+    (first / "variables").mkdir()
+    (first / "variables" / "data").write_bytes(b"12345")
+    pb_bytes = (first / "saved_model.pb").stat().st_size
+    assert identify(first).size_bytes == pb_bytes + 5
+    before = identify(first).sha256
+    (first / "variables" / "data").write_bytes(b"12346")
+    assert identify(first).sha256 != before
+
+
+def test_requests_to_warm_a_server_up_are_no_part_of_the_model(tmp_path):
+    saved = write_plain(tmp_path / "saved")
+    (saved / "assets.extra").mkdir()
+    before = identify(saved)
+    (saved / "assets.extra" / "tf_serving_warmup_requests").write_bytes(b"requests")
+    assert identify(saved) == before
+    (saved / "assets.extra" / "other").write_bytes(b"other")
+    assert identify(saved).sha256 != before.sha256
+
+
+def test_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
+    write_plain(tmp_path / "net" / "1")
+    monkeypatch.chdir(tmp_path / "net" / "1")
+    assert (load(".").path, load(".").name) == (str(tmp_path / "net" / "1"), "net")
+    assert load("../1").path == str(tmp_path / "net" / "1")
+
+
+def test_a_symbolic_link_keeps_the_name_it_was_given(tmp_path):
+    write_plain(tmp_path / "net-2026")
+    (tmp_path / "net").symlink_to(tmp_path / "net-2026")
+    assert load(tmp_path / "net").name == "net"
+
+
+def test_a_tflite_file_has_its_own_signatures(tmp_path):
+    model = load(write_tflite(tmp_path / "a.tflite"))
+    assert model.kind == "tflite"
+    assert [s.key for s in model.signatures] == ["go"]
+
+
+def test_only_a_quantised_tflite_is_refused_as_quantised(tmp_path):
+    refuse_quantized(load(write_tflite(tmp_path / "float.tflite")))
+    refuse_quantized(load(write_plain(tmp_path / "net")))
+    with pytest.raises(InputRefused, match=r"int8\.tflite is quantized already"):
+        refuse_quantized(load(write_tflite(tmp_path / "int8.tflite", int8_model())))
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "kind", "version"),
+    [
+        ("a.keras", write_keras, "keras", "3.15.1"),
+        ("a.h5", write_hdf5, "hdf5", "2.4.0"),
+        ("a.HDF5", write_hdf5, "hdf5", "2.4.0"),
+    ],
+)
+def test_keras_files_tell_their_layers_and_version(tmp_path, name, write, kind, version):
+    inspection = inspect_model(write(tmp_path / name))
+    assert (inspection.model.kind, inspection.model.name) == (kind, "a")
+    assert inspection.model.notes[0] == f"saved by Keras {version}"
+    assert "it was never called" in inspection.model.notes[1]
+    assert [(o.name, o.count) for o in inspection.operators] == [("Dense", 2)]
+
+
+def test_layers_of_nested_models_wrappers_and_bare_lists_are_counted(tmp_path):
+    wrapped = {"class_name": "Bidirectional", "config": {"layer": {"class_name": "LSTM"}}}
+    inner = {"class_name": "Sequential", "config": [DENSE, wrapped]}
+    outer = {"class_name": "Functional", "config": {"layers": [inner, DENSE]}}
+    operators = inspect_model(write_keras(tmp_path / "a.keras", outer)).operators
+    assert [(o.name, o.count) for o in operators] == [
+        ("Bidirectional", 1),
+        ("Dense", 2),
+        ("LSTM", 1),
+    ]
+
+
+def test_a_lambda_layer_is_pointed_out(tmp_path):
+    config = {"class_name": "Sequential", "config": {"layers": [{"class_name": "Lambda"}]}}
+    notes = load(write_hdf5(tmp_path / "a.h5", config)).notes
+    assert "has Lambda layers: loading it runs code that is stored in the file" in notes
+
+
+def test_a_missing_path_is_refused(tmp_path):
+    assert "does not exist" in refusal(tmp_path / "nothing")
+    (tmp_path / "file").write_text("x")
+    assert "cannot be read: Not a directory" in refusal(tmp_path / "file" / "inside")
+
+
+def test_symbolic_links_to_nothing_or_in_a_loop_are_refused(tmp_path):
+    (tmp_path / "broken").symlink_to(tmp_path / "gone")
+    assert "is a symbolic link to nothing" in refusal(tmp_path / "broken")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "Too many levels of symbolic links" in refusal(tmp_path / "loop")
+
+
+def test_a_path_that_is_neither_file_nor_directory_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe.h5")
+    assert "neither a file nor a directory" in refusal(tmp_path / "pipe.h5")
+
+
+def test_an_impossible_path_is_refused():
+    with pytest.raises(InputRefused, match="cannot be read"):
+        load("a\0b")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_refused(tmp_path):
+    write_keras(tmp_path / "a.keras").chmod(0)
+    assert "Permission denied" in refusal(tmp_path / "a.keras")
+    write_plain(tmp_path / "net").joinpath("saved_model.pb").chmod(0)
+    assert "Permission denied" in refusal(tmp_path / "net")
+
+
+def test_directories_without_a_model_are_refused_with_what_is_there_instead(tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "is an empty directory" in refusal(tmp_path / "empty")
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "readme.txt").write_text("x")
+    assert "holds no model: it has no saved_model.pb" in refusal(tmp_path / "junk")
+    (tmp_path / "served" / "7").mkdir(parents=True)
+    file = write_tflite(tmp_path / "served" / "7" / "model.tflite")
+    assert f"give the model in it: {file}" in refusal(tmp_path / "served")
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "checkpoint").write_text("x")
+    assert "a TensorFlow checkpoint" in refusal(tmp_path / "steps")
+
+
+def test_a_text_saved_model_is_refused(tmp_path):
+    (tmp_path / "saved_model.pbtxt").write_text("meta_graphs {}")
+    assert "in text form" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5", ".hdf5", ".tflite"])
+def test_an_empty_file_is_refused(tmp_path, suffix):
+    (tmp_path / f"a{suffix}").touch()
+    assert "is empty (0 bytes)" in refusal(tmp_path / f"a{suffix}")
+
+
+def test_an_empty_or_garbage_saved_model_is_refused(tmp_path):
+    for content, reason in [
+        (b"", "0 bytes"),
+        (b"\xff" * 40, "without an end"),
+        (b"\x08\x01", "no graph"),
+    ]:
+        (tmp_path / "saved_model.pb").write_bytes(content)
+        assert "saved_model.pb cannot be read as a SavedModel" in refusal(tmp_path)
+        assert reason in refusal(tmp_path)
+
+
+def test_every_truncated_saved_model_is_refused(tmp_path):
+    data = (write_plain(tmp_path) / "saved_model.pb").read_bytes()
+    for length in range(len(data)):
+        (tmp_path / "saved_model.pb").write_bytes(data[:length])
+        assert "saved_model.pb cannot be read as a SavedModel" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.keras", b"\x89HDF\r\n\x1a\n", "rename it to end in .h5"),
+        ("a.h5", b"PK\x03\x04rest", "rename it to end in .keras"),
+        ("a.tflite", b"hello, world", "its content is nothing that edgeconv knows"),
+        ("a.lite", b"\x1c\0\0\0TFL3", "rename it to end in .tflite"),
+        ("a.npz", b"PK\x03\x04rest", "set them in the network"),
+        ("a.pb", b"\x0a\x01", "a TensorFlow graph, which has no signature"),
+        ("a.onnx", b"\x08\x07", "convert it to a SavedModel"),
+        ("a.pt", b"PK\x03\x04", "litert_torch"),
+        ("saved_model.pb", b"\x08\x01", "give its directory"),
+        ("a.txt", b"text", "is not a kind of model that edgeconv converts"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    assert message in refusal(tmp_path / name)
+
+
+def test_damaged_keras_archives_are_refused(tmp_path):
+    data = write_keras(tmp_path / "whole.keras").read_bytes()
+    (tmp_path / "cut.keras").write_bytes(data[: len(data) // 2])
+    assert "cannot be read as a zip archive" in refusal(tmp_path / "cut.keras")
+    with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
+        archive.writestr("readme.txt", "x")
+    assert "without a config.json" in refusal(tmp_path / "other.keras")
+    assert "config.json is not a JSON object" in refusal(write_keras(tmp_path / "b.keras", [1]))
+
+
+def test_mutants_of_a_keras_archive_raise_only_refusals(tmp_path):
+    path, randomness, refused = write_keras(tmp_path / "a.keras"), random.Random(5), 0
+    data = path.read_bytes()
+    for number in range(300):
+        mutant = bytearray(data)
+        for _ in range(3):
+            mutant[randomness.randrange(4, len(data))] = randomness.randrange(256)
+        path.write_bytes(mutant)
+        try:
+            # The first ones as users load them: in a child each, by the same function.
+            load(path) if number < 30 else read_archive_here(KerasReadJob(path=str(path)))
+        except InputRefused:
+            refused += 1
+    assert refused > 100
+
+
+def test_a_config_nested_without_end_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "deep.keras", "w") as archive:
+        archive.writestr("config.json", '{"a":' * 100_000)
+    assert "config.json is not a JSON object" in refusal(tmp_path / "deep.keras")
+
+
+def test_damaged_hdf5_files_are_refused(tmp_path):
+    data = write_hdf5(tmp_path / "whole.h5").read_bytes()
+    (tmp_path / "cut.h5").write_bytes(data[: len(data) // 2])
+    assert "cannot be read as an HDF5 file" in refusal(tmp_path / "cut.h5")
+
+
+def test_a_weights_only_hdf5_file_is_refused_with_what_to_do(tmp_path):
+    with h5py.File(tmp_path / "w.h5", "w") as file:
+        file.attrs["layer_names"] = ["dense"]
+    assert "load_weights()" in refusal(tmp_path / "w.h5")
+
+
+def test_an_hdf5_config_that_is_no_text_is_refused(tmp_path):
+    with h5py.File(tmp_path / "n.h5", "w") as file:
+        file.attrs["model_config"] = 7
+    assert "model_config is not a JSON object" in refusal(tmp_path / "n.h5")
+
+
+def test_an_hdf5_file_that_the_library_never_finishes_is_refused(tmp_path, monkeypatch):
+    from edgeconv.model.source import keras_files
+    from edgeconv.types import Allowance
+
+    monkeypatch.setattr(keras_files, "_ALLOWANCE", Allowance(timeout_s=1e-6))
+    assert "did not end within" in refusal(write_hdf5(tmp_path / "a.h5"))
+
+
+def test_a_truncated_tflite_is_refused_by_name(tmp_path):
+    file = write_tflite(tmp_path / "a.tflite")
+    file.write_bytes(file.read_bytes()[:100])
+    assert "is a malformed .tflite file" in refusal(file)
+
+
+def test_the_only_signature_is_chosen(tmp_path):
+    model = load(write_plain(tmp_path))
+    assert chosen_signature(model, None).key == "serving_default"
+    assert chosen_signature(model, "serving_default").key == "serving_default"
+
+
+def test_several_signatures_are_listed_with_their_inputs_rather_than_guessed(tmp_path):
+    text = signature({"s": tensor(None, STRING)}, {})
+    graph = meta_graph({"image": PLAIN, "text": text})
+    model = load(write_saved_model(tmp_path, graph))
+    with pytest.raises(UsageError) as caught:
+        chosen_signature(model, None)
+    assert "  image(x: float32 [?, 28, 28])\n  text(s: string unknown)\n" in str(caught.value)
+    assert chosen_signature(model, "image").key == "image"
+
+
+def test_an_unknown_signature_is_refused_with_a_suggestion(tmp_path):
+    with pytest.raises(UsageError, match="did you mean 'serving_default'"):
+        chosen_signature(load(write_plain(tmp_path)), "serving_defualt")
+
+
+def test_the_twin_signatures_of_a_keras_export_count_as_one(tmp_path):
+    twins = load(
+        write_saved_model(tmp_path / "a", meta_graph({"serve": PLAIN, "serving_default": PLAIN}))
+    )
+    assert chosen_signature(twins, None).key == "serving_default"
+    assert chosen_signature(twins, "serve").key == "serve"
+    other = signature({"x": tensor((1,))}, {})
+    pair = meta_graph({"serve": other, "serving_default": PLAIN})
+    with pytest.raises(UsageError, match="has 2 signatures"):
+        chosen_signature(load(write_saved_model(tmp_path / "b", pair)), None)
+
+
+def test_a_model_without_any_signature_is_refused_with_what_to_do(tmp_path):
+    model = load(write_saved_model(tmp_path, meta_graph({})))
+    with pytest.raises(InputRefused, match="has no signature to convert"):
+        chosen_signature(model, None)
+
+
+def test_the_functions_of_a_model_without_signatures_are_named(tmp_path):
+    spec = block(1, "x") + block(2, block(2, whole(1, -1)) + block(2, whole(1, 8))) + whole(3, 1)
+    arguments = block(52, block(1, block(33, spec)))
+    traces = entry(2, "__inference_predict_7", block(3, block(52, block(1, arguments))))
+    child = block(1, whole(1, 1) + block(2, "inner"))
+    function = block(1, whole(1, 2) + block(2, "predict"))
+    # The third object has itself among its children.
+    predict = block(6, block(1, "__inference_predict_7")) + block(1, whole(1, 2) + block(2, "me"))
+    objects = b"".join(block(1, node) for node in (child, function, predict))
+    graph = meta_graph({}) + block(7, objects + traces)
+    with pytest.raises(InputRefused) as refused:
+        chosen_signature(load(write_saved_model(tmp_path, graph)), None)
+    assert "inner.predict(x: float32 [-1, 8])" in refused.value.headline
+    call = "model.inner.predict.get_concrete_function(tf.TensorSpec([None, 8], tf.float32, 'x'))"
+    assert call in refused.value.hint
+
+
+def test_an_input_of_unknown_rank_cannot_be_chosen(tmp_path):
+    graph = meta_graph({"go": signature({"x": tensor(None)}, {"y": tensor((1,))})})
+    with pytest.raises(InputRefused, match="leaves its number of dimensions open"):
+        chosen_signature(load(write_saved_model(tmp_path, graph)), "go")
+
+
+def test_a_tflite_without_signatures_answers_to_the_default_key(tmp_path):
+    model = load(write_tflite(tmp_path / "a.tflite", float_model()))
+    assert chosen_signature(model, "serving_default") == model.signatures[0]
+    assert chosen_signature(model, None) == model.signatures[0]
+
+
+def test_signatures_of_a_real_saved_model_are_read():
+    path = SHARED / "tf_serving_savedmodels" / "saved_model_half_plus_two_tf2_cpu"
+    if not path.exists():
+        pytest.skip(f"{path} is not here: it comes with the development data, not the repository")
+    model = load(path)
+    assert model.name == "saved_model_half_plus_two_tf2_cpu"
+    by_key = {s.key: [(t.name, t.shape, t.dtype) for t in s.inputs] for s in model.signatures}
+    assert by_key == {
+        "classify_x2_to_y3": [("inputs", (1,), "float32")],
+        "classify_x_to_y": [("inputs", (-1,), "string")],
+        "regress_x2_to_y3": [("inputs", (1,), "float32")],
+        "regress_x_to_y": [("inputs", (-1,), "string")],
+        "regress_x_to_y2": [("inputs", (-1,), "string")],
+        "serving_default": [("x", (1,), "float32")],
+    }

@@ -1,0 +1,114 @@
+"""Constants are stored once, and as one number where that gives the same."""
+
+import numpy as np
+import pytest
+from tiny_tflite import Graph, packed, run
+
+from edgeconv.model.tflite import with_scalars, with_tables_once
+from edgeconv.model.tflite.flatbuffer import operator_name, read
+
+TABLE = np.random.default_rng(3).normal(size=(200, 16)).astype(np.float32)
+SCALES = np.abs(TABLE).max(1) / 127
+SMALL = np.rint(TABLE / SCALES[:, None]).astype(np.int8)
+IDS = np.array([[7]], np.int32)
+
+
+def tied(*, unpacks: bool, table: np.ndarray = TABLE) -> bytes:
+    """A row of a table, and its products with all rows of the table, which are int8.
+
+    `unpacks`: these are unpacked after the row was read, as weight-only recipes have it.
+    """
+    graph = Graph()
+    ids = graph.tensor("ids", (1, 1), "int32")
+    floats = graph.tensor("table", table.shape, "float32", data=table)
+    small = graph.tensor("small", SMALL.shape, "int8", data=SMALL, scale=SCALES)
+    rows = graph.tensor("rows", (1, 1, 16), "float32")
+    row = graph.tensor("row", (1, 16), "float32")
+    y = graph.tensor("y", (1, 200), "float32")
+    shape = graph.tensor("shape", (2,), "int32", data=np.array([1, 16], np.int32))
+    graph.operator("GATHER", [floats, ids], [rows])
+    graph.operator("RESHAPE", [rows, shape], [row])
+    weights = small
+    if unpacks:
+        weights = graph.tensor("unpacked", SMALL.shape, "float32")
+        graph.operator("DEQUANTIZE", [small], [weights], version=2)
+    graph.operator("FULLY_CONNECTED", [row, weights, -1], [y], version=1 if unpacks else 3)
+    return packed(graph.model([ids], [y, row], signature=("serve", ["ids"], ["y", "row"])))
+
+
+def names(data: bytes) -> list[str]:
+    model = read(data, where="the test's")
+    return [operator_name(model, operator) for operator in model.subgraphs[0].operators]
+
+
+@pytest.mark.parametrize("unpacks", [False, True])
+def test_a_table_is_stored_once_and_unpacked_for_who_reads_floats(unpacks):
+    data = tied(unpacks=unpacks)
+    once = with_tables_once(data)
+    assert len(data) - len(once) > 0.9 * TABLE.nbytes
+    assert names(once).count("DEQUANTIZE") == 1
+    row = run(once, IDS)[1]
+    np.testing.assert_allclose(row[0], SMALL[7] * SCALES[7], rtol=1e-6)
+    exact = run(data, IDS)[0]
+    assert np.abs(run(once, IDS)[0] - exact).max() < 0.02 * np.abs(exact).max()
+    assert with_tables_once(once) == once
+
+
+def test_another_table_and_one_that_a_rule_keeps_stay():
+    data = tied(unpacks=False)
+    assert with_tables_once(data, {"rows"}) == data
+    other = tied(unpacks=False, table=TABLE[::-1].copy())
+    assert with_tables_once(other) == other
+
+
+@pytest.mark.parametrize("off", [0.02, 0.08])
+def test_a_table_that_is_only_similar_stays(off: float) -> None:
+    """As that of a model which was trained a little further for one of its uses."""
+    noise = np.random.default_rng(4).normal(size=TABLE.shape).astype(np.float32)
+    similar = tied(unpacks=False, table=TABLE * (1 + off * noise))
+    assert with_tables_once(similar) == similar
+
+
+def added(
+    constant: np.ndarray, *, operator: str = "MUL", shape: tuple[int, ...] = (1, 64, 32)
+) -> bytes:
+    graph = Graph()
+    x = graph.tensor("x", shape, "float32", dynamic=True)
+    c = graph.tensor("c", constant.shape, "float32", data=constant)
+    y = graph.tensor("y", np.broadcast_shapes(shape, constant.shape), "float32", dynamic=True)
+    graph.operator(operator, [x, c], [y])
+    return packed(graph.model([x], [y], signature=("serve", ["x"], ["y"])))
+
+
+@pytest.mark.parametrize("operator", ["ADD", "MUL", "MAXIMUM"])
+@pytest.mark.parametrize("dimensions", [(64, 32), (1, 64, 32)])
+def test_equal_numbers_become_one(operator, dimensions):
+    data = added(np.full(dimensions, 3, np.float32), operator=operator)
+    one = with_scalars(data)
+    assert len(data) - len(one) > 0.95 * 64 * 32 * 4
+    x = np.random.default_rng(1).normal(size=(1, 64, 32)).astype(np.float32)
+    np.testing.assert_array_equal(run(one, x)[0], run(data, x)[0])
+
+
+def test_a_large_constant_that_gives_the_result_its_size_is_filled_when_the_model_runs():
+    data = added(np.full((256, 128), 3, np.float32), shape=(1, 1, 128), operator="ADD")
+    filled = with_scalars(data)
+    assert names(filled) == ["FILL", "ADD"]
+    assert len(data) - len(filled) > 0.95 * 256 * 128 * 4
+    x = np.random.default_rng(1).normal(size=(1, 1, 128)).astype(np.float32)
+    np.testing.assert_array_equal(run(filled, x)[0], run(data, x)[0])
+
+
+@pytest.mark.parametrize(
+    ("constant", "shape"),
+    [
+        # The result gets its size, or its batch, from the constant.
+        (np.full((64, 32), 3, np.float32), (1, 1, 32)),
+        (np.full((2, 64, 32), 3, np.float32), (1, 64, 32)),
+        (np.arange(64 * 32, dtype=np.float32).reshape(64, 32), (1, 64, 32)),
+        (np.full((1, 4), 3, np.float32), (1, 4)),
+    ],
+)
+def test_other_constants_stay(constant, shape):
+    data = added(constant, shape=shape)
+    assert with_scalars(data) == data

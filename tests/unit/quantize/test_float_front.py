@@ -1,0 +1,167 @@
+"""Columns of different sizes keep their values where the model itself brings them to one size."""
+
+import numpy as np
+import pytest
+from tiny_tflite import Graph, packed
+
+from edgeconv.model.tflite.flatbuffer import read
+from edgeconv.model.tflite.fronts import input_fronts
+from edgeconv.model.tflite.operators import float_groups, float_operators
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.choose import MethodSearch
+from edgeconv.quantize.found_rules import with_float_front, with_found_rules
+from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.rules import forbidden_floats
+from edgeconv.quantize.trials import lowest_snr_db, outputs_of
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.types import LayerRule
+
+# The quantiser asks for this mode itself.
+pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
+
+KEY = "serving_default"
+LOW, HIGH = np.array([0.0, 0, 1970, 3]), np.array([1.0, 5000, 1990, 8])
+PLAIN = MethodSettings("minmax", ())
+
+
+def table(samples: int, seed: int = 0) -> dict[str, Feed]:
+    x = np.random.default_rng(seed).uniform(LOW, HIGH, size=(samples, 4)).astype(np.float32)
+    return {KEY: Feed({"x": x}, 1)}
+
+
+def regression(*, moved: bool = False, scaled: bool = True, uneven: float = 1.0) -> bytes:
+    """(x - mean) / deviation, perhaps reshaped, and two dense layers."""
+    rng = np.random.default_rng(1)
+    graph = Graph()
+    last = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    mean, inverse = (LOW + HIGH) / 2, uneven / (HIGH - LOW)
+    if scaled:
+        for operator, values in (("SUB", mean), ("MUL", inverse)):
+            constant = graph.tensor(
+                f"c/{operator}", (1, 4), "float32", data=np.float32(values[None])
+            )
+            target = graph.tensor(f"net/normalization/{operator}", (1, 4), "float32", dynamic=True)
+            graph.operator(operator, [last, constant], [target])
+            last = target
+    if moved:
+        shape = graph.tensor("shape", (2,), "int32", data=np.array([-1, 4], np.int32))
+        target = graph.tensor("net/flat", (1, 4), "float32", dynamic=True)
+        graph.operator("RESHAPE", [last, shape], [target])
+        last = target
+    for name, rows, columns in (("first", 16, 4), ("second", 1, 16)):
+        weights = rng.normal(size=(rows, columns)).astype(np.float32)
+        if not scaled and name == "first":
+            weights *= np.float32(inverse)
+        target = graph.tensor(f"net/{name}", (1, rows), "float32", dynamic=True)
+        stored, bias = graph.tensor(f"w/{name}", weights.shape, "float32", data=weights), -1
+        if not scaled and name == "first":
+            center = -(weights.astype(np.float64) @ mean)
+            bias = graph.tensor("b", (rows,), "float32", data=center.astype(np.float32))
+        graph.operator("FULLY_CONNECTED", [last, stored, bias], [target])
+        last = target
+        if name == "first":
+            target = graph.tensor("net/relu", (1, rows), "float32", dynamic=True)
+            graph.operator("RELU", [last], [target])
+            last = target
+    return packed(graph.model([0], [last], signature=(KEY, ["x"], ["y"])))
+
+
+def recipe(name: str = "int8", **options):
+    return make_recipes([name], **options)[0]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_front_ends_where_values_are_mixed(moved):
+    (front,) = input_fronts(regression(moved=moved))
+    assert (front.signature, front.inputs) == (KEY, ("x",))
+    assert front.layers == ("net/normalization/SUB", "net/normalization/MUL")
+
+
+def test_a_model_that_scales_nothing_has_no_front():
+    assert input_fronts(regression(scaled=False)) == ()
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 3), "float32"), graph.tensor("y", (1, 3), "float32")
+    graph.operator("ABS", [x], [y])
+    assert input_fronts(packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))) == ()
+
+
+@pytest.mark.parametrize("name", ["int8", "int16x8", "int8x4"])
+def test_the_normalization_of_a_table_stays_in_float(name):
+    model, fresh = regression(), table(200, seed=9)
+    graph = CalibratedGraph(model, table(100), threads=1)
+    ruled, (note,) = with_float_front(graph, recipe(name))
+    assert [rule.precision for rule in ruled.layers] == ["float32", "float32"]
+    assert "'x'" in note
+    expected = outputs_of(model, fresh, threads=1)
+    plain_db, ruled_db = (
+        lowest_snr_db(expected, outputs_of(make_file(graph, each, PLAIN).model, fresh, threads=1))
+        for each in (recipe(name), ruled)
+    )
+    assert plain_db < 25
+    assert ruled_db > max(plain_db + 10, 15)
+    file = make_file(graph, ruled, PLAIN)
+    left = read(file.model, where="it")
+    assert set(float_operators(left)) == {"MUL", "SUB"}
+    assert forbidden_floats(ruled, float_groups(file.model, file.float_outputs)) == ()
+
+
+def test_what_one_scale_fits_stays_integer():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(100, 4)).astype(np.float32)
+    even = CalibratedGraph(regression(), {KEY: Feed({"x": x}, 1)}, threads=1)
+    assert with_float_front(even, recipe()) == (recipe(), ())
+    nothing = CalibratedGraph(regression(scaled=False), table(100), threads=1)
+    assert with_float_front(nothing, recipe()) == (recipe(), ())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"name": "dynamic"},
+        {"methods": ["none"]},
+        {"layers": [LayerRule(pattern="net/normalization/SUB", precision="int16x8")]},
+    ],
+    ids=["float", "plain", "ruled"],
+)
+def test_what_the_user_decides_is_left_alone(options):
+    asked = recipe(**options)
+    assert with_float_front(CalibratedGraph(regression(), table(100), threads=1), asked) == (
+        asked,
+        (),
+    )
+
+
+def test_an_integer_input_has_a_note_of_what_its_scale_costs():
+    asked = recipe(input_type="int8", output_type="int8")
+    graph = CalibratedGraph(regression(), table(100), threads=1)
+    same, (note,) = with_float_front(graph, asked)
+    assert same == asked
+    assert "--io float32" in note
+
+
+@pytest.mark.parametrize("name", ["int8", "int16x8"])
+def test_a_layer_that_takes_the_table_as_it_is_gets_even_columns(name):
+    """As where the normalization was folded into the layer."""
+    model, fresh = regression(scaled=False), table(200, seed=9)
+    search = MethodSearch(CalibratedGraph(model, table(100), threads=1))
+    found = with_found_rules(search, recipe(name))
+    assert found.search is search.on_even_inputs
+    expected = outputs_of(model, fresh, threads=1)
+    equal_db = lowest_snr_db(expected, outputs_of(found.search.graph.model, fresh, threads=1))
+    assert equal_db > 80
+    plain_db, even_db = (
+        lowest_snr_db(expected, outputs_of(make_file(graph, each, PLAIN).model, fresh, threads=1))
+        for graph, each in ((search.graph, recipe(name)), (found.search.graph, found.recipe))
+    )
+    assert plain_db < 25
+    assert even_db > max(plain_db + 10, 15)
+
+
+def test_columns_of_one_size_need_no_other_graph():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(100, 4)).astype(np.float32)
+    for feeds, model in (
+        ({KEY: Feed({"x": x}, 1)}, regression(scaled=False)),
+        (table(100), regression()),
+    ):
+        search = MethodSearch(CalibratedGraph(model, feeds, threads=1))
+        assert search.on_even_inputs is None
+        assert with_found_rules(search, recipe()).search is search

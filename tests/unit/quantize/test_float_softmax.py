@@ -1,0 +1,95 @@
+"""A softmax of 16 bits over many classes stays in float; the file has the error as predicted."""
+
+import numpy as np
+import pytest
+from ai_edge_litert import schema_py_generated as schema
+from tiny_tflite import Graph, packed
+
+from edgeconv.model.tflite import softmax_classes, summarize
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.choose import MethodSearch
+from edgeconv.quantize.found_rules import with_float_softmax, with_found_rules
+from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.trials import lowest_snr_db, outputs_of
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.types import LayerRule
+
+# The quantiser asks for this mode itself.
+pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
+
+KEY, INPUTS = "serving_default", 32
+PLAIN = MethodSettings("minmax", ())
+
+
+def classifier(classes: int) -> bytes:
+    graph = Graph()
+    x = graph.tensor("x", (1, INPUTS), "float32", dynamic=True)
+    values = np.random.default_rng(0).normal(size=(classes, INPUTS)).astype(np.float32)
+    weights = graph.tensor("w", values.shape, "float32", data=values)
+    logits = graph.tensor("logits", (1, classes), "float32", dynamic=True)
+    y = graph.tensor("probabilities", (1, classes), "float32", dynamic=True)
+    graph.operator("FULLY_CONNECTED", [x, weights, -1], [logits])
+    graph.operator("SOFTMAX", [logits], [y])
+    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
+    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    return packed(graph.model([x], [y], signature=(KEY, ["x"], ["p"])))
+
+
+def feeds(samples: int, seed: int = 1) -> dict[str, Feed]:
+    x = np.random.default_rng(seed).normal(size=(samples, INPUTS)).astype(np.float32)
+    return {KEY: Feed({"x": x}, 1)}
+
+
+def calibrated(classes: int) -> CalibratedGraph:
+    return CalibratedGraph(classifier(classes), feeds(60), threads=1)
+
+
+def recipe(name: str = "int16x8", **options):
+    return make_recipes([name], **options)[0]
+
+
+def test_a_softmax_has_the_classes_of_its_last_dimension():
+    assert softmax_classes(classifier(100)) == {"probabilities": 100}
+
+
+def test_one_of_a_thousand_classes_stays_in_float_and_is_closer():
+    graph, fresh = calibrated(1000), feeds(60, seed=5)
+    expected = outputs_of(graph.model, fresh, threads=1)
+    ruled, (note,) = with_float_softmax(graph, recipe())
+    assert [rule.precision for rule in ruled.layers] == ["float32"]
+    assert "probabilities" in note
+    files = [make_file(graph, each, PLAIN).model for each in (recipe(), ruled)]
+    before_db, after_db = (
+        lowest_snr_db(expected, outputs_of(file, fresh, threads=1)) for file in files
+    )
+    assert after_db > before_db + 6
+    assert summarize(files[1], where="it").float_operators == ("SOFTMAX",)
+
+
+def test_the_error_that_is_predicted_is_that_of_the_real_kernels():
+    graph, fresh = calibrated(1000), feeds(60, seed=5)
+    search = MethodSearch(graph)
+    found = with_found_rules(search, recipe())
+    assert found.search is search
+    chosen = search.file(found.recipe)
+    assert chosen.record is not None
+    predicted_db = chosen.record.trials[0].snr_db
+    plain = make_file(graph, found.recipe, PLAIN).model
+    expected = outputs_of(graph.model, fresh, threads=1)
+    assert abs(lowest_snr_db(expected, outputs_of(plain, fresh, threads=1)) - predicted_db) < 2
+
+
+@pytest.mark.parametrize(
+    ("classes", "options"),
+    [
+        (10, {}),
+        (100, {}),
+        (1000, {"name": "int8"}),
+        (1000, {"methods": ["none"]}),
+        (1000, {"layers": [LayerRule(pattern="SOFTMAX", precision="int16x8")]}),
+    ],
+    ids=["few classes", "enough", "8 bits", "plain", "ruled"],
+)
+def test_what_loses_nothing_or_is_decided_stays(classes, options):
+    asked = recipe(**options)
+    assert with_float_softmax(calibrated(classes), asked) == (asked, ())

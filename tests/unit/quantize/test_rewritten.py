@@ -1,0 +1,69 @@
+"""Operators without integer kernels become others, or get the kernels that litert-quantizer misses.
+
+Each file runs in LiteRT, and is compared with the float model.
+"""
+
+import numpy as np
+import pytest
+from single_operators import CASES, KEY, single
+
+from edgeconv.model.tflite import summarize
+from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.trials import outputs_of
+from edgeconv.types import LayerRule, Recipe
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*preserve_all_tensors")
+PLAIN = MethodSettings("minmax", ())
+# Of the output's span.
+MOST = {"int8": 0.02, "int16x8": 0.004}
+
+
+def calibrated(name: str) -> CalibratedGraph:
+    model, samples = single(name, CASES[name])
+    return CalibratedGraph(model, {KEY: Feed(samples, 1)}, threads=1)
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int16x8"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_operator_has_integers_and_gives_the_same(name, recipe):
+    graph = calibrated(name)
+    file = make_file(graph, Recipe(name=recipe), PLAIN)
+    assert summarize(file.model, where="test").float_operators == ()
+    expected = outputs_of(graph.model, graph.feeds, threads=1)[KEY, "y"]
+    actual = outputs_of(file.model, graph.feeds, threads=1)[KEY, "y"]
+    if CASES[name].kind != "float32" or name in ("ROUND", "FLOOR", "CEIL", "SIGN"):
+        # Next to a step of the function, integers lie on the other side.
+        assert np.mean(np.abs(actual - expected) < 0.1) > 0.9
+    else:
+        assert np.abs(actual - expected).max() <= MOST[recipe] * np.ptp(expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_table_says_which_kernels_are_used(name):
+    graph = calibrated(name)
+    kernel = KERNELS[name]
+    for recipe, takes in (("int8", kernel.int8), ("int16x8", kernel.int16)):
+        equal, notes = graph.with_kernels_for(Recipe(name=recipe))
+        # A whole number is a scale, and a comparison of floats that are no ids stays one.
+        assert (equal is graph) == (takes or name == "ROUND"), recipe
+        assert bool(notes) == (equal is not graph)
+        assert takes or kernel.instead
+
+
+def test_recipes_with_float_activations_keep_the_graph():
+    graph = calibrated("NEG")
+    for name in ("dynamic", "weight-only-int8", "float16"):
+        assert graph.with_kernels_for(Recipe(name=name)) == (graph, ())
+
+
+def test_a_rule_keeps_an_operator_for_its_own_recipe_only():
+    graph = calibrated("DIV")
+    kept = Recipe(name="int8", layers=(LayerRule(pattern="DIV", precision="float32"),))
+    assert graph.with_kernels_for(kept)[0].model == graph.model
+    file = make_file(graph, kept, PLAIN)
+    assert summarize(file.model, where="test").float_operators == ("DIV",)
+    assert file.float_outputs == ("y",)
+    file = make_file(graph, Recipe(name="int8"), PLAIN)
+    assert summarize(file.model, where="test").float_operators == ()

@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeconv.requests.config import Config, find_config, limited, load_config
+from edgeconv.system.store.toml_file import MOST_BYTES
+from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, Budget, Limit, Limits, RuntimeLimit
+from edgeconv.types.errors import UsageError
+
+COMMANDS = {"convert": ("to", "calibration", "out"), "bench": ("data", "rounds")}
+WHOLE = """\
+[model.mnist]
+source = "models/mnist/1"
+checkpoint = "mnist.keras"
+[model.mnist.convert]
+calibration = "calib.npz"
+[model.mnist.budget]
+max-accuracy-drop = 0.005
+[model.mnist.budget.recipe.int8]
+max-latency-ratio = 1.5
+[model.other]
+source = "/models/other.tflite"
+slices = "slices.txt"
+convert.to = "float32"
+
+[convert]
+to = ["float32", "int8"]
+[bench]
+data = "test.npz"
+
+[budget]
+max-accuracy-drop = 0.01
+max-size-bytes = 500_000
+max-latency-ratio = { limit = 1.0, severity = "error" }
+oldest-runtime = { limit = "2.14.0", severity = "warn" }
+allowed-operators = ["CONV_2D", "FULLY_CONNECTED"]
+[budget.recipe.int8]
+max-size-ratio = 0.3 # of the baseline
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "edgeconv.toml"
+
+
+def load(file: Path, text: str) -> Config:
+    file.write_text(text, encoding="utf-8")
+    return load_config(file, COMMANDS)
+
+
+def refused(file: Path, text: str) -> UsageError:
+    with pytest.raises(UsageError) as error:
+        load(file, text)
+    assert error.value.exit_code == 2
+    return error.value
+
+
+def test_a_models_tables_are_the_general_ones_with_its_own_in_their_place(file: Path) -> None:
+    config = load(file, WHOLE)
+    assert config.tables == {
+        "convert": {"to": ["float32", "int8"]},
+        "bench": {"data": "test.npz"},
+    }
+    mnist, other = config.models.values()
+    assert mnist.tables == {
+        "convert": {"to": ["float32", "int8"], "calibration": "calib.npz"},
+        "bench": {"data": "test.npz"},
+    }
+    assert other.tables["convert"] == {"to": "float32"}
+
+
+def test_a_models_paths_start_in_the_files_folder(file: Path) -> None:
+    mnist, other = load(file, WHOLE).models.values()
+    folder = file.parent
+    assert (mnist.source, mnist.checkpoint) == (f"{folder}/models/mnist/1", f"{folder}/mnist.keras")
+    assert (mnist.slices, other.checkpoint) == ("", "")
+    assert (other.source, other.slices) == ("/models/other.tflite", f"{folder}/slices.txt")
+
+
+def test_the_budget_has_values_alone_and_with_a_severity(file: Path) -> None:
+    assert load(file, WHOLE).budget == Budget(
+        every=Limits(
+            max_accuracy_drop=0.01,
+            max_size_bytes=500_000.0,
+            max_latency_ratio=Limit(limit=1.0),
+            oldest_runtime=RuntimeLimit(limit="2.14.0", severity="warn"),
+            allowed_operators=("CONV_2D", "FULLY_CONNECTED"),
+        ),
+        recipe={"int8": Limits(max_size_ratio=0.3)},
+    )
+
+
+def test_a_models_budget_is_the_general_one_with_its_own_limits_in_their_place(file: Path) -> None:
+    budget = load(file, WHOLE).models["mnist"].budget
+    assert budget.every.max_accuracy_drop == 0.005
+    assert budget.every.max_size_bytes == 500_000
+    assert budget.recipe["int8"] == Limits(max_size_ratio=0.3, max_latency_ratio=1.5)
+
+
+def test_a_model_is_not_held_to_limits_of_recipes_that_it_is_not_converted_to(file: Path) -> None:
+    budget = load(file, WHOLE).models["other"].budget
+    assert budget.recipe == {}
+    assert budget.every.max_accuracy_drop == 0.01
+
+
+def test_it_is_known_where_each_value_is_written(file: Path) -> None:
+    config = load(file, WHOLE)
+    assert config.origin("budget", "recipe", "int8", "max-size-ratio") == f"{file}:27"
+    assert config.key("convert", "to", model="mnist") == ("convert", "to")
+    assert config.key("convert", "calibration", model="mnist")[:2] == ("model", "mnist")
+    assert config.line("model", "mnist", "convert", "calibration") == 5
+    assert config.line("model", "other", "convert", "to") == 13
+
+
+def test_the_line_of_what_is_not_there_is_that_of_the_table_around_it(file: Path) -> None:
+    config = load(file, WHOLE)
+    assert config.line("model", "mnist", "bench", "data") == 1
+    assert config.line("model", "other", "bench", "data") == 10
+    assert config.line("doctor") == 1
+
+
+def test_every_limit_of_the_noun_can_be_set_and_is_explained(file: Path) -> None:
+    values = dict.fromkeys(LIMIT_FIELDS, "0.5") | {
+        "oldest-runtime": '"2.14.0"',
+        "allowed-operators": '["ADD"]',
+    }
+    config = load(file, "[budget]\n" + "".join(f"{n} = {v}\n" for n, v in values.items()))
+    assert list(config.budget.every.by_name()) == list(LIMIT_FIELDS)
+    kinds = [LIMIT_KINDS[name] for name in LIMIT_FIELDS]
+    assert sum(kind.is_above_zero for kind in kinds) == sum(kind.is_fraction for kind in kinds) == 7
+
+
+def test_a_zero_drop_and_a_negative_ratio_in_decibels_are_limits(file: Path) -> None:
+    every = load(file, "[budget]\nmax-accuracy-drop = 0\nmin-output-snr-db = -3\n").budget.every
+    assert (every.max_accuracy_drop, every.min_output_snr_db) == (0.0, -3.0)
+
+
+def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file: Path) -> None:
+    config = load(file, "[bench]\nrounds = 1\n")
+    with pytest.raises(UsageError, match=r"\[budget\] sets no limit"):
+        limited(config)
+    config = load(file, '[model.m]\nsource = "m"\nbudget.min-accuracy = 0.5\n')
+    assert limited(config, "m") == Budget(every=Limits(min_accuracy=0.5))
+    with pytest.raises(UsageError, match="sets no limit"):
+        limited(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message", "hint"),
+    [
+        ("# c\n[budget]\nmax-size = 1\n", 3, "unknown limit 'max-size'", "'max-size-ratio'"),
+        ("[budget]\nmax_size_bytes = 1\n", 2, "unknown limit", "did you mean 'max-size-bytes'"),
+        ("[budget]\nevery = 1\n", 2, "unknown limit 'every'", "known: max-size-bytes"),
+        ("[budget]\nrecipes = {}\n", 2, "unknown limit 'recipes'", "did you mean 'recipe'"),
+        ("\n[budgte]\nmin-accuracy = 1\n", 2, "unknown table 'budgte'", "did you mean 'budget'"),
+        ("[budget.recipe.int18]\n", 1, "unknown recipe 'int18'", "did you mean 'int8'"),
+        ("[budget.recipe.int8]\nmin-acuracy = 1\n", 2, "unknown limit", "'min-accuracy'"),
+        ("[budget.recipe.int8]\nrecipe = 1\n", 2, "unknown limit 'recipe'", "known:"),
+        ("[budget.recipe.int8]\n", 1, "[budget.recipe.int8] sets no limit", "add one"),
+        ("\n[budget]\n", 2, "[budget] sets no limit", "add one"),
+        ("[budget.recipe]\n", 1, "[budget] sets no limit", "add one"),
+        ("[budget]\nrecipe.int8 = 3\n", 2, "'int8' must be a table", "[budget.recipe.int8]"),
+        ("budget = 3\n", 1, "'budget' must be a table", "write [budget]"),
+        ("[budget]\nmin-accuracy = '0.9'\n", 2, "must be a number, not '0.9'", "for example"),
+        ("[budget]\nmin-accuracy = true\n", 2, "must be a number, not True", "for example"),
+        ("[budget]\nmax-size-bytes = [\n1,\n2]\n", 2, "must be a number, not [1, 2]", ""),
+        ("[budget]\nmax-size-bytes = nan\n", 2, "must be finite", ""),
+        ("[budget]\nmax-size-bytes = inf\n", 2, "must be finite", ""),
+        ("[budget]\nmin-output-snr-db = -inf\n", 2, "must be finite, not -inf", ""),
+        (f"[budget]\nmax-size-bytes = 1{'0' * 400}\n", 2, "must be finite", ""),
+        ("[budget]\nmax-size-bytes = -1\n", 2, "not negative, not -1", ""),
+        ("[budget]\nmax-size-ratio = 0\n", 2, "is 0, which no model can keep", ""),
+        ("[budget]\nmin-output-snr-db = 201\n", 2, "201, but equal outputs have only 200", "= 20"),
+        (
+            "[budget]\nmax-slice-drop = 0.1\n[model.m]\nsource = 'm'\n",
+            2,
+            "max-slice-drop, and model 'm' has no slices",
+            "to [model.m]",
+        ),
+        (
+            "[model.m]\nsource = 'm'\nbudget.recipe.int8.max-slice-drop = 0.1\n",
+            3,
+            "max-slice-drop, and model 'm' has no slices",
+            'add slices = "slices.txt"',
+        ),
+        ("[budget]\nmin-accuracy = 95\n", 2, "is a fraction of 1, not 95", "1% is 0.01"),
+        ("[budget]\nmax-accuracy-drop = 1.5\n", 2, "is a fraction of 1", "1% is 0.01"),
+        ("[budget]\nmax-flip-rate = { limit = 2 }\n", 2, "is a fraction of 1, not 2", ""),
+        ("[budget]\nmax-flip-rate = { limt = 1 }\n", 2, "unknown key 'limt'", "mean 'limit'"),
+        ("[budget]\nmax-flip-rate = {severity='warn'}\n", 2, "max-flip-rate sets no limit", ""),
+        ("[budget]\nmax-flip-rate = {limit=1,severity='x'}\n", 2, "error or warn, not 'x'", ""),
+        ("[budget]\nmax-flip-rate = {limit=1,severity=[]}\n", 2, "error or warn, not []", ""),
+        ("[budget]\noldest-runtime = 2.14\n", 2, "must be a TFLite release, not 2.14", '"2.14.0"'),
+        ("[budget]\noldest-runtime = 'new'\n", 2, "must be a TFLite release, not 'new'", ""),
+        ("[budget]\nallowed-operators = []\n", 2, "must be a list of operators' names", ""),
+        ("[budget]\nallowed-operators = 'ADD'\n", 2, "must be a list of operators' names", ""),
+        ("[budget]\nallowed-operators = [1]\n", 2, "must be a list of operators' names", ""),
+        ("[model]\nm = 3\n", 2, "'m' must be a table", "write [model.m]"),
+        ("[model.m]\n", 1, "[model.m] has no source", 'as in source = "'),
+        ("[model.m]\nsource = 3\n", 2, "source must be a path, not 3", ""),
+        ("[model.m]\nsource = ''\n", 2, "source must be a path, not ''", ""),
+        ('[model.m]\nsource = "a\\u0000"\n', 2, "source must be a path", ""),
+        ("[model.m]\nsource = 'm'\nsorce = 'm'\n", 3, "unknown key 'sorce'", "mean 'source'"),
+        ("[model.m]\nsource = 'm'\nconvert = 1\n", 3, "'convert' must be a table", ""),
+        ("[model.'../m']\nsource = 'm'\n", 1, "'../m' is not the name of a model", "letters"),
+        ("[model.'']\nsource = 'm'\n", 1, "'' is not the name of a model", "letters"),
+        ("[model.m]\nsource='m'\n[model.m.budget]\n", 3, "[model.m.budget] sets no limit", ""),
+        ("[bench]\ndata = 'd'\nround = 1\n", 3, "`edgeconv bench`: 'round'", "mean 'rounds'"),
+        ("[convert]\nto = 'int8,int18'\n", 2, "unknown recipe 'int18'", "did you mean 'int8'"),
+        (
+            "[convert]\nto = ['float32']\n[budget.recipe.int8]\nmin-accuracy = 1\n",
+            3,
+            "a limit for int8, which no model is converted to",
+            "`to` of [convert] has float32",
+        ),
+        (
+            "[convert]\nto = 'all'\n[budget.recipe.qat]\nmin-accuracy = 1\n",
+            3,
+            "a limit for qat",
+            "has float32, float16",
+        ),
+        (
+            "[model.m]\nsource='m'\nconvert.to='float16'\nbudget.recipe.int8.min-accuracy=1\n"
+            "[convert]\nto='int8'\n",
+            4,
+            "a limit for int8, which model m is not converted to",
+            "has float16",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_its_line(
+    text: str, line: int, message: str, hint: str, file: Path
+) -> None:
+    error = refused(file, text)
+    assert f"edgeconv.toml, line {line}: " in error.message
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_a_general_limit_holds_where_one_of_several_models_has_the_recipe(file: Path) -> None:
+    models = "".join(
+        f"[model.{name}]\nsource = 'm'\nconvert.to = '{name}'\n" for name in ("int8", "float16")
+    )
+    config = load(file, f"{models}[budget.recipe.int8]\nmin-accuracy = 0.5\n")
+    assert set(config.models["int8"].budget.recipe) == {"int8"}
+    assert config.models["float16"].budget == Budget()
+
+
+def test_malformed_toml_is_refused_with_line_and_column(file: Path) -> None:
+    error = refused(file, "[budget]\nmin-accuracy = = 1\n")
+    assert "line 2, column 16" in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [("[budget", "line 1, column 8"), ('[bench]\na = """x\n\n', "line 4, column 1")],
+)
+def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(
+    text: str, place: str, file: Path
+) -> None:
+    error = refused(file, text)
+    assert place in error.message
+    assert error.location == f"{file}:{place.split()[1].strip(',')}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[budget]\nmin-accuracy = 0.9\nmin-accuracy = 0.1\n", "is not valid TOML"),
+        (f"a = {'9' * 5000}\n", "is not valid TOML"),
+        (f"a = {'[' * 8_000}\n", "too deep"),
+        (f"x = 1\n{'a.' * 100_000}b = 1\n", "line 2: more than 8 KiB"),
+        ("a = 1\n" * (MOST_BYTES // 6 + 1), "256 KiB"),
+    ],
+)
+def test_a_file_that_is_no_configuration_at_all_is_refused(
+    text: str, message: str, file: Path
+) -> None:
+    assert message in refused(file, text).message
+
+
+def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
+    file.write_bytes(b"[bench]\n\xff\xfe\x00")
+    with pytest.raises(UsageError, match="line 2: not UTF-8"):
+        load_config(file, COMMANDS)
+
+
+def test_a_file_with_a_byte_order_mark_is_read(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf[bench]\r\nrounds = 1\r\n")
+    assert load_config(file, COMMANDS).tables == {"bench": {"rounds": 1}}
+
+
+def test_a_missing_file_a_directory_and_no_path_at_all_are_refused(file: Path) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        load_config(file, COMMANDS)
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        load_config(file.parent, COMMANDS)
+    with pytest.raises(UsageError, match="not a path"):
+        load_config(Path("a\0b"), COMMANDS)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "\x1b[31mred",
+        "two\nlines",
+        "\u202ereversed",
+        "::error::x",
+        "x" * 5000,
+        "__class__",
+        "é" * 40,
+    ],
+)
+def test_a_hostile_key_is_shown_escaped_and_short(key: str, file: Path) -> None:
+    quoted = "".join(f"\\U{ord(c):08X}" for c in key)
+    for text in (f'"{quoted}" = 1\n', f'[budget]\n"{quoted}" = 1\n', f'[model."{quoted}"]\na=1\n'):
+        said = str(refused(file, text))
+        assert all(line.isprintable() for line in said.split("\n"))
+        assert said.count("\n") == 1
+        assert len(said) < 600
+
+
+def test_the_directorys_own_file_comes_before_pyproject(tmp_path: Path) -> None:
+    assert find_config(tmp_path) is None
+    project = tmp_path / "pyproject.toml"
+    project.write_text("[project]\nname = 'x'\n")
+    assert find_config(tmp_path) is None
+    project.write_text("[project]\nname = 'edgeconv-user'\n")
+    assert find_config(tmp_path) is None
+    project.write_text("[tool.edgeconv.bench]\nrounds = 2\n")
+    assert find_config(tmp_path) == project
+    (tmp_path / "edgeconv.toml").symlink_to("nowhere")
+    assert find_config(tmp_path) == tmp_path / "edgeconv.toml"
+
+
+def test_the_table_of_pyproject_is_read_like_a_file_of_its_own(tmp_path: Path) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_text(
+        "[project]\nname = 'x'\n[tool.other]\na = 1\n[tool.edgeconv.bench]\nrounds = 2\n"
+    )
+    config = load_config(project, COMMANDS)
+    assert config.tables == {"bench": {"rounds": 2}}
+    assert config.origin("bench", "rounds") == f"{project}:6"
+    project.write_text("[tool.edgeconv.budget]\nmin-acuracy = 1\n")
+    with pytest.raises(UsageError, match="line 2: unknown limit"):
+        load_config(project, COMMANDS)
+    project.write_text("[tool.edgeconv.budget]\n")
+    with pytest.raises(UsageError, match=r"\[tool.edgeconv.budget\] sets no limit"):
+        load_config(project, COMMANDS)
+    project.write_text("[tool]\nedgeconv = 3\n")
+    with pytest.raises(UsageError, match=r"\[tool.edgeconv\] must be a table"):
+        load_config(project, COMMANDS)
+
+
+def test_a_pyproject_that_names_edgeconv_and_is_no_toml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.edgeconv\n")
+    with pytest.raises(UsageError, match="line 1"):
+        find_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "model", "recipe", "line"),
+    [
+        ("max-accuracy-drop", "mnist", "int8", 7),
+        ("max-accuracy-drop", "mnist", "", 7),
+        ("max-accuracy-drop", "other", "float32", 21),
+        ("max-latency-ratio", "mnist", "int8", 9),
+        ("max-latency-ratio", "mnist", "float32", 23),
+        ("max-size-ratio", "mnist", "int8", 27),
+        ("max-accuracy-drop", "", "int8", 21),
+        # Not written: the tables that it would be in.
+        ("min-accuracy", "mnist", "int8", 20),
+        ("min-accuracy", "", "", 20),
+    ],
+)
+def test_a_limit_is_on_the_line_of_the_table_that_holds(
+    file: Path, limit: str, model: str, recipe: str, line: int
+) -> None:
+    assert load(file, WHOLE).limit_line(limit, model=model, recipe=recipe) == line
+
+
+def test_a_limit_of_a_pyproject_is_on_its_line_there(tmp_path: Path) -> None:
+    text = '[project]\nname = "x"\n\n[tool.edgeconv.budget]\n# a comment\nmin-accuracy = 0.9\n'
+    config = load(tmp_path / "pyproject.toml", text)
+    assert config.limit_line("min-accuracy", recipe="int8") == 6
+    assert config.limit_line("max-size-bytes") == 4
+    assert load(tmp_path / "edgeconv.toml", "[budget]\nmin-accuracy = 1\n").limit_line("x") == 1

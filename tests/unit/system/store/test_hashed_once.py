@@ -1,0 +1,115 @@
+"""A file is hashed once in a process while it stays as it is, and again once it changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from edgeconv.model import source
+from edgeconv.system.store import hashes
+from edgeconv.system.store.hashes import CLOCK_STEP_NS, sha256_once
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files whose bytes are hashed, in order."""
+    paths: list[Path] = []
+    compute = hashes.sha256_file
+
+    def recording(path: Path) -> str:
+        paths.append(path)
+        return compute(path)
+
+    monkeypatch.setattr(hashes, "sha256_file", recording)
+    return paths
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"first")
+    settle()
+    return path
+
+
+def settle() -> None:
+    time.sleep(2 * CLOCK_STEP_NS / 1e9)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_is_read_once_by_whatever_name_it_is_called(file: Path, read: list[Path]) -> None:
+    link = file.with_name("link.npz")
+    link.symlink_to(file)
+    assert {sha256_once(path) for path in (file, link, file)} == {sha256(b"first")}
+    assert read == [file]
+
+
+def test_a_change_of_equal_size_is_seen_though_its_time_is_put_back(
+    file: Path, read: list[Path]
+) -> None:
+    before = file.stat()
+    sha256_once(file)
+    file.write_bytes(b"other")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert sha256_once(file) == sha256(b"other")
+    assert read == [file, file]
+
+
+def test_a_file_in_its_place_with_the_same_times_is_another(file: Path, read: list[Path]) -> None:
+    sha256_once(file)
+    replacement = file.with_name("new")
+    replacement.write_bytes(b"other")
+    os.utime(replacement, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    replacement.replace(file)
+    assert sha256_once(file) == sha256(b"other")
+    assert len(read) == 2
+
+
+def test_what_has_only_just_changed_is_read_again(tmp_path: Path, read: list[Path]) -> None:
+    path = tmp_path / "new"
+    for content in (b"first", b"other"):
+        # Both within one step of the system's clock for files, as it may be.
+        path.write_bytes(content)
+        assert sha256_once(path) == sha256(content)
+    assert len(read) == 2
+
+
+def test_what_changes_while_it_is_hashed_is_not_remembered(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = hashes.sha256_file
+
+    def late(path: Path) -> str:
+        found = compute(path)
+        path.write_bytes(b"other")
+        return found
+
+    monkeypatch.setattr(hashes, "sha256_file", late)
+    sha256_once(file)
+    monkeypatch.undo()
+    settle()
+    assert sha256_once(file) == sha256(b"other")
+
+
+def test_a_model_is_read_once_and_each_file_that_changed_once_more(
+    tmp_path: Path, read: list[Path]
+) -> None:
+    model = tmp_path / "saved"
+    (model / "variables").mkdir(parents=True)
+    (model / "saved_model.pb").write_bytes(b"graph")
+    (model / "variables" / "variables.index").write_bytes(b"index")
+    settle()
+    first = source.identify(model)
+    assert source.identify(model) == first
+    assert sorted(path.name for path in read) == ["saved_model.pb", "variables.index"]
+    read.clear()
+    (model / "variables" / "variables.index").write_bytes(b"other")
+    assert source.identify(model).sha256 != first.sha256
+    assert [path.name for path in read] == ["variables.index"]
