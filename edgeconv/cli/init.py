@@ -56,11 +56,15 @@ def init(
     _refuse_existing(target)
     samples, calibrating = _source(data_source), _source(calibration)
     path = model or _only_model(Path())
-    inspection = inspect_model(path)
+    inspection = inspect_model(path, count=False)
     source = inspection.model
     refuse_quantized(source)
     folder = target.parent
-    signatures = distinct_signatures(source) if source.kind in _WITH_SIGNATURES else ()
+    signatures = (
+        distinct_signatures(source)
+        if source.kind in _WITH_SIGNATURES
+        else tuple(filter(None, [inspection.declared]))
+    )
     start = Start(
         inspection=inspection,
         signatures=signatures,
@@ -173,13 +177,16 @@ def _source_from(folder: Path, source: DataSource | None) -> str:
 def _samples(source: DataSource | None, signatures: Sequence[Signature]) -> int:
     """The samples that a SOURCE has for the model; 0 where they need preprocessing or code."""
     from edgeconv import data
+    from edgeconv.types import Preprocessing
     from edgeconv.types.errors import EdgeconvError
 
     if not source or len(signatures) != 1:
         return 0
-    try:
-        with data.opened_samples(source, signatures[0].inputs) as opened:
-            return opened.count
-    except EdgeconvError:
-        # `check` reports it, once the file has the preprocessing.
-        return 0
+    # With steps, even empty ones, samples can be opened that do not fit the model as stored.
+    for steps in ({}, {"": Preprocessing()}):
+        try:
+            with data.opened_samples(source, signatures[0].inputs, preprocessing=steps) as opened:
+                return opened.count
+        except EdgeconvError:
+            continue  # `check` reports it, once the file has the preprocessing.
+    return 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
+from edgeconv.reporting.units import counted
 from edgeconv.requests.config.lock import accept
-from edgeconv.types import RECIPE_NAMES, AcceptedDrop
+from edgeconv.types import RECIPE_NAMES, AcceptedDrop, UnprovenLimit, Verdict
 from edgeconv.types.errors import UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     Accepted = Mapping[str, Collection[str]]
 
 TRAINED = "trained"
+_UNPROVEN = "accepted as measured, unproven"
+_NUMBER = (float, int)
 
 
 def accept_state(
@@ -31,7 +34,7 @@ def accept_state(
     """Write the checked models into the lock, the others as locked; returns notices.
 
     The lock is not changed where a model breaks its budget, or lost something against the lock
-    that is not accepted.
+    that is not accepted. An inconclusive limit is accepted as what it is, unproven.
     """
     path, checking = project.lock, project.checking
     if not checked.ok:
@@ -45,7 +48,9 @@ def accept_state(
         path,
         of=project.config.models,
     )
-    return [f"accepted: {', '.join(job.name for job in jobs)} in {path}"]
+    unproven = [f for check in checked.checks for f in check.verdict.findings if _is_unproven(f)]
+    also = f", with {counted(len(unproven), 'limit')} unproven" if unproven else ""
+    return [f"accepted: {', '.join(job.name for job in jobs)} in {path}{also}"]
 
 
 def _reasons(checked: Checked, path: Path) -> list[str]:
@@ -97,9 +102,42 @@ def accept_losses(losses: Iterable[Finding], accepted: Collection[str]) -> Itera
     for loss in losses:
         if {"", stage_of(loss)} & set(accepted):
             reason = "; ".join(filter(None, (loss.reason, "accepted by --accept-drop")))
-            yield msgspec.structs.replace(loss, severity="warn", reason=reason)
+            yield replace(loss, severity="warn", reason=reason)
         else:
             yield loss
+
+
+def without_unproven(verdict: Verdict, locked: LockedModel | None) -> Verdict:
+    """The verdict, in which inconclusive limits of the budget are warnings where they are accepted.
+
+    Those are all without `locked`, the model that the lock has. Else they are those of the lock, as
+    long as the number is within the limit or no worse than what was accepted.
+    """
+    stages = locked.stages if locked else ()
+    known = {(s.name, each.limit, each.subject): each for s in stages for each in s.unproven}
+
+    def is_accepted(finding: Finding) -> bool:
+        if not _is_unproven(finding):
+            return False
+        if locked is None:
+            return True
+        was = known.get((finding.model, finding.limit, finding.subject))
+        if was is None or was.allowed != finding.allowed or not isinstance(finding.actual, _NUMBER):
+            return False
+        if finding.kind.is_minimum:
+            return finding.actual >= min(was.allowed, was.actual)
+        return finding.actual <= max(was.allowed, was.actual)
+
+    def accepted(finding: Finding) -> Finding:
+        reason = "; ".join(filter(None, (finding.reason, _UNPROVEN)))
+        return replace(finding, severity="warn", reason=reason)
+
+    findings = (accepted(each) if is_accepted(each) else each for each in verdict.findings)
+    return Verdict(findings=tuple(findings))
+
+
+def _is_unproven(finding: Finding) -> bool:
+    return finding.outcome == "inconclusive" and finding.reference != "lock"
 
 
 def stage_of(finding: Finding) -> str:
@@ -116,7 +154,7 @@ def unnamed_losses(check: Check) -> tuple[str, ...]:
 def with_accepted(
     model: LockedModel, previous: LockedModel | None, check: Check, command: str
 ) -> LockedModel:
-    """The model to be locked, with its accepted losses.
+    """The model to be locked, with its accepted losses and the limits that are not proven.
 
     Losses that were accepted before are dropped where they have been made up for. `check` is that
     of the update.
@@ -124,7 +162,18 @@ def with_accepted(
     accepted = previous.accepted if previous else ()
     earlier = tuple(drop for drop in accepted if _is_still_lost(drop, model))
     new = _now_accepted(check, command)
-    return msgspec.structs.replace(model, accepted=(*earlier, *new))
+    stages = (replace(each, unproven=_unproven(check, each.name)) for each in model.stages)
+    return replace(model, accepted=(*earlier, *new), stages=tuple(stages))
+
+
+def _unproven(check: Check, stage: str) -> tuple[UnprovenLimit, ...]:
+    """The inconclusive limits of a stage."""
+    return tuple(
+        UnprovenLimit(limit=f.limit, subject=f.subject, allowed=f.allowed, actual=f.actual)
+        for f in check.verdict.findings
+        if f.model == stage and _is_unproven(f)
+        if isinstance(f.allowed, _NUMBER) and isinstance(f.actual, _NUMBER)
+    )
 
 
 def _now_accepted(check: Check, command: str) -> Iterator[AcceptedDrop]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -12,6 +12,7 @@ from edgeconv.gate.drops import (
     Grouping,
     PairedAccuracies,
     accuracy_drop,
+    baseline_of,
     flip_rate,
     grouping_of,
     pairs_of,
@@ -60,11 +61,13 @@ def check(
     statistics: GateStatistics = _USUAL,
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
+    guards: bool = True,
 ) -> Verdict:
     """Every limit of the budget, checked for every artifact in the report.
 
     Drops are measured from the trained model and, with `locked`, from the lock; the latter also
-    for the trained model. `slices` has the slice of each test sample. An estimate fails where its
+    for the trained model, whose loss of 0.01 fails with `guards` where the budget has no limit on
+    it. `slices` has the slice of each test sample. An estimate fails where its
     bound is beyond the limit; all such limits together fail wrongly with a probability of at most
     1 - `statistics.confidence`.
 
@@ -80,7 +83,8 @@ def check(
             hint="measure them with edgeconv bench",
         )
     gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
-    results = [*gate.of_trained(), *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
+    trained = [*gate.of_trained(), *(gate.of_loss() if guards else ())]
+    results = [*trained, *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]
     if not results:
         raise UsageError("the budget has no limit for any model of the report")
     return Verdict(findings=tuple(_decide(results, statistics)))
@@ -149,12 +153,26 @@ class _Gate:
             for name, limit in _drop_limits(self.budget.limits(None)).items():
                 yield from self._drops(self.report.baseline, name, limit)
 
+    def of_loss(self) -> Iterator[OpenLimit]:
+        """The loss of the trained model against the lock, where the budget has no limit on it."""
+        row = baseline_of(self.report)
+        if row is None or any(
+            LIMIT_KINDS[name].drop in _OF_ALL_SAMPLES
+            for name in self.budget.limits(row.recipe, row.measured_in)
+        ):
+            return
+        for name, limit in _default_limit(row).items():
+            for result in self._drops(row, name, limit, ("lock",)):
+                if isinstance(result, OpenLimit):
+                    yield replace(result, only_failed=True)
+
     def of_artifacts(self, artifacts: list[Measurement]) -> Iterator[Finding | OpenLimit]:
         """All limits of all artifacts."""
         for row in artifacts:
             for name, limit in self._limits(row).items():
                 if row.error:
-                    yield self._limit_check(_Subject.of(row), name, limit).missing("it did not run")
+                    check = self._limit_check(_Subject.of(row), name, limit)
+                    yield check.missing(row.error.splitlines()[0])
                 elif LIMIT_KINDS[name].drop:
                     yield from self._drops(row, name, limit)
                 else:
@@ -293,18 +311,21 @@ def _decide(
         if isinstance(result, Finding):
             yield result
         else:
-            yield result.decide(shared if result.is_fatal else alone)
+            finding = result.decide(shared if result.is_fatal else alone)
+            if finding.outcome == "failed" or not result.only_failed:
+                yield finding
 
 
 @dataclass(frozen=True)
 class OpenLimit:
     """A limit on an estimate. `decide` it once all limits that can fail the gate are counted.
 
-    `is_fatal`: it can fail the gate.
+    `is_fatal`: it can fail the gate. `only_failed`: any other outcome is not a finding.
     """
 
     is_fatal: bool
     decide: Callable[[Levels], Finding]
+    only_failed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

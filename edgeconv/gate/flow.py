@@ -76,7 +76,7 @@ class Checking:
         locked = self.locked.get(job.name)
         key = hash_of(
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
-            *(self.accepting, sorted(self.accepted_drops.get(job.name, ()))),
+            *(self.accepting, sorted(self.accepted_drops.get(job.name, ())), job.guards_trained),
             _version_names(job),
         )
         if (cached := self._cached("check", key, Check)) is not None:
@@ -113,15 +113,22 @@ class Checking:
         return locked_model(job.name, self.report(job), self._converted(job).inputs)
 
     def _new_check(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
-        reference = None if self.accepting else locked
-        slices = job_slices(job, report)
-        check = check_report(report, job.budget, self.statistics, reference, slices)
-        if locked is None:
-            notes = () if self.accepting else (_unlocked(job, has_lock=self.has_lock),)
-            return msgspec.structs.replace(check, name=job.name, notes=(*notes, *check.notes))
+        from edgeconv.gate.accepting import without_unproven
         from edgeconv.gate.stages import stage_states
         from edgeconv.reporting.verdicts.summary import changes, summary
 
+        reference = None if self.accepting else locked
+        slices = job_slices(job, report)
+        check = check_report(
+            report, job.budget, self.statistics, reference, slices, guards=job.guards_trained
+        )
+        if self.accepting or locked:
+            verdict = without_unproven(check.verdict, reference)
+            check = msgspec.structs.replace(check, verdict=verdict)
+        if locked is None:
+            missing = "not in the lock" if self.has_lock else "no lock"
+            unlocked = "" if self.accepting else missing
+            return msgspec.structs.replace(check, name=job.name, unlocked=unlocked)
         if self.accepting:
             check = self._with_losses(check, job, report, slices)
         now = self.accepted(job)
@@ -235,9 +242,12 @@ def check_report(
     locked: LockedModel | None = None,
     slices: Sequence[str] = (),
     versions: RuntimeVersions | None = None,
+    *,
+    guards: bool = True,
 ) -> Check:
     """A report checked against a budget, and the files that it has in versions of a runtime.
 
+    `guards`: a loss of the trained model against the lock fails without a limit on it too.
     Raises as `edgeconv.gate.budget.check`.
     """
     from edgeconv.gate.budget import check
@@ -245,7 +255,9 @@ def check_report(
     from edgeconv.gate.stages import stage_states
     from edgeconv.reporting.verdicts.summary import summary
 
-    of_budget = check(report, budget, statistics=statistics, locked=locked, slices=slices)
+    of_budget = check(
+        report, budget, statistics=statistics, locked=locked, slices=slices, guards=guards
+    )
     verdict = Verdict(findings=(*of_budget.findings, *version_findings(report, versions)))
     stages = stage_states(report, locked, statistics)
     return Check(
@@ -329,11 +341,6 @@ def _failed(failure: Failure) -> Measurement:
         size_bytes=0,
         error=f"it could not be converted: {failure.message}",
     )
-
-
-def _unlocked(job: ModelJob, *, has_lock: bool) -> str:
-    what = f"model {job.name!r} is not in the lock" if has_lock else "there is no lock"
-    return f"{what}: compared only with the trained baseline; --update accepts this state"
 
 
 def version_findings(

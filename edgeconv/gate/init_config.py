@@ -14,7 +14,7 @@ from edgeconv.types import LIMIT_KINDS, Inspection, Signature
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from edgeconv.types import TensorSpec
 
@@ -28,7 +28,8 @@ _KINDS = {
 _SMALL_BYTES = 100_000
 _SIZE_RATIOS = {"float16": 0.6, "int8": 0.4}
 _DROPS = (0.01, 0.02, 0.03, 0.05, 0.1)
-_DIFFER = 0.01
+# The share of answers that differ from the trained model's, without and with int8.
+_DIFFER, _DIFFER_INT8 = 0.01, 0.05
 _FLOATS = frozenset({"float16", "float32", "float64"})
 _UNKNOWN_TYPES = frozenset({"object", "resource", "variant"})
 
@@ -36,7 +37,8 @@ _UNKNOWN_TYPES = frozenset({"object", "resource", "variant"})
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """What the file is written from; paths and SOURCEs as they are to be in it.
 
-    `signatures` are those that can be converted, empty where they are not known (a Keras file).
+    `signatures` are those that can be converted, empty where they are not known (a Keras file that
+    does not declare its inputs).
     `samples` is the number in `data`, 0 where it is not known.
     """
 
@@ -82,7 +84,7 @@ def _model(start: Start) -> Iterator[str]:
     for note in model.notes:
         yield f"# {plain(note)}"
     if not start.signatures:
-        yield "# The inputs and outputs of a Keras file are known once it is loaded."
+        yield "# The inputs and outputs of this Keras file are known once it is loaded."
     for signature in start.signatures:
         yield f"# signature {plain(signature.key) or '(without a name)'}"
         for side, tensors in (("input", signature.inputs), ("output", signature.outputs)):
@@ -145,11 +147,16 @@ def _budget(start: Start) -> Iterator[str]:
     is_small = start.inspection.model.size_bytes < _SMALL_BYTES
     yield "# A broken limit, or one whose number is missing, makes `edgeconv check` exit with 1."
     yield "[budget]"
-    drop = decidable_drop(start.samples, len(start.recipes)) if start.samples else _DROPS[0]
+    drop = decidable_drop(start.samples, start.recipes) if start.samples else _DROPS[0]
+    limit: object = drop
     if start.samples:
-        enough = f"are enough for a drop of {drop:g}" if drop else "are too few to detect a drop"
-        yield f"# {start.samples} test samples {enough}; see docs/gate-statistics.md."
-    yield from _limit("max-accuracy-drop", drop or _DROPS[-1], active=bool(start.data))
+        enough = (
+            f"can decide a limit of {drop:g}, and none below" if drop else "decide no usual limit"
+        )
+        yield f"# {start.samples:,} test samples {enough}; see docs/gate-statistics.md."
+    if drop is None:
+        limit = {"limit": _DROPS[-1], "severity": "warn"}
+    yield from _limit("max-accuracy-drop", limit, active=bool(start.data))
     yield from _limit("max-class-drop", 0.05, active=False)
     yield from _limit("max-size-ratio", 1.5 if is_small else 1.1, active=True)
     yield from _limit("max-latency-ratio", {"limit": 1.2, "severity": "warn"}, active=False)
@@ -161,18 +168,19 @@ def _budget(start: Start) -> Iterator[str]:
             yield f"max-size-ratio = {ratio}"
 
 
-def decidable_drop(samples: int, models: int) -> float | None:
-    """The smallest usual limit that these samples can decide for this number of models, or None.
+def decidable_drop(samples: int, recipes: Sequence[str]) -> float | None:
+    """The smallest usual limit that these samples can decide for these recipes, or None.
 
-    One answer in a hundred is assumed to differ between a model and its reference.
+    Each file is compared with the trained model and, like that, with the lock.
     """
     from edgeconv.gate.budget import levels_of
     from edgeconv.statistics.drop import enough_pairs
     from edgeconv.types import GateStatistics
 
-    levels = levels_of(GateStatistics()).shared(models)
+    levels = levels_of(GateStatistics()).shared(2 * len(recipes) + 1)
+    differ = _DIFFER_INT8 if "int8" in recipes else _DIFFER
     for limit in _DROPS:
-        needed = enough_pairs(_DIFFER, limit, levels)
+        needed = enough_pairs(differ, limit, levels)
         if needed is not None and needed <= samples:
             return limit
     return None

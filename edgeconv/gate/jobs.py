@@ -42,6 +42,7 @@ class ModelJob:
     measures them with the trained model, and the `checkpoint`, if any. In the `versions` of a
     runtime, if any, all of them must be right. `slices` is a file with the
     slice of each test sample on a line. The report is written into `report_directory`, if any.
+    `guards_trained`: a loss of the trained model against the lock fails, whatever the budget has.
     """
 
     name: str
@@ -54,6 +55,7 @@ class ModelJob:
     checkpoint: str = ""
     slices: str = ""
     report_directory: Path | None = None
+    guards_trained: bool = True
 
     def published_before(self) -> list[Path]:
         """The .tflite files that its directory has already."""

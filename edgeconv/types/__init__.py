@@ -33,6 +33,7 @@ from edgeconv.types.checks import (
     Severity as Severity,
     StageName as StageName,
     StageState as StageState,
+    UnprovenLimit as UnprovenLimit,
     Value as Value,
     Verdict as Verdict,
     limit_kind as limit_kind,

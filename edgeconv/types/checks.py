@@ -376,14 +376,26 @@ class AcceptedDrop(FrozenStruct, kw_only=True, frozen=True):
     command: str
 
 
+class UnprovenLimit(FrozenStruct, kw_only=True, frozen=True):
+    """A limit that was accepted although the samples were too few to prove that it holds.
+
+    `subject` is the class or slice; `actual` was measured.
+    """
+
+    limit: str
+    subject: str = ""
+    allowed: float
+    actual: float
+
+
 class Check(Result, kw_only=True, frozen=True):
     """The gate's result for one model of the configuration.
 
     `stages` are in the order of the flow; `changes` are sentences on what differs from the lock
     (the source, calibration data, a tool's version). `classes` has the classes and slices that
-    dropped, worst first. `is_locked`: there is a lock to compare with. `accepted` are the losses
-    that the lock has accepted. `data` are the test samples. `reused`: nothing had changed, so
-    nothing was measured again.
+    dropped, worst first. `is_locked`: there is a lock to compare with; `unlocked` says what is
+    missing where there should be ("no lock"). `accepted` are the losses that the lock has accepted.
+    `data` are the test samples. `reused`: nothing had changed, so nothing was measured again.
     """
 
     name: str
@@ -395,6 +407,7 @@ class Check(Result, kw_only=True, frozen=True):
     summary: str = ""
     notes: tuple[str, ...] = ()
     is_locked: bool = False
+    unlocked: str = ""
     accepted: tuple[AcceptedDrop, ...] = ()
     data: DataIdentity | None = None
     reused: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from edgeconv.types.checks import AcceptedDrop
+from edgeconv.types.checks import AcceptedDrop, UnprovenLimit
 from edgeconv.types.conversion import RecipeName
 from edgeconv.types.measurement import Accuracy, Measurement
 from edgeconv.types.model import FrozenStruct
@@ -14,7 +14,7 @@ class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     """A model as it was accepted: the trained one, or an artifact; see `Measurement`.
 
     `accuracy` has its per-sample results, so that the next one can be paired with it; they are
-    those of the kernels of one runtime.
+    those of the kernels of one runtime. `unproven` are the limits that were inconclusive.
     """
 
     name: str
@@ -28,6 +28,7 @@ class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     latency_ratio: float | None = None
     peak_memory_bytes: int | None = None
     accuracy: Accuracy | None = None
+    unproven: tuple[UnprovenLimit, ...] = ()
 
     def is_measured_like(self, row: Measurement) -> bool:
         """Whether both ran in the same runtime, as far as that is known."""

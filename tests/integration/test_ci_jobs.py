@@ -152,7 +152,7 @@ def test_the_action_passes_with_its_outputs_its_summary_and_its_files(
     comment = (Path(outputs["directory"]) / "comment.md").read_text(encoding="utf-8")
     assert comment.startswith("<!-- edgeconv check: app/edgeconv.toml -->\n")
     summary = job.summary.read_text(encoding="utf-8")
-    assert summary.startswith("# Before\n## ✅ edgeconv check: 1 model within budget.")
+    assert summary.startswith("# Before\n## ✅ edgeconv check: 1 model within budget")
 
 
 def test_the_action_fails_where_a_limit_is_broken_and_annotates_it(
@@ -292,7 +292,7 @@ def test_the_hook_of_pre_commit_stops_a_commit_that_breaks_the_budget(
     done = run(command, project, **variables)
     assert done.returncode == 0, done.stdout
     assert "edgeconv check" in done.stdout
-    assert "PASS 1 model within budget." in done.stdout
+    assert "PASS 1 model within budget" in done.stdout
     break_budget(project)
     run(["git", "add", "-A"], project)
     done = run(command, project, **variables)

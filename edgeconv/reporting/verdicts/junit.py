@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import explanation, in_words, name_of, sentence
-from edgeconv.reporting.verdicts.words import remarks, statistics_line
+from edgeconv.reporting.verdicts.words import headline, remarks, statistics_line
 from edgeconv.types import Check, Verdict
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _suite(check: Check, config: str) -> Element:
         suite.set("file", units.plain(config))
     suite.extend(cases)
     summary = [units.plain(check.summary)] if check.summary else []
-    lines = [*summary, *remarks(check), statistics_line(check)]
+    lines = [headline(check), *summary, *remarks(check), statistics_line(check)]
     ElementTree.SubElement(suite, "system-out").text = "\n".join(lines)
     return suite
 

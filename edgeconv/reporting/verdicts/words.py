@@ -11,7 +11,7 @@ from edgeconv.reporting.tables import Column, Table, table
 from edgeconv.reporting.units import Interval, drop_value, interval_value, value_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from edgeconv.types import AcceptedDrop, Check, Checked, ClassDrop, Finding, StageState
 
@@ -46,8 +46,8 @@ def level_of(finding: Finding) -> Literal["error", "warning"]:
 
 
 def headline(check: Check) -> str:
-    """One line for a check: its name and the outcome of its limits."""
-    return f"{units.plain(check.name)}: {closing_line(check.verdict)}"
+    """One line for a check: its name, the outcome of its limits, and what guards it."""
+    return f"{units.plain(check.name)}: {_guarded(closing_line(check.verdict), [check])}"
 
 
 def closing(checked: Checked) -> str:
@@ -58,7 +58,15 @@ def closing(checked: Checked) -> str:
     broken = [units.plain(check.name) for check in checked.checks if not check.verdict.ok]
     if broken:
         return f"{len(broken)} of {total}: {', '.join(broken)}."
-    return f"{total} within budget."
+    return _guarded(f"{total} within budget.", checked.checks)
+
+
+def _guarded(line: str, checks: Sequence[Check]) -> str:
+    """The line, which says where nothing is compared with a lock."""
+    missing = next((check.unlocked for check in checks if check.unlocked), "")
+    if not missing:
+        return line
+    return f"{line.removesuffix('.')}; {missing}: retraining is not guarded (check --update)."
 
 
 def file_of(checked: Checked) -> str:

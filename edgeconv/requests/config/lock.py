@@ -47,6 +47,7 @@ _RESTORE = (
 )
 CHECKSUM = "checksum"
 _STAGE = "stage"
+_UNPROVEN = "unproven"
 _CORRECT, _NUMBERS = "correct", "per-sample"
 _CLASSES, _DIFFERENCES = "predicted", "predicted-differences"
 # Literal strings are read much faster, and these need no escapes. A line may unpack to a thousand
@@ -166,7 +167,9 @@ def locked_model(name: str, report: Report, inputs: Mapping[str, str]) -> Locked
 
 
 def _stage(row: Measurement) -> LockedStage:
-    facts = {name: getattr(row, name) for name in LockedStage.__struct_fields__}
+    facts = {
+        name: getattr(row, name) for name in LockedStage.__struct_fields__ if name != _UNPROVEN
+    }
     return LockedStage(**{**facts, "measured_in": row.measured_in or None})
 
 
@@ -327,10 +330,12 @@ def _classes(stage: LockedStage) -> tuple[int, ...]:
 
 def _stage_table(stage: LockedStage, first: tuple[int, ...]) -> dict[str, Any]:
     fields = {f: getattr(stage, f) for f in stage.__struct_fields__ if f not in _NOT_FACTS}
-    return _kebab(fields) | (_accuracy_table(stage.accuracy, first) if stage.accuracy else {})
+    unproven = {_UNPROVEN: msgspec.to_builtins(stage.unproven)} if stage.unproven else {}
+    accuracy = _accuracy_table(stage.accuracy, first) if stage.accuracy else {}
+    return _kebab(fields) | unproven | accuracy
 
 
-_NOT_FACTS = ("name", "accuracy")
+_NOT_FACTS = ("name", "accuracy", _UNPROVEN)
 
 
 def _accuracy_table(accuracy: Accuracy, first: tuple[int, ...]) -> dict[str, Any]:

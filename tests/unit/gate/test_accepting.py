@@ -5,35 +5,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import Any
 
 import msgspec
 import pytest
 import report_example as example
-from test_gate_flow import checking, job, model, work  # noqa: F401
+from test_gate_flow import checking, job, model, work, wrong_on  # noqa: F401
 
 from edgeconv.gate.accepting import parse_accepted, unnamed_losses, with_accepted
 from edgeconv.reporting.verdicts import render
 from edgeconv.requests.config import lock
-from edgeconv.types import Accuracy, Check, Checked, Lock, LockedModel, Report
+from edgeconv.types import Budget, Check, Checked, Limits, Lock, LockedModel, Report, UnprovenLimit
 from edgeconv.types.errors import UsageError
-
-
-def worse(report: Report, wrong: int) -> Report:
-    """The same report, all models wrong on the first so many samples."""
-
-    def changed(row: Any) -> Any:
-        before = row.accuracy
-        correct = "0" * wrong + before.correct[wrong:]
-        value = correct.count("1") / len(correct)
-        accuracy = Accuracy(value=value, samples=before.samples, correct=correct)
-        return msgspec.structs.replace(row, accuracy=accuracy)
-
-    return msgspec.structs.replace(
-        report,
-        baseline=changed(report.baseline),
-        measurements=tuple(map(changed, report.measurements)),
-    )
 
 
 def update(work, model, was: LockedModel, *names: str) -> tuple[Check, LockedModel]:
@@ -51,7 +33,7 @@ def update(work, model, was: LockedModel, *names: str) -> tuple[Check, LockedMod
 @pytest.fixture
 def was(work, model) -> LockedModel:
     state = checking(accepting=True).accepted(job(work, model))
-    work.report = worse(work.report, 180)
+    work.report = wrong_on(work.report, 180)
     model.write_bytes(model.read_bytes() + b"\0")
     return state
 
@@ -107,6 +89,66 @@ def test_a_lock_without_accepted_losses_is_as_it_always_was(work, model, tmp_pat
     state = checking(accepting=True).accepted(job(work, model))
     lock.write(Lock(models={"digits": state}), tmp_path / "edgeconv.lock")
     assert "accepted" not in (tmp_path / "edgeconv.lock").read_text().split("\n", 1)[1]
+
+
+STRICT = Budget(every=Limits(max_accuracy_drop=0.01))
+
+
+def converted(fixed: int, broken: int) -> Report:
+    """A report of one artifact with so many answers fixed and broken, of the same trained model."""
+    accuracy = example.accuracy(fixed, broken)
+    row = msgspec.structs.replace(example.measurement("float32"), accuracy=accuracy)
+    return msgspec.structs.replace(example.report(), measurements=(row,), comparisons=())
+
+
+def locked_unproven(work, model, path) -> LockedModel:
+    work.report = converted(1, 3)
+    run = checking(accepting=True)
+    check = run.check(job(work, model, budget=STRICT))
+    assert [(each.outcome, each.severity) for each in check.verdict.findings] == [
+        ("inconclusive", "warn")
+    ]
+    state = run.accepted(job(work, model))
+    new = with_accepted(state, None, check, "edgeconv check --update")
+    lock.write(Lock(models={"digits": new}), path)
+    return lock.read(path).models["digits"]
+
+
+def test_an_inconclusive_state_is_locked_as_unproven(work, model, tmp_path):
+    new = locked_unproven(work, model, tmp_path / "edgeconv.lock")
+    limit = UnprovenLimit(limit="max-accuracy-drop", allowed=0.01, actual=2 / 360)
+    assert [stage.unproven for stage in new.stages] == [(), (limit,)]
+    after = checking(has_lock=True, locked={"digits": new}).check(job(work, model, budget=STRICT))
+    assert after.verdict.ok
+    assert [each.outcome for each in after.verdict.findings if each.severity == "warn"] == [
+        "inconclusive"
+    ]
+    assert "accepted as measured, unproven" in render(Checked(checks=(after,)), "text")
+
+
+@pytest.mark.parametrize(
+    ("broken", "allowed", "is_accepted"),
+    [(3, 0.01, True), (4, 0.01, True), (6, 0.01, False), (3, 0.011, False)],
+    ids=["as it was", "within the limit", "beyond the limit", "another limit"],
+)
+def test_an_unproven_limit_is_accepted_only_as_it_was_measured(
+    work, model, tmp_path, broken, allowed, is_accepted
+):
+    new = locked_unproven(work, model, tmp_path / "edgeconv.lock")
+    work.report = converted(1, broken)
+    model.write_bytes(model.read_bytes() + b"\0")
+    budget = Budget(every=Limits(max_accuracy_drop=allowed))
+    check = checking(has_lock=True, locked={"digits": new}).check(job(work, model, budget=budget))
+    (found,) = (f for f in check.verdict.findings if f.reference == "baseline")
+    assert found.outcome == "inconclusive"
+    assert (found.severity == "warn") == is_accepted
+
+
+def test_an_update_accepts_no_broken_limit(work, model):
+    work.report = converted(0, 40)
+    check = checking(accepting=True).check(job(work, model, budget=STRICT))
+    assert [each.outcome for each in check.verdict.findings] == ["failed"]
+    assert not check.verdict.ok
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,13 @@ from edgeconv.data import parse_source
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
 from edgeconv.measure import bench
+from edgeconv.reporting.verdicts import render
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.types import (
+    Accuracy,
     Budget,
+    Checked,
     Conversion,
     Execution,
     Failure,
@@ -31,6 +34,23 @@ from edgeconv.types import (
 from edgeconv.types.errors import InputRefused, UsageError
 
 LENIENT = Budget(every=Limits(max_size_ratio=100.0))
+
+
+def wrong_on(report: Report, wrong: int) -> Report:
+    """The same report, all models wrong on the first so many samples."""
+
+    def changed(row: Any) -> Any:
+        before = row.accuracy
+        correct = "0" * wrong + before.correct[wrong:]
+        value = correct.count("1") / len(correct)
+        accuracy = Accuracy(value=value, samples=before.samples, correct=correct)
+        return msgspec.structs.replace(row, accuracy=accuracy)
+
+    return msgspec.structs.replace(
+        report,
+        baseline=changed(report.baseline),
+        measurements=tuple(map(changed, report.measurements)),
+    )
 
 
 class Work:
@@ -169,8 +189,12 @@ def test_a_recipe_that_could_not_be_converted_breaks_every_limit(work, model):
     failure = Failure(recipe="int8", error="VerificationFailed", message="3 dB is too little")
     work.conversion = msgspec.structs.replace(work.conversion, failures=(failure,))
     found = checking().check(job(work, model))
-    assert [f.outcome for f in found.verdict.findings if f.model == "int8"] == ["missing"]
+    (missing,) = (f for f in found.verdict.findings if f.model == "int8")
+    assert missing.outcome == "missing"
     assert not found.verdict.ok
+    # Why stands where "not measured" does, in every format with texts.
+    for name in ("text", "json", "junit", "sarif", "github-comment", "github-annotations"):
+        assert "3 dB is too little" in render(Checked(checks=(found,)), name), name
     # It may do better the next time.
     assert not checking().check(job(work, model)).reused
     assert work.benches == 2
@@ -195,9 +219,41 @@ def test_the_checkpoint_is_measured_beside_the_rest(work, model):
 
 
 def test_a_model_that_is_not_locked_says_so(work, model):
-    assert "there is no lock" in checking().check(job(work, model)).notes[0]
-    found = checking(has_lock=True).check(job(work, model))
-    assert "model 'digits' is not in the lock" in found.notes[0]
+    check = checking().check(job(work, model))
+    assert (check.unlocked, check.is_locked, check.verdict.ok) == ("no lock", False, True)
+    for name in ("text", "junit", "sarif", "github-comment"):
+        assert "no lock: retraining is not guarded" in render(Checked(checks=(check,)), name), name
+    assert checking(has_lock=True).check(job(work, model)).unlocked == "not in the lock"
+    assert not checking(accepting=True).check(job(work, model)).unlocked
+
+
+def test_a_loss_of_the_trained_model_fails_without_a_limit_on_it(work, model):
+    run = checking(accepting=True)
+    state = run.accepted(job(work, model))
+    work.report = wrong_on(work.report, 75)
+    model.write_bytes(model.read_bytes() + b"\0")
+    locked = {"digits": state}
+    check = checking(has_lock=True, locked=locked).check(job(work, model))
+    (lost,) = (finding for finding in check.verdict.findings if not finding.ok)
+    assert (lost.model, lost.limit, lost.reference) == ("digits_cnn", "max-accuracy-drop", "lock")
+    assert (lost.outcome, lost.severity, lost.actual) == (
+        "failed",
+        "error",
+        pytest.approx(75 / 360),
+    )
+    # A test of a team names the limits of an artifact, which is another question.
+    own = job(work, model, guards_trained=False)
+    assert checking(has_lock=True, locked=locked).check(own).verdict.ok
+
+
+def test_what_may_be_chance_is_no_loss_of_the_trained_model(work, model):
+    run = checking(accepting=True)
+    state = run.accepted(job(work, model))
+    work.report = wrong_on(work.report, 2)
+    model.write_bytes(model.read_bytes() + b"\0")
+    check = checking(has_lock=True, locked={"digits": state}).check(job(work, model))
+    assert {finding.limit for finding in check.verdict.findings} == {"max-size-ratio"}
+    assert check.verdict.ok
 
 
 def test_nothing_converted_is_an_error_with_its_reason(work, model):
