@@ -152,3 +152,21 @@ def test_a_channel_that_is_all_zeros_is_no_error(layers):
     before = answers(model)
     assert equalize(model) == (("one", "two"),)
     np.testing.assert_allclose(answers(model), before, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_offset_of_a_channel_that_died_in_training_does_not_grow(normed, layers):
+    from edgeconv.tf.qat.equalized import equalize
+
+    scaled = (layers.BatchNormalization(name="norm"),) if normed else ()
+    first = layers.Conv2D(6, 3, name="one")
+    model = built(first, *scaled, layers.ReLU(), head=layers.Conv2D(4, 1, name="two"))
+    layer = scaled[0] if normed else first
+    scales, offsets, *statistics = layer.get_weights()
+    dead = np.where(np.arange(6) == 2, 1e-12, 1.0).astype(np.float32)
+    offsets[2] = 3.78
+    layer.set_weights([scales * dead, offsets, *statistics])
+    before = answers(model)
+    equalize(model)
+    np.testing.assert_allclose(answers(model), before, rtol=1e-4, atol=1e-5)
+    assert np.abs(layer.get_weights()[1]).max() <= 3.78 + 1e-5

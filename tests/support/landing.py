@@ -2,7 +2,8 @@
 
 A landing has a number: how many commits lead to it. The slow tests are dealt out into parts that
 take equally long, of which the number chooses one, so that as many landings as there are parts run
-all of them. Of what is `long` it runs a sample, drawn by the number. The times are in
+all of them. Of what is `long` it runs a sample, drawn by the number among the tests whose time is
+known: one that nobody has timed may take an hour, and is left to the night. The times are in
 durations.json, which `pytest --keep-durations` writes.
 """
 
@@ -26,7 +27,7 @@ PART_S, SAMPLE_S = 540.0, 240.0
 # Where the number is, for tests that repeat something, and how often they then do so.
 LANDING_VARIABLE = "EDGECONV_TESTS_LANDING"
 IN_A_LANDING = 5
-# Of a test that nobody has timed yet.
+# Of a slow test that nobody has timed yet.
 _UNKNOWN_S = 30.0
 
 
@@ -55,10 +56,12 @@ def landing_of(
     parts = parts_of(units, durations_s)
     part = parts[number % len(parts)]
     sample = sample_of(long, durations_s, number)
+    untimed = set(long) - durations_s.keys()
     about = (
         f"landing {number}: part {number % len(parts) + 1} of {len(parts)} of the slow tests "
         f"({len(part)}, {_sum(part, durations_s):.0f} s); of the long ones "
-        f"{len(sample)} of {len(set(long))} ({_sum(sample, durations_s):.0f} s), seed {number}"
+        f"{len(sample)} of {len(set(long))} ({_sum(sample, durations_s):.0f} s), seed {number}; "
+        f"{len(untimed)} are left out, since their time is not known"
     )
     return Landing(part, sample, {test: units[test] for test in part}, about)
 
@@ -98,15 +101,14 @@ def units_of(
 
 
 def sample_of(tests: Iterable[str], durations_s: Mapping[str, float], seed: int) -> frozenset[str]:
-    """Tests in a random order, as many as `SAMPLE_S` has room for."""
+    """Tests of known time in a random order, as many as `SAMPLE_S` has room for."""
     drawn, left_s = [], SAMPLE_S
-    shuffled = sorted(set(tests))
+    shuffled = sorted(set(tests) & durations_s.keys())
     random.Random(seed).shuffle(shuffled)
     for test in shuffled:
-        takes_s = durations_s.get(test, _UNKNOWN_S)
-        if takes_s <= left_s:
+        if durations_s[test] <= left_s:
             drawn.append(test)
-            left_s -= takes_s
+            left_s -= durations_s[test]
     return frozenset(drawn)
 
 

@@ -113,7 +113,8 @@ def _factors(pair: KernelPair) -> Array:
     """The divisor of each channel between the two layers, float64 (channels,); 1 for unused ones.
 
     With it both kernels have the same range in each channel. The geometric mean is 1: only the
-    balance between channels changes.
+    balance between channels changes. No offset becomes larger than the largest is: a channel that
+    died in training has almost no weights, and an offset that would be all that is left.
     """
     ranges = _output_ranges(pair)
     taken = np.abs(_by_channel(pair.second, len(ranges))).max(axis=(0, 2))
@@ -122,8 +123,10 @@ def _factors(pair: KernelPair) -> Array:
         return np.ones_like(ranges)
     with np.errstate(divide="ignore"):
         logarithms = balancing_logarithms(np.log(ranges), np.log(taken))
-    factors: Array = np.where(alive, np.exp(logarithms - logarithms[alive].mean()), 1.0)
-    return factors
+    factors = np.where(alive, np.exp(logarithms - logarithms[alive].mean()), 1.0)
+    offsets = _offsets(pair, len(ranges))
+    least: Array = offsets / (offsets.max() or 1.0)
+    return np.maximum(factors, least)
 
 
 def _spread(factors: Array) -> float:
@@ -139,6 +142,13 @@ def _output_ranges(pair: KernelPair) -> Array:
         gamma, _, _, variance = pair.norm.get_weights()
         ranges = ranges * np.abs(gamma) / np.sqrt(variance + pair.norm.epsilon)
     return ranges
+
+
+def _offsets(pair: KernelPair, channels: int) -> Array:
+    """The magnitude of what is added to each output channel, float64 (channels,)."""
+    # A kernel and its bias, or gamma and beta.
+    _, *offsets = (pair.norm or pair.first).get_weights()
+    return np.abs(offsets[0].astype(np.float64)) if offsets else np.zeros(channels)
 
 
 def _by_channel(layer: Any, channels: int) -> Array:

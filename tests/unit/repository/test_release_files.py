@@ -202,6 +202,13 @@ def test_every_long_test_is_in_a_sample_at_some_time() -> None:
     assert drawn == LONG.keys()
 
 
+def test_a_sample_has_no_test_whose_time_is_not_known() -> None:
+    landing = landing_of(5, [], ["new", *LONG], TOOK)
+    assert "new" not in frozenset().union(*(sample_of(["new"], TOOK, n) for n in range(50)))
+    assert landing.long <= LONG.keys()
+    assert "seed 5; 1 are left out" in landing.about
+
+
 @pytest.mark.parametrize("test", read_durations())
 def test_what_was_timed_is_a_test(test: str) -> None:
     path, _, name = test.partition("::")
