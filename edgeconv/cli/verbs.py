@@ -73,7 +73,7 @@ def convert(call: CommandCall) -> int:
     MODEL is a SavedModel directory, a .keras or .h5 file, or a float .tflite; for qat, a Keras
     file or a SavedModel of tf_keras. Each file gets a manifest. Files that are up to date are kept.
     """
-    conversion = _printed(call)
+    conversion = _printed(call, verbose=call.shown.verbose, tells_failures=False)
     if not call.shown.as_json:
         for failure in conversion.failures:
             echo_failed(failure)
@@ -303,7 +303,8 @@ def check(call: CommandCall) -> int:
     if call.shown.as_json:
         echo_text(render(run.checked, "json"))
     else:
-        echo_text(render(run.checked, "text", **terminal()), own=COLORS)
+        shown = render(run.checked, "text", **terminal(), verbose=call.shown.verbose)
+        echo_text(shown, own=COLORS)
         if is_github():
             echo_text(render(run.checked, "github-annotations"), own=ANNOTATIONS)
     publish(run.checked, destinations.outputs)

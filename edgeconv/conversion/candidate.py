@@ -40,6 +40,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     shared_scales: tuple[SharedScale, ...] = ()
     qat: QatRecord | None = None
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     ladder: tuple[LadderStep, ...] = ()
     choosing_s: float = 0.0
 

@@ -295,22 +295,24 @@ def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandida
     )
     seconds = session.products * samples / _PRODUCTS_PER_S
     if seconds > _MOST_CALIBRATION_S:
-        return _with_note(
+        return _with_detail(
             first, f"TFLiteConverter was not tried: it would calibrate for about {seconds:.0f} s"
         )
     recipe = first.candidate.recipe
     other = convert_with_tflite(session, recipe)
     if isinstance(other, EdgeconvError):
-        return _with_note(first, f"TFLiteConverter was tried too: {other.headline}")
+        return _with_detail(first, f"TFLiteConverter was tried too: {other.headline}")
     if converted_share(recipe, other.summary) < converted_share(recipe, first.summary):
-        return _with_note(first, "TFLiteConverter was tried too: it quantizes less of the weights")
+        return _with_detail(
+            first, "TFLiteConverter was tried too: it quantizes less of the weights"
+        )
     before, after = first.errors, other.errors
     assert before is not None, "it may compete"
     assert after is not None, "so may the other"
     gain_db = after.snr_db - before.snr_db
     count = f"on {after.samples} held-back samples"
     if not after.is_closer(before, margin_db=_MARGIN_DB):
-        return _with_note(
+        return _with_detail(
             first,
             f"TFLiteConverter's file is not closer to the float32 model: {gain_db:+.1f} dB {count}",
         )
@@ -321,9 +323,9 @@ def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandida
     return other.with_ladder((*first.candidate.ladder, step))
 
 
-def _with_note(verified: VerifiedCandidate, note: str) -> VerifiedCandidate:
-    notes = (*verified.candidate.notes, note)
-    candidate = msgspec.structs.replace(verified.candidate, notes=notes)
+def _with_detail(verified: VerifiedCandidate, detail: str) -> VerifiedCandidate:
+    details = (*verified.candidate.details, detail)
+    candidate = msgspec.structs.replace(verified.candidate, details=details)
     return msgspec.structs.replace(verified, candidate=candidate)
 
 

@@ -196,6 +196,7 @@ def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Arti
             *dict.fromkeys(note for split in splits for note in split.notes),
             *candidate.notes,
         ),
+        details=candidate.details,
         tools=tool_versions(),
     )
     return in_project(artifact, plan.directory)

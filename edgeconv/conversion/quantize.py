@@ -139,8 +139,8 @@ def _candidate_or_plain(
         recipe, methods=(), calibration_range="minmax" if ranges == "auto" else ranges
     )
     candidate = _candidate(session, _start(session, plain, dense_per_tensor))
-    notes = (*candidate.notes, f"{NOT_TRIED}: {reason}")
-    return msgspec.structs.replace(candidate, recipe=recipe, notes=notes)
+    details = (*candidate.details, f"{NOT_TRIED}: {reason}")
+    return msgspec.structs.replace(candidate, recipe=recipe, details=details)
 
 
 def _candidate(session: Session, pending: _PendingFile) -> Candidate:
@@ -154,6 +154,7 @@ def _candidate(session: Session, pending: _PendingFile) -> Candidate:
         file=file,
         engine="litert",
         notes=attempt.notes,
+        details=attempt.details,
         post_training=attempt.post_training,
         float_outputs=attempt.float_outputs,
         shared_scales=attempt.shared_scales,
@@ -201,6 +202,6 @@ def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
         if recipe.methods != ("auto",):
             raise
         # What auto tries never costs the file.
-        notes = (f"{NOT_TRIED}: {error.headline}",)
-        return Candidate(recipe=recipe, file=target, engine="tflite", notes=notes)
+        details = (f"{NOT_TRIED}: {error.headline}",)
+        return Candidate(recipe=recipe, file=target, engine="tflite", details=details)
     return msgspec.structs.replace(refined, engine="tflite")

@@ -40,6 +40,7 @@ from edgeconv.types import (
     Verdict,
 )
 from edgeconv.types.errors import InputRefused
+from edgeconv.types.measurement import UNTIMED
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ def check_report(
         stages=stages,
         classes=class_drops(report, statistics=statistics, locked=locked, slices=slices),
         summary=summary(verdict, stages, ()),
-        notes=report.notes,
+        notes=tuple(note for note in report.notes if note != UNTIMED),
         data=report.data,
     )
 

@@ -35,6 +35,7 @@ from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.store import read_noun, refuse_inputs, scratch_directory, writable_directory
 from edgeconv.types import TOP1, DataIdentity, Report, TrainingRecord
 from edgeconv.types.errors import InputRefused
+from edgeconv.types.measurement import UNTIMED
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
-_UNTIMED = "latency and memory: not measured: no limit needs them"
 
 
 def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Report:
@@ -155,7 +155,7 @@ def _record(path: Path) -> TrainingRecord:
 
 def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str, ...]:
     if not measuring.is_timed:
-        return (_UNTIMED,)
+        return (UNTIMED,)
     return load_warnings(conditions) if conditions else ()
 
 

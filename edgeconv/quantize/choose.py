@@ -8,6 +8,7 @@ with all calibration samples.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +22,7 @@ from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.quantize.rules import forbidden_floats, with_eight_bits
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 from edgeconv.types.conversion import NOT_TRIED
@@ -54,6 +56,8 @@ _SURELY_CLOSE_DB = 46.0
 _MARGIN_DB, _RANGE_MARGIN_DB, _HALVED_DB = 0.1, 0.5, 3.0
 # All of these clip, the first the most: where it does no good, the others seldom do.
 _RANGES: tuple[CalibrationRange, ...] = ("kl", "mse", "percentile", "ema")
+# From then on a user is told how to do without.
+_LONG_S = 60.0
 _METHODS: Methods = ("equalization", "bias-correction", "rounding")
 # What is added to those that helped, the cheapest first. With scales by channel, 8 bits seldom
 # need equalization; 4 bits always need rounding, and the bias follows the weights.
@@ -69,12 +73,13 @@ _FOUR_BIT_STEPS: tuple[Methods, ...] = (
 class ChosenFile(NamedTuple):
     """A file, and the methods that made it; None where nothing was chosen or done.
 
-    `choosing_s` is what the choice took, in seconds.
+    `choosing_s` is what the choice took, in seconds; `notes` say what the samples do not allow.
     """
 
     file: QuantizedModel
     record: PostTraining | None
     choosing_s: float = 0.0
+    notes: tuple[str, ...] = ()
 
 
 class _HeldBackTrial(NamedTuple):
@@ -113,6 +118,8 @@ class MethodSearch:
         self.graph = graph
         self._dense_per_tensor = dense_per_tensor
         self._by_recipe: dict[Recipe, list[_HeldBackTrial]] = {}
+        self._tried: Counter[Recipe] = Counter()
+        self._started_s = time.monotonic()
 
     @cached_property
     def on_even_inputs(self) -> MethodSearch | None:
@@ -137,7 +144,8 @@ class MethodSearch:
             return self._without_choice(recipe, plain)
         why_not = self._too_few()
         if why_not:
-            return self._without_choice(recipe, plain, f"{NOT_TRIED}: {why_not}")
+            chosen = self._without_choice(recipe, plain)
+            return chosen._replace(notes=(f"{NOT_TRIED}: {why_not}",))
         started_s = time.perf_counter()
         try:
             left = self._left_in_float(recipe, plain)
@@ -285,9 +293,22 @@ class MethodSearch:
             return _HeldBackTrial(settings, None, failed=f"linear algebra: {error}")
 
     def _run(self, recipe: Recipe, settings: MethodSettings) -> _HeldBackTrial:
-        chosen = ", ".join((settings.calibration_range, *settings.methods))
-        report_progress(f"quantizing to {recipe.name}: trying {chosen}")
+        report_progress(self._progress(recipe))
         return _HeldBackTrial(settings, self._held_back.errors(recipe, settings))
+
+    def _progress(self, recipe: Recipe) -> CountedLine:
+        """Which of how many trials comes next; after a minute also how to do without."""
+        self._tried[recipe] += 1
+        most = 1 + len(_FOUR_BIT_STEPS)
+        if recipe.methods != ("auto",):
+            most = len(_ranges_of(recipe))
+        elif not recipe.has_four_bits:
+            most = 1 + len(_ranges_of(recipe)) + len(_STEPS)
+        most = max(most, self._tried[recipe])
+        text = f"{recipe.name}: choosing among at most {most} settings"
+        if time.monotonic() - self._started_s > _LONG_S:
+            text += ", which --methods none and fewer samples shorten"
+        return CountedLine(text, self._tried[recipe] - 1, most)
 
     @cached_property
     def _held_back(self) -> HeldBackTrials:

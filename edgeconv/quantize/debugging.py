@@ -91,7 +91,7 @@ def debug_file(job: DebugJob) -> DebugAnswer:
     search = method_search(job.graph, job.recipe)
     search, recipe, shared, kept = with_found_rules(search, job.recipe)
     graph = search.graph
-    file, record, _ = search.file(recipe)
+    file, record = search.file(recipe)[:2]
     Path(job.file).write_bytes(file.model)
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
     outputs = _output_errors(trials, file.model)
@@ -205,12 +205,13 @@ def _try_methods(
         # What the methods do depends on the ranges, and minmax may be nobody's wish.
         ranges = "auto" if recipe.calibration_range == "minmax" else recipe.calibration_range
         auto = msgspec.structs.replace(recipe, methods=("auto",), calibration_range=ranges)
-        file, record, _ = search.file(auto)
+        chosen = search.file(auto)
+        file, record = chosen.file, chosen.record
         snr_db = trials.snr_db(file.model)
     except (ToolFailed, UsageError) as error:
         return (), (f"--methods auto was not tried: {error.message}",)
     if record is None or not record.trials:
-        return (), file.notes
+        return (), (*file.notes, *chosen.notes)
     fix = LayerFix(
         methods=("auto",), post_training=record, snr_db=snr_db, size_bytes=len(file.model)
     )

@@ -74,10 +74,11 @@ class QuantizeJob(msgspec.Struct, frozen=True, kw_only=True):
 class QuantizeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a user should know of the file; a rule leaves the tensors `float_outputs` in float.
 
-    `choosing_s` is what choosing methods took, in seconds.
+    `details` are about how it was made. `choosing_s` is what choosing methods took, in seconds.
     """
 
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     post_training: PostTraining | None = None
     float_outputs: tuple[str, ...] = ()
     shared_scales: tuple[SharedScale, ...] = ()
@@ -122,14 +123,16 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
 
     search = method_search(job.graph, job.recipe, dense_per_tensor=job.dense_per_tensor)
     ruled = with_found_rules(search, job.recipe)
-    file, record, choosing_s = ruled.search.file(ruled.recipe)
+    chosen = ruled.search.file(ruled.recipe)
+    file = chosen.file
     Path(job.file).write_bytes(with_needs_declared(file.model))
     return QuantizeAnswer(
-        notes=(*ruled.notes, *file.notes),
-        post_training=record,
+        notes=(*ruled.notes, *chosen.notes),
+        details=file.notes,
+        post_training=chosen.record,
         float_outputs=file.float_outputs,
         shared_scales=ruled.shared,
-        choosing_s=choosing_s,
+        choosing_s=chosen.choosing_s,
     )
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _MOST_OUTPUTS = 3
 _MOST_STEPS = 1 << 16
 _TINY = 1e-4
+_NOT_FINITE = "values that are not finite"
 
 
 def snr(error: Distance) -> float | None:
@@ -43,18 +44,39 @@ def worst_snr(errors: Iterable[Distance]) -> float | None:
     return min(known, key=lambda value: (not math.isnan(value), value), default=None)
 
 
-def span(error: Distance) -> str:
-    """The range of the reference: "0 to 1", "1 throughout"."""
+def span(error: Distance, digits: int | None = None) -> str:
+    """The range of the reference: "0 to 1", "1 throughout"; of so many digits, or of 4 or 7."""
     if error.span is None:
         return units.ABSENT
     most = max(map(abs, error.span))
     # A limit that is tiny next to the other one is shown as 0.
-    low, high = (_written(end if abs(end) > _TINY * most else 0.0) for end in error.span)
+    low, high = (_written(end if abs(end) > _TINY * most else 0.0, digits) for end in error.span)
     if error.is_flat:
         return f"{high} throughout"
     if low == high:
         low, high = (_written(end, 9) for end in error.span)
     return f"{low} to {high}"
+
+
+def worst_error(artifact: Artifact) -> str:
+    """The error of the worst output of a file, in a few words.
+
+    The share of equal answers of a classifier, else the largest error in the output's own unit.
+    """
+    checked = artifact.verification
+    if not checked.outputs:
+        return units.ABSENT
+    worst = min(checked.outputs, key=_badness)
+    name = f"{units.plain(worst.output)}: " if len(checked.outputs) > 1 else ""
+    if worst.argmax_agreement is not None:
+        count = units.counted(worst.samples or checked.samples, "answer")
+        return f"{name}{units.percent(worst.argmax_agreement, 1)} of {count} equal"
+    if not worst.max_abs_error:
+        return f"{name}equal"
+    if worst.max_abs_error >= sys.float_info.max:
+        return f"{name}{_NOT_FINITE}"
+    inside = f" in {span(worst, 3)}" if worst.span is not None else ""
+    return f"{name}max error {units.significant(worst.max_abs_error)}{inside}"
 
 
 def error_lines(outputs: Iterable[OutputError], samples: int) -> list[str]:
@@ -90,19 +112,23 @@ def agreement_line(agreement: Agreement) -> str:
 def comparison_lines(artifacts: Sequence[Artifact]) -> list[str]:
     """A line with the references and samples that published files were compared with, if any."""
     references: dict[str, list[str]] = {}
-    for artifact in artifacts:
-        if artifact.verification.outputs:
-            recipes = references.setdefault(artifact.verification.reference, [])
-            recipes.append(artifact.recipe.name)
+    checked = [(a.recipe.name, a.verification) for a in artifacts if a.verification.outputs]
+    for recipe, verification in checked:
+        references.setdefault(verification.reference, []).append(recipe)
     if not references:
         return []
-    pairs = "; ".join(
-        f"{', '.join(recipes)} with the {units.plain(reference)}"
-        for reference, recipes in references.items()
-    )
-    synthetic = any(artifact.verification.synthetic for artifact in artifacts)
+    most = max(references, key=lambda reference: len(references[reference]))
+    first, *others = sorted(references, key=lambda reference: reference == most)
+    pairs = [f"{', '.join(references[first])} with the {units.plain(first)}"]
+    for reference in others:
+        is_rest = reference == most and len(references[reference]) > 1
+        recipes = "the others" if is_rest else ", ".join(references[reference])
+        pairs.append(f"{recipes} with the {units.plain(reference)}")
+    synthetic = any(verification.synthetic for _, verification in checked)
     kind = "synthetic samples" if synthetic else "samples held back from calibration"
-    return [f"compared on {kind}: {pairs}"]
+    counts = {verification.samples for _, verification in checked}
+    count = f"{counts.pop()} " if len(counts) == 1 else ""
+    return [f"compared on {count}{kind}: {', '.join(pairs)}"]
 
 
 def worst_outputs(
@@ -142,7 +168,7 @@ def _badness(error: OutputError) -> tuple[float, float, str]:
 def _largest(error: Distance, largest: float, samples: int, in_steps: str = "") -> str:
     text = f"max error {units.significant(largest)}{in_steps}" if largest else "no error"
     if largest >= sys.float_info.max:
-        text = "values that are not finite"
+        text = _NOT_FINITE
     if error.span is None:
         return text
     is_same = error.is_constant and not error.is_flat and samples > 1

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 NAMES = JSON_NAME, HTML_NAME, CSV_NAME = "sweep.json", "sweep.html", "sweep.csv"
 _STYLES = {"failed": "red", "missing": "yellow"}
 _MARKS = {"failed": "over", "missing": "warn"}
-_CAPTION = "Every cell, worst first. A click on a heading sorts; “Pareto”: no other cell of the "
+_CAPTION = (
+    "Every cell, by model, worst first. A click on a heading sorts; “Pareto”: no other cell of the "
+)
 _CAPTION += "model, data set and runtime is smaller (or faster, with times) and loses less."
 # The columns of sweep.csv, each with the field of a cell.
 _FIELDS = {
@@ -57,7 +59,7 @@ _FIELDS = {
 
 
 def sweep_page(sweep: Swept) -> Page:
-    """The counts, a line for each cell, worst first, and what the last sweep had."""
+    """The counts, a line for each cell, by model and worst first, and what the last sweep had."""
     blocks: list[Block] = [counts(sweep), ""]
     if sweep.cells:
         columns = (*_names(""), *_MEASURED, Column("", _outcome, is_text=True))
@@ -198,7 +200,7 @@ def write_sweep(sweep: Swept, directory: Path) -> None:
 
 
 def sweep_csv(sweep: Swept) -> str:
-    """One line for each cell, worst first; numbers that are missing are empty."""
+    """One line for each cell, in the order of the page; numbers that are missing are empty."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(_FIELDS)

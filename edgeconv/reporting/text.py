@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -17,6 +16,7 @@ from edgeconv.reporting.closeness import (
     io_types,
     span,
     weights,
+    worst_error,
 )
 from edgeconv.reporting.columns import SAME_SPEED, SHOWN, columns_of, model_rows
 from edgeconv.reporting.facts import pace_lines
@@ -67,27 +67,46 @@ _STYLES = {
 _NOTED_S = 1.0
 
 
-def conversion_page(conversion: Conversion) -> Page:
-    """One row an artifact, then one a failure, then a line that counts them."""
+def conversion_page(
+    conversion: Conversion, *, verbose: bool = False, tells_failures: bool = True
+) -> Page:
+    """One row an artifact, then one a failure, then a line that counts them.
+
+    Below a row is only what needs attention; `verbose` adds how the file was made and each output.
+    Without `tells_failures` the reason of a failure is said elsewhere.
+    """
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
-    shared = _shared(conversion.artifacts)
-    columns = _artifact_columns(base, conversion.reused)
-    made = table(columns, conversion.artifacts, partial(_below, shared))
-    failed = tuple(map(_failure_row, conversion.failures))
+    each = [_remarks(artifact, verbose=verbose) for artifact in conversion.artifacts]
+    shared = _shared(each, list(map(_calibrated_on, conversion.artifacts)))
+    below = {
+        id(artifact): [
+            *(error_lines(checked.outputs, checked.samples) if verbose else ()),
+            *(Text(r, style) for r, style in remarks.items() if r not in shared),
+        ]
+        for artifact, remarks in zip(conversion.artifacts, each, strict=True)
+        for checked in (artifact.verification,)
+    }
+    columns = _artifact_columns(base, conversion.reused, verbose=verbose)
+    made = table(columns, conversion.artifacts, lambda artifact: below[id(artifact)])
+    failed = tuple(
+        _failure_row(failure, columns, tells_failures) for failure in conversion.failures
+    )
     rows = (*made.rows, *failed)
     return [
         *([replace(made, rows=rows)] if rows else []),
-        *(Text(f"all: {remark}", style) for remark, style in shared.items()),
+        *(Text(remark, style) for remark, style in shared.items()),
         *map(dim, comparison_lines(conversion.artifacts)),
         _conversion_summary(conversion),
     ]
 
 
-def _shared(artifacts: Sequence[Artifact]) -> dict[str, str]:
-    if len(artifacts) < 2:
+def _shared(remarks: Sequence[Mapping[str, str]], calibrated: Sequence[str]) -> dict[str, str]:
+    """Remarks of all files, and how all were calibrated that were, each to be said once."""
+    if not remarks:
         return {}
-    each = [_remarks(artifact) for artifact in artifacts]
-    return {r: style for r, style in each[0].items() if all(r in other for other in each)}
+    once = {r: style for r, style in remarks[0].items() if all(r in each for each in remarks)}
+    texts = {text for text in calibrated if text}
+    return once | ({texts.pop(): "dim"} if len(texts) == 1 else {})
 
 
 def training_page(record: TrainingRecord) -> Page:
@@ -168,65 +187,88 @@ def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:
     return [*finding_tables(verdict.findings, below_table=below_table), closing]
 
 
-def _artifact_columns(base: int | None, reused: Sequence[str]) -> tuple[Column[Artifact], ...]:
+def _artifact_columns(
+    base: int | None, reused: Sequence[str], *, verbose: bool
+) -> tuple[Column[Artifact], ...]:
+    """The name first, the closest comparison last; `verbose` adds those of how a file is stored."""
+    stored: tuple[Column[Artifact], ...] = (
+        Column("file", lambda each: units.plain(each.file), is_text=True, beneath=True),
+        Column("weights", weights),
+        Column("engine", lambda each: each.engine, beneath=True),
+        Column("I/O", lambda each: io_types(each.signature), is_text=True, beneath=True),
+    )
+    state: tuple[Column[Artifact], ...] = (
+        Column(
+            "state", lambda each: "up to date" if each.recipe.name in reused else "", is_text=True
+        ),
+    )
     return (
         Column("recipe", lambda each: each.recipe.name, is_text=True, wraps=True),
-        Column("file", lambda each: units.plain(each.file), is_text=True, beneath=True),
         Column("size", lambda each: units.size(each.size_bytes)),
         Column(
             "ratio",
             lambda each: units.times(each.size_bytes / base if base else None),
             beneath=True,
         ),
-        Column("weights", weights),
-        Column("engine", lambda each: each.engine, beneath=True),
-        Column(
-            "state",
-            lambda each: "up to date" if each.recipe.name in reused else "new",
-            is_text=True,
-        ),
-        Column("I/O", lambda each: io_types(each.signature), is_text=True, beneath=True),
+        *(stored if verbose else ()),
+        Column("compared", worst_error, is_text=True),
+        *(state if reused else ()),
     )
 
 
-def _below(shared: Mapping[str, str], artifact: Artifact) -> Iterator[str | Text]:
-    """The error of each output, and the remarks that the other files do not have."""
-    checked = artifact.verification
-    yield from error_lines(checked.outputs, checked.samples)
-    yield from (Text(r, style) for r, style in _remarks(artifact).items() if r not in shared)
-
-
-def _remarks(artifact: Artifact) -> dict[str, str]:
+def _remarks(artifact: Artifact, *, verbose: bool) -> dict[str, str]:
+    """What needs attention with its style, and with `verbose` how the file was made."""
     remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
-    for step in artifact.ladder:
-        failure = f"failed, {step.attempt}: {units.first_line(step.failed)}"
-        remarks[failure if step.failed else f"good, {step.attempt}"] = "dim"
-    if artifact.target:
+    for shared in artifact.shared_scales:
+        if verbose or not shared.applied:
+            remarks[shared_scale_line(shared)] = "dim" if shared.applied else "yellow"
+    if artifact.target and (verbose or artifact.target.cost):
         cost = f": {artifact.target.cost}" if artifact.target.cost else ""
         remarks[f"runs on {artifact.target.runtime}{cost}"] = "dim"
-    if artifact.qat:
-        remarks |= dict.fromkeys(qat_remarks(artifact.qat), "dim")
-    remarks |= dict.fromkeys(post_training_remarks(artifact), "dim")
-    for record in artifact.calibration:
-        if record.inputs:
-            ranges = "; ".join(each.text for each in record.inputs)
-            remarks[f"calibrated on {units.counted(record.samples, 'sample')}: {ranges}"] = "dim"
-    for shared in artifact.shared_scales:
-        remarks[shared_scale_line(shared)] = "dim" if shared.applied else "yellow"
     remarks |= {f"note: {note}": "dim" for note in artifact.notes}
+    # Whoever names methods wants to know where one does not apply.
+    if verbose or artifact.recipe.methods != ("auto",):
+        remarks |= {f"note: {detail}": "dim" for detail in artifact.details}
+    if verbose:
+        for step in artifact.ladder:
+            failure = f"failed, {step.attempt}: {units.first_line(step.failed)}"
+            remarks[failure if step.failed else f"good, {step.attempt}"] = "dim"
+        if artifact.qat:
+            remarks |= dict.fromkeys(qat_remarks(artifact.qat), "dim")
+        remarks |= dict.fromkeys(post_training_remarks(artifact), "dim")
     return {units.plain(remark): style for remark, style in remarks.items()}
 
 
-def _failure_row(failure: Failure) -> Row:
+def _calibrated_on(artifact: Artifact) -> str:
+    """How many samples gave the ranges, and what is in them; "" for a file without."""
+    return units.plain(
+        "; ".join(
+            f"calibrated on {units.counted(record.samples, 'sample')}: "
+            + "; ".join(each.text for each in record.inputs)
+            for record in artifact.calibration
+            if record.inputs
+        )
+    )
+
+
+def _failure_row(failure: Failure, columns: Sequence[Column[Artifact]], tells: bool) -> Row:
     message = f"{units.plain(failure.error)}: {units.first_line(failure.message)}"
-    cells = (failure.recipe, *[""] * 5)
-    failed = Cell("failed", style="bold red")
-    return Row((*map(Cell, cells), failed, Cell("")), (Text(message, style="red"),))
+    below = [Text(message, style="red")]
+    if failure.hint:
+        below.append(dim(f"next: {units.plain(failure.hint)}"))
+    at = next(i for i, column in enumerate(columns) if column.heading == "compared")
+    cells = [Cell(failure.recipe), *[Cell("")] * (len(columns) - 1)]
+    cells[at] = Cell("failed", style="bold red")
+    return Row(tuple(cells), tuple(below if tells else ()))
 
 
 def _conversion_summary(conversion: Conversion) -> str:
     files = units.counted(len(conversion.artifacts), "file")
-    parts = [f"{files} in {units.plain(conversion.directory)}"]
+    alike = {
+        each.file.replace(f".{each.recipe.name}.", ".RECIPE.") for each in conversion.artifacts
+    }
+    pattern = f"/{alike.pop()}" if len(alike) == 1 and len(conversion.artifacts) > 1 else ""
+    parts = [f"{files} in {units.plain(f'{conversion.directory}{pattern}')}"]
     if conversion.reused:
         parts.append(f"{len(conversion.reused)} up to date")
     if conversion.failures:

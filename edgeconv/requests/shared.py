@@ -115,6 +115,7 @@ EXECUTED = Within(
 # How a verb runs models.
 Executed = Annotated[Execution, EXECUTED]
 QUIET = Annotated[bool, Output("No progress on stderr.", short="q")]
+VERBOSE = Annotated[bool, Output("Print all details of the result.", short="v")]
 JSON = Annotated[bool, Output("Print the result as one JSON document.", name="json")]
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from edgeconv.requests.request import Request, called, parsed
-from edgeconv.requests.shared import JSON, QUIET
+from edgeconv.requests.shared import JSON, QUIET, VERBOSE
 from edgeconv.system.store.inputs import reading
 
 if TYPE_CHECKING:
@@ -27,6 +27,15 @@ class Printing(Request, frozen=True, kw_only=True):
 
     quiet: QUIET = False
     as_json: JSON = False
+
+
+class DetailedPrinting(Printing, frozen=True, kw_only=True):
+    """What a command prints whose result has more than most users need."""
+
+    verbose: VERBOSE = False
+
+
+_DETAILED = "edgeconv.requests.table:DetailedPrinting"
 
 
 class VerbEntry(NamedTuple):
@@ -69,7 +78,9 @@ VERBS = {
         "edgeconv.requests.training:TrainRequest", "edgeconv.training.baseline:train"
     ),
     "convert": VerbEntry(
-        "edgeconv.requests.convert:ConvertRequest", "edgeconv.conversion.convert:convert"
+        "edgeconv.requests.convert:ConvertRequest",
+        "edgeconv.conversion.convert:convert",
+        _DETAILED,
     ),
     "tune": VerbEntry(
         "edgeconv.requests.tune:TuneRequest", "edgeconv.plugins.scale.tuning.flow:tune"
@@ -90,7 +101,9 @@ VERBS = {
         f"{_LOOKING}:ComparePrinting",
         tells=False,
     ),
-    "check": VerbEntry("edgeconv.requests.check:CheckRequest", "edgeconv.gate.check:check"),
+    "check": VerbEntry(
+        "edgeconv.requests.check:CheckRequest", "edgeconv.gate.check:check", _DETAILED
+    ),
     "embed": VerbEntry(
         "edgeconv.requests.embed:EmbedRequest", "edgeconv.embedding.embedding:embed"
     ),

@@ -224,5 +224,4 @@ def _exported(job: FloatJob) -> FloatConversion:
         loading=loading if len(loading) > 1 else (),
         loader=loading[0].attempt if len(loading) == 1 else "",
         can_fuse=loading[-1].attempt == "keras" and keras_files.has_lstm(job.path),
-        notes=(f"loaded with {loading[-1].attempt}",),
     )

@@ -331,7 +331,8 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
     first one failed. `opening` is how the source was opened. `preprocessing` is by input name,
     "" for every input not named. `source_path` is the model's path in the project, or
-    its name if it is elsewhere. `checksum` is in the file only; see system/store/checksums.py.
+    its name if it is elsewhere. `notes` are about the use of the file, `details` about how it was
+    made. `checksum` is in the file only; see system/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -361,6 +362,7 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     qat: QatRecord | None = None
     ladder: tuple[LadderStep, ...] = ()
     notes: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     tools: dict[str, str] = {}
     checksum: str | msgspec.UnsetType = msgspec.UNSET
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# The note of a report whose models were not timed.
+UNTIMED = "latency and memory: not measured: no limit needs them"
+
+
 class Latency(FrozenStruct, kw_only=True, frozen=True):
     """Raw invoke times in fresh processes, batch `batch`, in microseconds.
 

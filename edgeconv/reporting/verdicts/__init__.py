@@ -7,7 +7,7 @@ is shown at once.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.types.errors import unknown_name
 
@@ -28,17 +28,15 @@ FORMATS = {
 }
 
 
-def render(checked: Checked, name: str, *, width: int | None = None, color: bool = False) -> str:
+def render(checked: Checked, name: str, **of_text: Any) -> str:
     """The checks in a format of `FORMATS`, ending with a newline unless it is empty.
 
-    `width` (cells, None: no limit) and `color` are for text. All names are harmless in the format.
+    `of_text` are the options of `render_text`. All names are harmless in the format.
     Raises `UsageError` for an unknown format.
     """
     if name not in FORMATS:
         raise unknown_name("format", name, FORMATS)
     module, _, function = FORMATS[name].partition(":")
     of_format = getattr(import_module(module), function)
-    rendered: str = (
-        of_format(checked, width=width, color=color) if name == "text" else of_format(checked)
-    )
+    rendered: str = of_format(checked, **(of_text if name == "text" else {}))
     return rendered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from edgeconv.types import Check, Checked, Finding
 
 _MOST_CLASSES = 10
+# Of a check in brief: with the two lines above, four where all limits hold.
+_MOST_REMARKS = 2
 _STYLES = {
     "PASS": "green",
     "FAIL": "bold red",
@@ -42,19 +45,32 @@ _STYLES = {
 }
 
 
-def render_text(checked: Checked, *, width: int | None = None, color: bool = False) -> str:
-    """The page of each check, and a last line for all."""
-    page = [block for check in checked.checks for block in (*check_page(check), "")]
-    page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
+def render_text(
+    checked: Checked, *, width: int | None = None, color: bool = False, verbose: bool = True
+) -> str:
+    """The page of each check, and a last line for all where there are several, or none."""
+    page: list[Block] = []
+    for check in checked.checks:
+        page += check_page(check, verbose=verbose)
+        page += [""] if verbose else []
+    if verbose or len(checked.checks) != 1:
+        page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
     return to_text(page, width=width, color=color) + "\n"
 
 
-def check_page(check: Check) -> Iterator[Block]:
-    """The limits of one model, its stages, and the classes that dropped."""
+def check_page(check: Check, *, verbose: bool = False) -> Iterator[Block]:
+    """A line for what holds, and the findings that do not.
+
+    `verbose` has all limits of the model, its stages, and the classes that dropped.
+    """
     which = word_of_verdict(check.verdict)
     yield Text.assemble(word(which), " ", Text(headline(check), style="bold"))
     if check.summary:
         yield units.plain(check.summary)
+    if not verbose:
+        yield from finding_tables([f for f in worst_first(check) if f.outcome != "passed"])
+        yield from map(dim, islice(remarks(check), _MOST_REMARKS))
+        return
     yield ""
     yield from finding_tables(worst_first(check))
     for shown in (stage_table(check), class_table(check, _MOST_CLASSES)):

@@ -61,7 +61,8 @@ def test_a_budget_that_holds_ends_with_0_and_says_so(files: tuple[str, str]) -> 
     done = run(files[0], "--config", files[1])
     assert done.exit_code == 0
     assert "PASS" in done.stdout
-    assert "digits.int8" in done.stdout
+    assert "digits.int8" not in done.stdout
+    assert "digits.int8" in run(files[0], "--config", files[1], "-v").stdout
 
 
 def test_a_broken_limit_ends_with_1_and_names_the_artifact(files: tuple[str, str]) -> None:

@@ -94,20 +94,20 @@ def test_a_file_that_is_not_closer_is_not_taken_and_a_note_says_so(compare, othe
     kept = compare(quantised_network("int8"), other)
     assert kept.candidate.engine == "litert"
     assert kept.candidate.ladder == ()
-    (note,) = kept.candidate.notes
+    (note,) = kept.candidate.details
     assert note.startswith("TFLiteConverter's file is not closer to the float32 model: ")
 
 
 def test_a_failure_of_the_other_engine_costs_nothing(compare):
     kept = compare(coarse(), ToolFailed("it crashed"))
     assert kept.candidate.engine == "litert"
-    assert kept.candidate.notes == ("TFLiteConverter was tried too: it crashed",)
+    assert kept.candidate.details == ("TFLiteConverter was tried too: it crashed",)
 
 
 def test_what_would_take_minutes_is_not_tried(compare):
     kept = compare(coarse(), quantised_network("int8"), Graph(products=10**9))
     assert kept.candidate.engine == "litert"
-    assert kept.candidate.notes == (
+    assert kept.candidate.details == (
         "TFLiteConverter was not tried: it would calibrate for about 100 s",
     )
 

@@ -31,7 +31,7 @@ def convert(
     np.savez("few.npz", x=samples[:20])
 
     def converted(*arguments: str, data: str = "samples.npz") -> tuple[int, str]:
-        words = ["convert", "-q", "tiny.tflite", "-o", "out", "--calibration", data, *arguments]
+        words = ["convert", "-qv", "tiny.tflite", "-o", "out", "--calibration", data, *arguments]
         code = run(words)
         printed = capsys.readouterr()
         return code, printed.out + printed.err
@@ -84,7 +84,7 @@ def test_a_light_layer_of_a_4_bit_recipe_keeps_8_bits_until_a_rule_says_otherwis
     assert (specs["a/w"].dtype, specs["b/w"].dtype) == ("int4", "int8")
     kept_bytes, kept_db = artifact.size_bytes, artifact.verification.outputs[0].snr_db
     code, said = convert("--to", "weight-only-int4", "--methods", "none", "--layer", "*=int4")
-    assert (code, "new" in said, "of 8 bits" in said) == (0, True, False)
+    assert (code, "up to date" in said, "of 8 bits" in said) == (0, False, False)
     specs = tensor_specs(model("weight-only-int4"), where="it")
     assert (specs["a/w"].dtype, specs["b/w"].dtype) == ("int4", "int4")
     undone = manifest("weight-only-int4")
@@ -94,11 +94,11 @@ def test_a_light_layer_of_a_4_bit_recipe_keeps_8_bits_until_a_rule_says_otherwis
 
 def test_the_same_again_is_up_to_date_and_with_other_methods_it_is_not(convert):
     asked = ("--to", "int8", "--methods", "bias-correction")
-    assert "new" in convert(*asked)[1]
+    assert "up to date" not in convert(*asked)[1]
     first = model("int8")
     assert "up to date" in convert(*asked)[1]
     code, said = convert("--to", "int8", "--methods", "rounding,bias-correction")
-    assert (code, "new" in said) == (0, True)
+    assert (code, "up to date" in said) == (0, False)
     assert model("int8") != first
 
 
@@ -134,7 +134,7 @@ def test_equalization_that_does_not_apply_says_so_and_changes_nothing(convert):
     code, said = convert("--to", "int8", "--methods", "equalization")
     assert code == 0, said
     assert "equalization does not apply" in said
-    assert any("equalization does not apply" in note for note in manifest("int8").notes)
+    assert any("equalization does not apply" in each for each in manifest("int8").details)
     assert model("int8") == plain
 
 
@@ -226,3 +226,23 @@ def test_the_second_engine_is_not_asked_for_what_it_does_not_have(convert):
         code, said = convert("--to", recipe, "--engine", "tflite", *more)
         assert code in (USAGE, 4), said
         assert "TFLiteConverter" in said
+
+
+def test_a_screen_has_a_line_a_recipe_and_a_failure_is_told_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.tflite").write_bytes(two_dense())
+    samples = np.random.default_rng(4).gamma(1.0, size=(120, 8)).astype(np.float32)
+    np.savez("samples.npz", x=samples)
+    six = "float32,float16,dynamic,int8,int16x8,weight-only-int4"
+    words = ["convert", "-q", "tiny.tflite", "-o", "out", "--calibration", "samples.npz"]
+    assert run([*words, "--to", six]) == 0
+    brief = capsys.readouterr()
+    assert len(brief.out.splitlines()) <= 12
+    assert brief.err == ""
+    assert run([*words, "--to", six, "-v"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) > 12
+    assert run([*words, "--to", "float32,int8", "--min-snr-db", "199"]) != 0
+    failed = capsys.readouterr()
+    assert failed.out.count("failed") == 2
+    assert failed.err.count("error: ") == 1
+    assert "199" not in failed.out

@@ -96,7 +96,7 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
     def candidate(_: Any, pending: Any) -> Candidate:
         if not pending.call.is_finished:
             raise ToolFailed("litert-quantizer crashed\nwith its log")
-        return Candidate(recipe=pending.recipe, file=tmp_path, engine="litert", notes=("one",))
+        return Candidate(recipe=pending.recipe, file=tmp_path, engine="litert", details=("one",))
 
     monkeypatch.setattr(stage, "_start", start)
     monkeypatch.setattr(stage, "_candidate", candidate)
@@ -106,7 +106,7 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
     crashed = outcomes[int8]
     assert isinstance(crashed, Candidate)
     assert crashed.recipe == int8
-    assert crashed.notes == (
+    assert crashed.details == (
         "one",
         "no post-training methods were tried: litert-quantizer crashed",
     )

@@ -276,7 +276,7 @@ def test_too_few_samples_to_choose_by_give_the_plain_file_and_a_note(options):
     chosen = chooser(few).file(recipe("int8", **options))
     assert chosen.record is None
     reason = f"{few} calibration samples are too few to choose by, 24 are needed"
-    assert reason in chosen.file.notes[-1]
+    assert reason in chosen.notes[-1]
     plain = chooser(few).file(recipe("int8", methods=["none"]))
     assert chosen.file.model == plain.file.model
     assert not plain.file.notes
@@ -285,7 +285,7 @@ def test_too_few_samples_to_choose_by_give_the_plain_file_and_a_note(options):
 def test_without_samples_there_is_nothing_to_choose_by_and_a_note():
     search = MethodSearch(CalibratedGraph(two_dense(), {}, threads=1))
     chosen = search.file(recipe("dynamic"))
-    assert chosen.file.notes == (
+    assert chosen.notes == (
         "no post-training methods were tried: there are no calibration samples",
     )
     assert chosen.file.model == search.file(recipe("dynamic", methods=["none"])).file.model

@@ -205,7 +205,7 @@ def test_auto_publishes_a_detector_whose_scores_are_those_of_the_float_model(con
 
 def test_the_table_says_in_one_line_what_shares_a_scale_and_which_rule_helps(conversions):
     plain, auto = (
-        next(line.strip() for line in text_of(each).splitlines() if "--layer" in line)
+        next(line.strip() for line in text_of(each, verbose=True).splitlines() if "--layer" in line)
         for each in conversions.values()
     )
     assert "share one scale, SNR" in plain

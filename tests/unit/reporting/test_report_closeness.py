@@ -124,7 +124,7 @@ def test_the_conversion_says_what_its_numbers_are_against() -> None:
     assert "SNR" not in text_of(example.conversion()).splitlines()[0]
     made = example.conversion().artifacts
     (said,) = comparison_lines(made)
-    assert said.startswith("compared on samples held back from calibration: float32, float16")
+    assert said.startswith("compared on 64 samples held back from calibration: float32, float16")
     checked = msgspec.structs.replace(made[0].verification, outputs=())
     assert comparison_lines([msgspec.structs.replace(made[0], verification=checked)]) == []
 

@@ -26,7 +26,10 @@ WIDTHS = [(None, "wide"), (80, "80"), (40, "40")]
 
 @pytest.mark.parametrize(("width", "name"), WIDTHS)
 def test_the_tables_look_as_they_did(width: int | None, name: str) -> None:
-    assert_golden(f"table_{name}.txt", text_of(example.conversion(), width=width) + "\n")
+    brief, whole = (
+        text_of(example.conversion(), width=width, verbose=verbose) for verbose in (False, True)
+    )
+    assert_golden(f"table_{name}.txt", f"{brief}\n\n{whole}\n")
     report = text_of(example.report(), width=width)
     verdict = text_of(example.verdict(), below_table=True, width=width)
     assert_golden(f"report_{name}.txt", f"{report}\n\n{verdict}\n")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 # What is wrong with this machine or the request, and so with every cell.
 _OF_ALL = (OutputRefused, SandboxMissing)
 _ORDER = {"failed": 0, "missing": 1, "done": 2}
+_COMPETING = attrgetter("model", "data", "runtime")
 _MISSING = "it has not run yet"
 _RECIPES: dict[str, RecipeName] = {name: name for name in EVERY_RECIPE}
 
@@ -225,7 +226,7 @@ def summarize(
     changed, removed = _changed(cells, last)
     return Swept(
         title=title,
-        cells=tuple(sorted(changed, key=_badness)),
+        cells=tuple(sorted(changed, key=_place)),
         reports=tuple(_report(list(group), by_key) for group in _planned_groups(plan.cells)),
         removed=removed,
         budget=plan.file.budget,
@@ -270,10 +271,11 @@ def _cell(planned: PlannedCell, result: CellResult | None) -> SweepCell:
     )
 
 
-def _badness(cell: SweepCell) -> tuple[object, ...]:
-    """What cells are sorted by: what failed, then the largest loss, then the smallest SNR."""
+def _place(cell: SweepCell) -> tuple[object, ...]:
+    """By model, data and runtime: what failed, then the largest loss, then the smallest SNR."""
     drop, snr_db = cell.drop, cell.snr_db
     return (
+        *_COMPETING(cell),
         _ORDER[cell.state],
         math.inf if drop is None else -drop,
         math.inf if snr_db is None else snr_db,
@@ -286,8 +288,8 @@ def _groups(cells: Iterable[SweepCell]) -> Iterator[list[SweepCell]]:
 
     What other kernels run is of no use where a file is to ship on these.
     """
-    key = attrgetter("model", "data", "runtime")
-    yield from (list(group) for _, group in groupby(sorted(cells, key=key), key))
+    by_place = groupby(sorted(cells, key=_COMPETING), _COMPETING)
+    yield from (list(group) for _, group in by_place)
 
 
 def _front(cells: Sequence[SweepCell]) -> list[SweepCell]:
