@@ -43,8 +43,8 @@ def _printed(call: CommandCall, *, keep: bool = False, **options: Any) -> Any:
         "edgeconv train my_model.py --data images/ -o models",
         "edgeconv train my_model.py --strategy multiworker --workers 2",
     ),
-    brief="data strategy devices epochs global-batch learning-rate seed validation-fraction out "
-    "checkpoint-dir",
+    brief="data strategy workers devices epochs global-batch learning-rate seed "
+    "validation-fraction out checkpoint-dir",
 )
 def train(call: CommandCall) -> None:
     """Train the baseline MODULE, evaluate it and export it as the next version of a SavedModel.

@@ -71,10 +71,12 @@ class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
         candidate = msgspec.structs.replace(self.candidate, ladder=(*steps, *self.candidate.ladder))
         return msgspec.structs.replace(self, candidate=candidate)
 
-    def with_warnings(self, warnings: Sequence[str]) -> VerifiedCandidate:
-        """The same with more warnings."""
+    def with_warnings(self, warnings: Sequence[str], *, first: bool = False) -> VerifiedCandidate:
+        """The same with more warnings, after all others or before them."""
         before = self.verification
-        after = msgspec.structs.replace(before, warnings=(*before.warnings, *warnings))
+        own = before.warnings
+        every = (*warnings, *own) if first else (*own, *warnings)
+        after = msgspec.structs.replace(before, warnings=every)
         return msgspec.structs.replace(self, verification=after)
 
 

@@ -256,7 +256,9 @@ def _warn_of_sizes(climb: _Climb) -> None:
             can_fuse=prepared.can_fuse,
         )
         if warning:
-            climb.good[recipe] = SessionResult(good.session, good.examined.with_warnings([warning]))
+            climb.good[recipe] = SessionResult(
+                good.session, good.examined.with_warnings([warning], first=True)
+            )
 
 
 # TFLiteConverter calibrates with kernels of about this many multiplications a second.
@@ -329,8 +331,10 @@ def _with_detail(verified: VerifiedCandidate, detail: str) -> VerifiedCandidate:
     return msgspec.structs.replace(verified, candidate=candidate)
 
 
-# Scales and names take this much in any file: too little to speak of.
-_LITTLE_BYTES = 1024
+# Scales and names take this much in any file, and this part of a small one: too little to speak of.
+_LITTLE_BYTES, _LITTLE = 1024, 0.05
+# What is not smaller by this part is no smaller.
+_SAME = 0.02
 # Two recipes with weights of equal bits differ by less.
 _FAR = 1.5
 _FUSED = (
@@ -356,9 +360,14 @@ def size_warning(
     cheaper = EVERY_RECIPE[1 : EVERY_RECIPE.index(recipe.name)]
     others = {name: sizes[name] for name in cheaper if name in sizes and sizes[name] < float_bytes}
     least = min(others, key=lambda name: others[name], default=None)
-    beyond_float = size > float_bytes + _LITTLE_BYTES
+    beyond_float = size > float_bytes + min(_LITTLE_BYTES, _LITTLE * float_bytes)
     beyond_other = least and size > max(_FAR * others[least], others[least] + _LITTLE_BYTES)
-    if recipe.name == "float32" or not (beyond_float or beyond_other):
+    if recipe.name == "float32":
+        return ""
+    if not beyond_float and size > (1 - _SAME) * float_bytes:
+        other = f"; {least} has {others[least]:,} bytes" if least else ""
+        return f"the file is no smaller than float32 ({size:,} and {float_bytes:,} bytes){other}"
+    if not (beyond_float or beyond_other):
         return ""
     why = ", because its loops were unrolled: each step became an operator" * unrolled
     fused = _FUSED * (unrolled and can_fuse and recipe.name == "int8")
@@ -383,4 +392,6 @@ def _instead(
         return f"{least} has {others[least]:,} bytes"
     if unrolled and recipe.full_integer:
         return "dynamic keeps the loops, and is smaller as a rule"
-    return "float32 or float16 serves better"
+    return (
+        "float32 serves better" if recipe.name == "float16" else "float32 or float16 serves better"
+    )

@@ -21,6 +21,7 @@ from edgeconv.data.handover import sample_files
 from edgeconv.model.tflite import (
     ensure_signature,
     summarize,
+    unused_inputs,
     update_format,
     vocabularies,
     with_fixed_sizes,
@@ -152,6 +153,7 @@ def _from_tflite(run: Run, chosen: tuple[Signature, ...], rung: Rung) -> Prepare
             *((_EQUAL_NAMES,) if named != signed else ()),
             *_fixed_notes(rung),
             *dynamic_notes(signatures),
+            *_unused_notes(signed),
             *_select_notes(select_ops),
             *_state_notes(run, parts),
         ),
@@ -218,10 +220,17 @@ def _from_tensorflow(
             *graph.facts.notes,
             *_fixed_notes(rung),
             *dynamic_notes(signatures),
+            *_unused_notes(content),
             *_dilation_notes(content, signatures),
             *_select_notes(select_ops),
             *_state_notes(run, parts),
         ),
+    )
+
+
+def _unused_notes(content: bytes) -> tuple[str, ...]:
+    return tuple(
+        f"the input {name!r} is not used: no operator reads it" for name in unused_inputs(content)
     )
 
 

@@ -15,6 +15,7 @@ from edgeconv.model.tflite import (
     with_half_biases,
     with_integer_kernels,
     with_small_lstms,
+    with_small_tables,
     with_sound_blocks,
     with_tables_once,
     with_uint8_io,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from edgeconv.model.tflite import FloatLayer
     from edgeconv.model.tflite.recurrent import SmallWeights
+    from edgeconv.model.tflite.stored_once import TableType
     from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.quantize.refine.refining import Method, RefinedModel
     from edgeconv.quantize.rules import RuledLayer
@@ -76,6 +78,10 @@ _LSTM_WEIGHTS: dict[RecipeName, SmallWeights] = {
     "weight-only-int8": "weight-only-int8",
     "weight-only-int4": "weight-only-int8",
 }
+
+
+# What tables become that nothing but a GATHER reads: it leaves them in float32, too.
+_TABLES: dict[RecipeName, TableType] = {"float16": "float16"}
 
 
 class MethodSettings(NamedTuple):
@@ -150,7 +156,7 @@ def make_file(
         _refuse_nothing_done(recipe, layerwise, bits_by_layer, refined)
     floats = float_outputs(graph.layers, recipe)
     if not recipe.full_integer:
-        model = with_tables_once(model, floats)
+        model = _with_tables(model, recipe, floats, is_ready=graph.quantized is not None)
     short = {layer.name: layer.short_name for layer in graph.layers}
     return QuantizedModel(
         model=model if graph.quantized is not None else _with_io(model, recipe),
@@ -159,6 +165,12 @@ def make_file(
         eight_bit=tuple(short.get(name, name) for name in kept if name not in ruled),
         float_outputs=floats,
     )
+
+
+def _with_tables(model: bytes, recipe: Recipe, floats: Collection[str], *, is_ready: bool) -> bytes:
+    """The file with its tables stored once, and small."""
+    model = with_tables_once(model, floats)
+    return model if is_ready else with_small_tables(model, _TABLES.get(recipe.name, "int8"), floats)
 
 
 def _quantized(

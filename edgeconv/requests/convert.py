@@ -146,9 +146,9 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     to: Annotated[
         tuple[str | Recipe, ...],
         Recipes(
-            "float32, float16, dynamic, weight-only-int8, int8, int16x8, all or qat. "
-            "Comma-separated; all is the first six, qat is quantization-aware training to int8. "
-            "weight-only-int4 and int8x4 have 4-bit weights.",
+            "float32, float16, dynamic, weight-only-int8, int8, int16x8, weight-only-int4, int8x4, "
+            "all or qat. Comma-separated; all is the first six, the next two have 4-bit weights, "
+            "qat is quantization-aware training to int8.",
             text=NAMES,
             to_raw=_recipe_names,
             words=("all", *EVERY_RECIPE),

@@ -6,17 +6,13 @@ They are read from the model's graph, since a Sequential of Keras 3 from a file 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.model.source.keras_names import is_usable, unusable_names
 from edgeconv.tf.lazy import keras, tf_keras
-from edgeconv.types.errors import InputRefused
-from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-_SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
 
 
 def keras_of(model: Any) -> Any:
@@ -93,19 +89,10 @@ def output_names(model: Any) -> tuple[str, ...]:
 
 def refuse_names(where: str, model: Any) -> None:
     """Raise `InputRefused` for names of layers that Keras 3 accepts and TensorFlow does not."""
-    refused = [layer.name for layer in model._flatten_layers() if not _is_usable(layer)]
+    layers = [(layer.name, bool(layer.weights)) for layer in model._flatten_layers()]
+    refused = [name for name, has_weights in layers if not is_usable(name, has_weights)]
     if refused:
-        raise InputRefused(
-            f"{where}: TensorFlow does not accept these names of layers: {quoted(refused)}",
-            hint="give each a name of ASCII letters, digits and _ that begins with a letter",
-        )
-
-
-def _is_usable(layer: Any) -> bool:
-    # Within the scope of a model, a name may begin with any of these characters; the names of
-    # variables have no such scope.
-    name = layer.name if layer.weights else f"within{layer.name}"
-    return bool(_SCOPE.fullmatch(name))
+        raise unusable_names(where, refused)
 
 
 def _keys(outputs: Any, tensors: Sequence[Any]) -> tuple[str, ...]:

@@ -183,7 +183,10 @@ def exit_code_of(errors: Iterable[str]) -> int:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` most likely means; None where none is similar."""
-    return next(iter(get_close_matches(name, sorted(known), n=1)), None)
+    names = sorted(known)
+    # "int4" is short for weight-only-int4, and not a misspelled int8x4.
+    longer = (each for each in names if name and each.endswith(f"-{name}"))
+    return next(longer, None) or next(iter(get_close_matches(name, names, n=1)), None)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

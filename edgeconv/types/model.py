@@ -173,7 +173,8 @@ class Inspection(Result, kw_only=True, frozen=True):
     `operators` are those of the graph; for a Keras file they are its layers by class. `declared`
     are the inputs and outputs that a Keras file's config names, and its `parameters` are counted
     by the shapes of its weights; each None where the file does not tell. `never_called`: it is a
-    Sequential model that has no input yet, and cannot be converted. The rest is known of a
+    Sequential model that has no input yet, and cannot be converted; nor can one with
+    `unusable_names` of layers, which TensorFlow does not accept. The rest is known of a
     .tflite only: the fields of `GraphSummary`, the oldest runtime that can run it, and what
     TensorFlow Lite for Microcontrollers has no kernel for; None elsewhere. `unknown_classes` are
     the classes and functions of a Keras file that Keras does not have; `tag_sets` are the tags of
@@ -184,6 +185,7 @@ class Inspection(Result, kw_only=True, frozen=True):
     operators: tuple[OperatorCount, ...]
     declared: Signature | None = None
     never_called: bool = False
+    unusable_names: tuple[str, ...] = ()
     parameters: int | None = None
     trainable_parameters: int | None = None
     weight_bytes: int | None = None

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeconv.model.source.keras_names import unknown_classes
+from edgeconv.model.source.keras_names import is_usable, unknown_classes
 from edgeconv.model.source.keras_signature import (
     built_for,
     declared_signature,
@@ -80,6 +80,7 @@ class KerasContent(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     signature: Signature | None = None
     never_called: bool = False
+    unusable_names: tuple[str, ...] = ()
     parameters: int | None = None
     trainable_parameters: int | None = None
     unknown: tuple[str, ...] = ()
@@ -214,7 +215,8 @@ def content_of(
     config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
 ) -> KerasContent:
     """The content of a configuration; `version` is that of Keras in the file."""
-    counts = Counter(_layer_classes(config))
+    nodes = list(_layer_nodes(config))
+    counts = Counter(str(node["class_name"]) for node in nodes)
     layers = tuple(
         OperatorCount(name=name, version=0, count=count) for name, count in sorted(counts.items())
     )
@@ -231,6 +233,9 @@ def content_of(
         unknown=unknown_classes(config, imports_any=imports_any),
         signature=signature,
         never_called=never_called(config),
+        unusable_names=tuple(
+            name for name in map(_name_of, nodes) if not is_usable(name, has_weights=False)
+        ),
         parameters=total,
         trainable_parameters=trained,
     )
@@ -246,8 +251,13 @@ def _why_undeclared(config: dict[str, Any]) -> str:
     return f"a subclassed model: its inputs and outputs are known once it is loaded{shape}"
 
 
-def _layer_classes(config: dict[str, Any]) -> Iterator[str]:
-    """The class of every layer, those of nested models and wrapped layers included."""
+def _name_of(node: dict[str, Any]) -> str:
+    settings = node.get("config")
+    return str(settings.get("name") or "") if isinstance(settings, dict) else ""
+
+
+def _layer_nodes(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every layer with its class, those of nested models and wrapped layers included."""
     waiting: list[Any] = [config]
     while waiting:
         node = waiting.pop()
@@ -257,7 +267,7 @@ def _layer_classes(config: dict[str, Any]) -> Iterator[str]:
         # A Sequential model of early Keras is its bare list of layers.
         nested = settings if isinstance(settings, list) else _nested(settings)
         if "class_name" in node and not isinstance(nested, list):
-            yield str(node["class_name"])
+            yield node
             waiting.append(nested)
         elif isinstance(nested, list):
             waiting += nested

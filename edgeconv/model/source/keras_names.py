@@ -5,13 +5,17 @@ tests/integration/test_keras_names.py writes the list, and holds it against the 
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgeconv.types.errors import InputRefused
+from edgeconv.types.words import quoted
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 # A list of this length is read better as text.
@@ -127,6 +131,24 @@ def _of_object(node: dict[str, Any], *, imports_any: bool) -> Iterator[str]:
         return
     is_registered = isinstance(registered, str) and registered not in ("", _FUNCTION)
     yield str(registered) if is_registered else name
+
+
+_SCOPE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")
+
+
+def is_usable(name: str, has_weights: bool) -> bool:
+    """Whether TensorFlow accepts the name of a layer."""
+    # Within the scope of a model, a name may begin with any of these characters; the names of
+    # variables have no such scope.
+    return bool(_SCOPE.fullmatch(name if has_weights else f"within{name}"))
+
+
+def unusable_names(where: str, names: Sequence[str]) -> InputRefused:
+    """The error for names of layers that Keras 3 accepts and TensorFlow does not."""
+    return InputRefused(
+        f"{where}: TensorFlow does not accept these names of layers: {quoted(names)}",
+        hint="give each a name of ASCII letters, digits and _ that begins with a letter",
+    )
 
 
 def is_installed(package: str) -> bool:

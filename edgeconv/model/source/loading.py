@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from edgeconv.model.source.keras_names import unusable_names
 from edgeconv.model.source.kinds import find_model, unreadable
 from edgeconv.model.source.saved_model import read_functions
 from edgeconv.model.tflite.structure import MOST_DIMENSIONS
@@ -118,7 +119,8 @@ def inspect(request: InspectRequest) -> Inspection:
 def keras_file_signature(path: str | Path) -> Signature | None:
     """The signature that a Keras file's config declares; None for other models, or without one.
 
-    Raises as `load`, and `InputRefused` for a Sequential model that was never called.
+    Raises as `load`, and `InputRefused` for a Sequential model that was never called, and for names
+    of layers that TensorFlow does not accept.
     """
     inspection = inspect_model(path, count=False)
     if inspection.never_called:
@@ -127,6 +129,8 @@ def keras_file_signature(path: str | Path) -> Signature | None:
             "known",
             hint="call it on a batch before saving, or export a SavedModel with a signature",
         )
+    if inspection.unusable_names:
+        raise unusable_names(inspection.model.path, inspection.unusable_names)
     return inspection.declared
 
 
@@ -230,6 +234,7 @@ def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
         operators=content.layers,
         declared=content.signature,
         never_called=content.never_called,
+        unusable_names=content.unusable_names,
         parameters=content.parameters,
         trainable_parameters=content.trainable_parameters,
         unknown_classes=content.unknown,

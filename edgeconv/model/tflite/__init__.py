@@ -42,6 +42,7 @@ from edgeconv.model.tflite.softmax import (
 )
 from edgeconv.model.tflite.stored_once import (
     with_scalars as with_scalars,
+    with_small_tables as with_small_tables,
     with_tables_once as with_tables_once,
 )
 from edgeconv.model.tflite.summary import (
@@ -50,4 +51,5 @@ from edgeconv.model.tflite.summary import (
     output_steps as output_steps,
     steps_by_output as steps_by_output,
     summarize as summarize,
+    unused_inputs as unused_inputs,
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from edgeconv.model.tflite.edit import require_version, store_values
+from edgeconv.model.tflite.edit import require_version
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
 from edgeconv.model.tflite.operators import type_of
-from edgeconv.model.tflite.stored_once import floats_of, halve, unpacked
+from edgeconv.model.tflite.stored_once import halve, store_int8, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -80,27 +80,12 @@ def _is_given(operator: OperatorT, slot: int) -> bool:
 
 
 def _quantize(model: ModelT, tensor: TensorT) -> None:
-    _store_int8(model, tensor, scales=1)
+    store_int8(model, tensor, scales=1)
 
 
 def _quantize_units(model: ModelT, tensor: TensorT) -> None:
     is_vector = len(tensor.shape) < 2
-    _store_int8(model, tensor, scales=1 if is_vector else int(tensor.shape[0]))
-
-
-def _store_int8(model: ModelT, tensor: TensorT, scales: int) -> None:
-    """Store float32 weights as int8, with that many symmetric scales along the first axis."""
-    import numpy as np
-    from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
-
-    values = floats_of(model, tensor).reshape(scales, -1)
-    scale = (np.max(np.abs(values), axis=1, initial=0.0) / 127).astype(np.float32)
-    scale[scale == 0] = 1.0
-    store_values(model, tensor, np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8))
-    tensor.type = TensorType.INT8
-    tensor.quantization = QuantizationParametersT(
-        scale=scale, zeroPoint=np.zeros(scales, np.int64), quantizedDimension=0
-    )
+    store_int8(model, tensor, scales=1 if is_vector else int(tensor.shape[0]))
 
 
 def _unpack(

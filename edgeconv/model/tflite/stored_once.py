@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Literal
 
 from edgeconv.model.tflite.biases import SLOTS
 from edgeconv.model.tflite.constants import OwnConstants
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
     from numpy.typing import NDArray
 
+TableType = Literal["int8", "float16"]
 _LEAST_NUMBERS = 1024
 # What is filled when the model runs takes memory then.
 _LEAST_FILLED = 16 * 1024
@@ -97,13 +99,6 @@ def _numbers(model: ModelT, small: TensorT) -> tuple[NDArray[np.float32], NDArra
 
 def _unpack(model: ModelT, graph: SubGraphT, small: int, index: int) -> None:
     """Make a constant the result of a DEQUANTIZE of its small form, the first operator of all."""
-    from ai_edge_litert.schema_py_generated import (
-        BuiltinOperator,
-        BuiltinOptions,
-        DequantizeOptionsT,
-        OperatorT,
-    )
-
     _release(model, graph.tensors[index])
     for other in graph.operators:
         if operator_name(model, other) == "DEQUANTIZE" and other.inputs[0] == small:
@@ -111,15 +106,88 @@ def _unpack(model: ModelT, graph: SubGraphT, small: int, index: int) -> None:
             for each in graph.operators:
                 each.inputs = [other.outputs[0] if i == index else i for i in each.inputs]
             return
-    operator = OperatorT(
+    operator = _dequantize(model, small, index)
+    graph.operators = [operator, *graph.operators]
+    require_version(model, operator, needed_version(use_of(model, graph, operator)) or 1)
+
+
+def with_small_tables(data: bytes, kind: TableType, kept: Collection[str] = ()) -> bytes:
+    """The same model, in which the float32 tables that only a GATHER reads are small.
+
+    int8 tables have one scale, and the rows that were read are unpacked; float16 ones are unpacked
+    first of all. Operators with an output among `kept` keep theirs. `data` itself comes back
+    without such tables. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    constants = OwnConstants(model)
+    changed = False
+    for graph in model.subgraphs:
+        for index, readers in _gathered(model, graph).items():
+            if not constants.is_whole(graph, index) or index in graph.outputs:
+                continue
+            if constants.read(graph, index).size < _LEAST_NUMBERS or any(
+                text(graph.tensors[each.outputs[0]].name) in kept for each in readers
+            ):
+                continue
+            changed = True
+            if kind == "float16":
+                whole = unpacked(model, graph, index, halve)
+                for operator in readers:
+                    operator.inputs = [whole, *operator.inputs[1:]]
+            else:
+                store_int8(model, graph.tensors[index], scales=1)
+                for operator in readers:
+                    _unpack_rows(model, graph, operator)
+    return serialize(model) if changed else data
+
+
+def _gathered(model: ModelT, graph: SubGraphT) -> dict[int, list[OperatorT]]:
+    """The tables that nothing but GATHERs read, with these; their buffers are their own."""
+    readers: dict[int, list[OperatorT]] = {}
+    others = set[int]()
+    for operator in graph.operators:
+        if operator_name(model, operator) == "GATHER":
+            readers.setdefault(operator.inputs[0], []).append(operator)
+            others.update(operator.inputs[1:])
+        else:
+            others.update(operator.inputs)
+    users = Counter(each.buffer for every in model.subgraphs for each in every.tensors)
+    return {
+        index: each
+        for index, each in readers.items()
+        if index not in others and users[graph.tensors[index].buffer] == 1
+    }
+
+
+def _unpack_rows(model: ModelT, graph: SubGraphT, gather: OperatorT) -> None:
+    """Unpack what a GATHER reads from a table that became int8."""
+    table, result = graph.tensors[gather.inputs[0]], gather.outputs[0]
+    small = copy.copy(graph.tensors[result])
+    small.name = f"{text(small.name)}_int8"
+    small.type, small.quantization = table.type, table.quantization
+    graph.tensors.append(small)
+    gather.outputs = [len(graph.tensors) - 1]
+    operator = _dequantize(model, gather.outputs[0], result)
+    graph.operators.insert(graph.operators.index(gather) + 1, operator)
+    for each in (gather, operator):
+        require_version(model, each, needed_version(use_of(model, graph, each)) or 1)
+
+
+def _dequantize(model: ModelT, small: int, result: int) -> OperatorT:
+    from ai_edge_litert.schema_py_generated import (
+        BuiltinOperator,
+        BuiltinOptions,
+        DequantizeOptionsT,
+        OperatorT,
+    )
+
+    return OperatorT(
         opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),
         inputs=[small],
-        outputs=[index],
+        outputs=[result],
         builtinOptionsType=BuiltinOptions.DequantizeOptions,
         builtinOptions=DequantizeOptionsT(),
     )
-    graph.operators = [operator, *graph.operators]
-    require_version(model, operator, needed_version(use_of(model, graph, operator)) or 1)
 
 
 def with_scalars(data: bytes) -> bytes:
@@ -249,26 +317,13 @@ def unpacked(
     model: ModelT, graph: SubGraphT, index: int, store: Callable[[ModelT, TensorT], None]
 ) -> int:
     """Make a constant small with `store`, and unpack it first of all; the index of the result."""
-    from ai_edge_litert.schema_py_generated import (
-        BuiltinOperator,
-        BuiltinOptions,
-        DequantizeOptionsT,
-        OperatorT,
-    )
-
     small = graph.tensors[index]
     result = copy.copy(small)
     result.buffer = empty_buffer(model)
     graph.tensors.append(result)
     store(model, small)
     small.name = f"{text(small.name)}_{type_of(small)}"
-    operator = OperatorT(
-        opcodeIndex=code_of(model, BuiltinOperator.DEQUANTIZE),
-        inputs=[index],
-        outputs=[len(graph.tensors) - 1],
-        builtinOptionsType=BuiltinOptions.DequantizeOptions,
-        builtinOptions=DequantizeOptionsT(),
-    )
+    operator = _dequantize(model, index, len(graph.tensors) - 1)
     graph.operators = [operator, *graph.operators]
     if type_of(small) == "float16":
         require_version(model, operator, _UNPACKS_HALVES)
@@ -288,3 +343,18 @@ def floats_of(model: ModelT, tensor: TensorT) -> NDArray[np.float32]:
     import numpy as np
 
     return np.frombuffer(bytes(model.buffers[tensor.buffer].data), "<f4")
+
+
+def store_int8(model: ModelT, tensor: TensorT, scales: int) -> None:
+    """Store float32 weights as int8, with that many symmetric scales along the first axis."""
+    import numpy as np
+    from ai_edge_litert.schema_py_generated import QuantizationParametersT, TensorType
+
+    values = floats_of(model, tensor).reshape(scales, -1)
+    scale = (np.max(np.abs(values), axis=1, initial=0.0) / 127).astype(np.float32)
+    scale[scale == 0] = 1.0
+    store_values(model, tensor, np.rint(values / scale[:, None]).clip(-127, 127).astype(np.int8))
+    tensor.type = TensorType.INT8
+    tensor.quantization = QuantizationParametersT(
+        scale=scale, zeroPoint=np.zeros(scales, np.int64), quantizedDimension=0
+    )

@@ -99,6 +99,21 @@ def constant_outputs(data: bytes, key: str) -> frozenset[str]:
     return frozenset(names)
 
 
+def unused_inputs(data: bytes) -> tuple[str, ...]:
+    """The inputs of signatures that no operator reads and no output is, by name.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    names: dict[str, None] = {}
+    for signature in model.signatureDefs or ():
+        graph = model.subgraphs[signature.subgraphIndex]
+        used = {index for operator in graph.operators for index in operator.inputs}
+        used |= {*graph.outputs}
+        names |= {text(i.name): None for i in signature.inputs if i.tensorIndex not in used}
+    return tuple(names)
+
+
 def steps_by_output(data: bytes, keys: Iterable[str]) -> dict[tuple[str, str], float]:
     """The `output_steps` of several signatures, by signature and output."""
     return {(key, name): step for key in keys for name, step in output_steps(data, key).items()}

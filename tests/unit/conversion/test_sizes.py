@@ -42,9 +42,22 @@ def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of():
     assert said("float16", dynamic=4_500, float16=9_000) == ""
 
 
-@pytest.mark.parametrize("size", [16_999, 17_500])
-def test_nothing_is_said_of_smaller_ones_and_of_a_few_bytes(size):
-    assert said("int8", int8=size) == ""
+@pytest.mark.parametrize("recipe", ["float16", "dynamic", "weight-only-int8"])
+def test_a_file_as_large_as_float32_says_so(recipe: RecipeName):
+    for size in (16_990, 17_500):
+        assert said(recipe, **{recipe.replace("-", "_"): size}) == (
+            f"the file is no smaller than float32 ({size:,} and 17,000 bytes)"
+        )
+
+
+def test_float16_is_warned_of_as_int8_is():
+    assert said("float16", float16=18_000) == (
+        "the file is 1.1 times as large as float32 (18,000 and 17,000 bytes); float32 serves better"
+    )
+
+
+def test_nothing_is_said_of_smaller_ones():
+    assert said("int8", int8=16_500) == ""
     assert said("float32", float32=99_000) == ""
 
 

@@ -21,7 +21,7 @@ from keras_files import (
 from edgeconv.cli import cli
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.signatures import resolve
-from edgeconv.model.source import inspect_model, load
+from edgeconv.model.source import inspect_model, keras_file_signature, load
 from edgeconv.model.source.keras_signature import declared_signature
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.types import Inspection, TensorSpec
@@ -117,6 +117,21 @@ def test_what_cannot_be_known_is_said(tmp_path, config, note):
     inspection = inspect_model(write_keras(tmp_path / "a.keras", config))
     assert inspection.declared is None
     assert any(note in each for each in inspection.model.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_refused"),
+    [("schicht_ä", True), ("a:0", True), ("dense_1", False), ("a/b.c", False)],
+)
+def test_names_that_a_graph_cannot_have_are_refused_without_tensorflow(tmp_path, name, is_refused):
+    config = sequential(given("x", (None, 4)), layer("Dense", name, units=2))
+    path = write_keras(tmp_path / "a.keras", config)
+    assert inspect_model(path).unusable_names == ((name,) if is_refused else ())
+    if is_refused:
+        with pytest.raises(InputRefused, match=f"does not accept these names of layers: '{name}'"):
+            keras_file_signature(path)
+    else:
+        assert keras_file_signature(path) is not None
 
 
 FROZEN_DENSE = layer("Dense", "frozen", units=2, trainable=False)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tiny_tflite import Graph, packed, run
 
-from edgeconv.model.tflite import with_scalars, with_tables_once
+from edgeconv.model.tflite import with_scalars, with_small_tables, with_tables_once
 from edgeconv.model.tflite.flatbuffer import operator_name, read
 
 TABLE = np.random.default_rng(3).normal(size=(200, 16)).astype(np.float32)
@@ -112,3 +112,45 @@ def test_a_large_constant_that_gives_the_result_its_size_is_filled_when_the_mode
 def test_other_constants_stay(constant, shape):
     data = added(constant, shape=shape)
     assert with_scalars(data) == data
+
+
+def looked_up(table: np.ndarray, *, also_multiplies: bool = False) -> bytes:
+    """The rows of a table by their ids, as an embedding alone."""
+    graph = Graph()
+    ids = graph.tensor("ids", (1, 3), "int32")
+    floats = graph.tensor("table", table.shape, "float32", data=table)
+    rows = graph.tensor("rows", (1, 3, 16), "float32")
+    graph.operator("GATHER", [floats, ids], [rows])
+    outputs = [rows]
+    if also_multiplies:
+        y = graph.tensor("y", (1, 3, len(table)), "float32")
+        graph.operator("FULLY_CONNECTED", [rows, floats, -1], [y])
+        outputs.append(y)
+    keys = ["rows", "y"][: len(outputs)]
+    return packed(graph.model([ids], outputs, signature=("serve", ["ids"], keys)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ratio", "operators", "error"),
+    [
+        ("int8", 0.25, ["GATHER", "DEQUANTIZE"], np.abs(TABLE).max() / 254),
+        ("float16", 0.5, ["DEQUANTIZE", "GATHER"], 2e-3),
+    ],
+)
+def test_a_table_that_is_only_looked_up_becomes_small(kind, ratio, operators, error):
+    data = looked_up(TABLE)
+    small = with_small_tables(data, kind)
+    assert len(data) - len(small) == pytest.approx((1 - ratio) * TABLE.nbytes, abs=600)
+    assert names(small) == operators
+    three = np.array([[0, 7, 199]], np.int32)
+    np.testing.assert_allclose(run(small, three)[0][0], TABLE[three[0]], atol=1.01 * error)
+    assert with_small_tables(small, kind) == small
+
+
+def test_a_small_table_and_one_with_another_reader_or_a_rule_stay():
+    data = looked_up(TABLE)
+    assert with_small_tables(data, "int8", {"rows"}) == data
+    few = looked_up(TABLE[:20])
+    assert with_small_tables(few, "int8") == few
+    tied_floats = looked_up(TABLE, also_multiplies=True)
+    assert with_small_tables(tied_floats, "int8") == tied_floats

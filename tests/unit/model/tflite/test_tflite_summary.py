@@ -13,7 +13,13 @@ from tiny_tflite import (
     packed_with_weights_outside,
 )
 
-from edgeconv.model.tflite import is_quantized, largest_scales, output_steps, summarize
+from edgeconv.model.tflite import (
+    is_quantized,
+    largest_scales,
+    output_steps,
+    summarize,
+    unused_inputs,
+)
 from edgeconv.model.tflite.operators import float_groups
 from edgeconv.types import OperatorCount, Signature, TensorSpec
 from edgeconv.types.errors import InputRefused
@@ -368,3 +374,16 @@ def test_the_largest_scale_of_every_quantised_tensor_is_found():
     }
     model.subgraphs[0].tensors[1].quantization.scale = [0.25, math.nan]
     assert largest_scales(packed(model))["w"] == math.inf
+
+
+def test_an_input_that_no_operator_reads_is_named():
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    spare = graph.tensor("spare", (1, 2), "float32")
+    y = graph.tensor("y", (1, 4), "float32")
+    graph.operator("RELU", [x], [y])
+    signature = ("serve", ["x", "spare"], ["y"])
+    assert unused_inputs(packed(graph.model([x, spare], [y], signature=signature))) == ("spare",)
+    # An input that is an output is used.
+    signature = ("serve", ["x", "spare"], ["y", "same"])
+    assert unused_inputs(packed(graph.model([x, spare], [y, spare], signature=signature))) == ()
