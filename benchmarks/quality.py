@@ -119,7 +119,7 @@ def contenders(model: TrainedModel, floating: Path) -> dict[str, Callable[[Path]
         )
 
     def own(recipe: str, mode: str) -> Callable[[Path], Conversion]:
-        options: dict[str, Any] = {"allow_float": model.allow_float}
+        options: dict[str, Any] = {}
         if mode == "none":
             options |= {"methods": ("none",), "min_snr_db": _ANY_SNR_DB}
         return lambda directory: by_edgeconv(model, source, directory, recipe, **options)

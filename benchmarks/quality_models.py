@@ -35,11 +35,10 @@ class TrainedModel:
     """A trained model and its samples, all of them files.
 
     `calibration` has the inputs of 500 training samples by name, `test` the inputs of all test
-    samples and their `labels`. `metric` is what `edgeconv bench --metric` takes. `allow_float`
-    names the operators that have no integer version. Of `convolutional` models the accuracy at 4
-    bits is required. `least` is the accuracy that is required of int8, where one is. Where
-    it `needs_converter`, edgeconv starts from the trained model and not from its float32 .tflite:
-    litert-quantizer leaves some of its operators in float.
+    samples and their `labels`. `metric` is what `edgeconv bench --metric` takes. Of `convolutional`
+    models the accuracy at 4 bits is required. `least` is the accuracy that is required of int8,
+    where one is. Where it `needs_converter`, edgeconv starts from the trained model and not from
+    its float32 .tflite: litert-quantizer leaves some of its operators in float.
     """
 
     name: str
@@ -47,7 +46,6 @@ class TrainedModel:
     calibration: Path
     test: Path
     metric: str = "top1"
-    allow_float: tuple[str, ...] = ()
     convolutional: bool = True
     needs_converter: bool = False
     least: float = 0.0
@@ -127,7 +125,6 @@ def trained_models(data: Path) -> dict[str, Callable[[Path], TrainedModel]]:
             "bert_mlm",
             metric="masked_accuracy",
             # Of the layer normalization of Keras.
-            allow_float=("NEG",),
             convolutional=False,
         ),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from benchmarks.coverage.results import Cell
+from edgeconv.model.tflite.operators import BRIDGES
 from edgeconv.types import RECIPE_NAMES, Artifact, Conversion, Failure, LadderStep
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ Answer = TypeVar("Answer")
 TIMEOUT_S = 1800.0
 # What edgeconv's exit codes stand for, where no recipe got as far as an error of its own.
 _CLASS_BY_EXIT_CODE = {2: "UsageError", 3: "InputRefused", 4: "ToolFailed"}
-_LEFT_IN_FLOAT = re.compile(r"compute in float: ([A-Z0-9_]+(?:, [A-Z0-9_]+)*)")
-# A second engine may name other operators than the first did.
-_MOST_ALLOWANCES = 3
 
 
 class Built(NamedTuple):
@@ -63,17 +60,12 @@ def build(name: str, architecture: Architecture, directory: Path) -> Built:
 
 def convert_all(built: Built) -> tuple[list[Cell], dict[str, Path]]:
     """A cell for every recipe, and the files of those that converted."""
-    settled, files = _convert(built, RECIPE_NAMES, ())
-    for recipe in ("int8", "int16x8"):
-        allowed: tuple[str, ...] = ()
-        for _ in range(_MOST_ALLOWANCES):
-            named = left_in_float(settled[recipe])
-            if not set(named) - set(allowed):
-                break
-            allowed = tuple(sorted({*allowed, *named}))
-            again, more = _convert(built, (recipe,), allowed)
-            settled, files = settled | again, files | more
-    return [settled[recipe] for recipe in RECIPE_NAMES], files
+    out = built.directory / "out"
+    ended = _run(built, out)
+    cells = cells_of(ended, RECIPE_NAMES, out)
+    artifacts = ended.conversion.artifacts if ended.conversion else ()
+    files = {artifact.recipe.name: out / artifact.file for artifact in artifacts}
+    return [_without_places(cells[recipe], built) for recipe in RECIPE_NAMES], files
 
 
 def edgeconv_json(
@@ -89,30 +81,8 @@ def edgeconv_json(
         return None, done.stderr.strip()[-700:], is_internal or not is_known
 
 
-def left_in_float(cell: Cell) -> tuple[str, ...]:
-    """The operators for which a full-integer recipe was refused, in the order it names them."""
-    if cell.outcome != "refused":
-        return ()
-    lists = _LEFT_IN_FLOAT.findall(cell.message)
-    # The first engine's result is the one that allowing them would let through.
-    return tuple(lists[0].split(", ")) if lists else ()
-
-
-def _convert(
-    built: Built, recipes: Sequence[str], allowed: Sequence[str]
-) -> tuple[dict[str, Cell], dict[str, Path]]:
-    out = built.directory / "-".join(["out", *(recipes if len(recipes) == 1 else ()), *allowed])
-    ended = _run(built, recipes, allowed, out)
-    cells = cells_of(ended, recipes, allowed, out)
-    cleaned = {name: _without_places(cell, built) for name, cell in cells.items()}
-    artifacts = ended.conversion.artifacts if ended.conversion else ()
-    return cleaned, {artifact.recipe.name: out / artifact.file for artifact in artifacts}
-
-
-def _run(built: Built, recipes: Sequence[str], allowed: Sequence[str], out: Path) -> Ended:
-    options = ["--to", ",".join(recipes), "--json", "-q", *built.architecture.options]
-    if allowed:
-        options += ["--allow-float", ",".join(allowed)]
+def _run(built: Built, out: Path) -> Ended:
+    options = ["--to", ",".join(RECIPE_NAMES), "--json", "-q", *built.architecture.options]
     for key, file in built.samples.items():
         options += ["--calibration", f"{key}={file}" if key else str(file)]
     done = _python(
@@ -153,26 +123,24 @@ def _python(arguments: Sequence[str], directory: Path) -> subprocess.CompletedPr
         )
 
 
-def cells_of(
-    ended: Ended, recipes: Iterable[str], allowed: Sequence[str], out: Path
-) -> dict[str, Cell]:
+def cells_of(ended: Ended, recipes: Iterable[str], out: Path) -> dict[str, Cell]:
     """A cell for each of `recipes`: nothing that was asked for goes unmentioned."""
     artifacts = {a.recipe.name: a for a in ended.conversion.artifacts} if ended.conversion else {}
     failures = {f.recipe: f for f in ended.conversion.failures} if ended.conversion else {}
     cells = {}
     for recipe in recipes:
         if recipe in artifacts:
-            cells[recipe] = _converted(artifacts[recipe], allowed, out)
+            cells[recipe] = _converted(artifacts[recipe], out)
         elif recipe in failures:
-            cells[recipe] = _failed(failures[recipe], allowed)
+            cells[recipe] = _failed(failures[recipe])
         else:
             cells[recipe] = _ended_early(recipe, ended)
     return cells
 
 
-def _converted(artifact: Artifact, allowed: Sequence[str], out: Path) -> Cell:
+def _converted(artifact: Artifact, out: Path) -> Cell:
     file = out / artifact.file
-    fallback = silent_fallback(artifact, allowed, file)
+    fallback = silent_fallback(artifact, file)
     ratios = [error.snr_db for error in artifact.verification.outputs]
     return Cell(
         recipe=artifact.recipe.name,
@@ -182,7 +150,6 @@ def _converted(artifact: Artifact, allowed: Sequence[str], out: Path) -> Cell:
         engine=artifact.engine,
         notes=(*artifact.notes, *artifact.verification.warnings),
         ladder=tuple(map(_step, artifact.ladder)),
-        allowed_float=tuple(allowed),
         float_operators=artifact.float_operators if artifact.recipe.full_integer else (),
         float_weight_share=round(float_weight_share(file.read_bytes()), 4),
         size_bytes=artifact.size_bytes,
@@ -193,13 +160,12 @@ def _step(step: LadderStep) -> str:
     return f"{step.attempt} ({step.failed.splitlines()[0]})" if step.failed else step.attempt
 
 
-def _failed(failure: Failure, allowed: Sequence[str]) -> Cell:
+def _failed(failure: Failure) -> Cell:
     return Cell(
         recipe=failure.recipe,
         outcome="refused",
         error=failure.error,
         message=failure.message,
-        allowed_float=tuple(allowed),
     )
 
 
@@ -272,11 +238,12 @@ def _elements(tensor: Any) -> int:
     return count
 
 
-def silent_fallback(artifact: Artifact, allowed: Sequence[str], file: Path) -> str:
+def silent_fallback(artifact: Artifact, file: Path) -> str:
     """What makes the file something else than was asked for, unsaid; "" where nothing does."""
     recipe, share = artifact.recipe, float_weight_share(file.read_bytes())
     if recipe.full_integer:
-        unsaid = sorted(set(artifact.float_operators) - set(allowed))
+        said = {each.name for each in artifact.left_in_float} | BRIDGES
+        unsaid = sorted(set(artifact.float_operators) - said)
         if unsaid:
             return f"computes in float: {', '.join(unsaid)}"
         # With operators left in float by name their weights may be all there are.

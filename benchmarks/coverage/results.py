@@ -17,14 +17,13 @@ Outcome = Literal["converted", "refused", "crash", "fallback"]
 class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one recipe.
 
-    `error` is the class of the error, or the exit code's where the command ended before any
-    recipe; `message` all that it said. `snr_db` is that of the worst output, None where
-    there was nothing to compare with. `allowed_float` are the operators that were allowed
-    with `--allow-float` after a first refusal had named them, `float_operators` those that
-    are in the file. `ladder` has the attempts, the last of which succeeded, where the first one
-    did not. `float_weight_share` is the fraction of constants stored as float32. `old_runtime`
-    says "" where the file runs in the older runtime with the answers it has here, why not
-    where it does not, and is None where that was not tried.
+    `error` is the class of the error, or the exit code's where the command ended before any recipe;
+    `message` all that it said. `snr_db` is that of the worst output, None where there was nothing
+    to compare with. `float_operators` are those that compute in float in the file. `ladder` has the
+    attempts, the last of which succeeded, where the first one did not. `float_weight_share` is the
+    fraction of constants stored as float32. `old_runtime` says "" where the file runs in the older
+    runtime with the answers it has here, why not where it does not, and is None where that was not
+    tried.
     """
 
     recipe: RecipeName
@@ -33,7 +32,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     engine: str = ""
     notes: tuple[str, ...] = ()
     ladder: tuple[str, ...] = ()
-    allowed_float: tuple[str, ...] = ()
     float_operators: tuple[str, ...] = ()
     float_weight_share: float = 0.0
     size_bytes: int = 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from edgeconv.model.tflite.floats_left import FloatsLeft
 from edgeconv.statistics.sample_errors import SampleErrors
 from edgeconv.types import (
     GraphSummary,
@@ -56,7 +57,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate that passed: what is in it, and the evidence.
 
-    `errors` are those in each held-back sample, of one that may compete.
+    `errors` are those in each held-back sample, of one that may compete. `floats` are what computes
+    in float in one of a full-integer recipe, and `unruled` the operators that no rule keeps there.
     """
 
     candidate: Candidate
@@ -65,6 +67,8 @@ class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     verification: Verification
     target: TargetCheck | None = None
     errors: SampleErrors | None = None
+    floats: FloatsLeft = FloatsLeft()
+    unruled: tuple[str, ...] = ()
 
     def with_ladder(self, steps: Sequence[LadderStep]) -> VerifiedCandidate:
         """The same with `steps` before the attempts that it has already."""
@@ -81,8 +85,10 @@ class VerifiedCandidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CandidateGraph(NamedTuple):
-    """What is in a candidate's file, the chosen signatures, and warnings about it."""
+    """What is in a candidate's file, the chosen signatures, warnings, and what is in float."""
 
     summary: GraphSummary
     signatures: tuple[Signature, ...]
     warnings: tuple[str, ...]
+    floats: FloatsLeft
+    unruled: tuple[str, ...]

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.graph_checks import converted_share, is_mostly_float
+from edgeconv.conversion.graph_checks import (
+    are_curable,
+    converted_share,
+    is_mostly_float,
+    left_in_float,
+)
 from edgeconv.conversion.ladder import (
     Rung,
     combined_error,
@@ -20,6 +25,7 @@ from edgeconv.conversion.ladder import (
     is_final,
     next_rung,
 )
+from edgeconv.conversion.output_checks import wide_activation
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.quantize import start_quantizing
 from edgeconv.conversion.session import Session
@@ -31,8 +37,10 @@ from edgeconv.conversion.verify import (
     while_float_is_right,
     with_calibration_checked,
 )
+from edgeconv.statistics.grades import worst_grade
 from edgeconv.tf.tflite_converter import refuse_recipe
 from edgeconv.types import EVERY_RECIPE, LadderStep
+from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import BatchRefused, EdgeconvError, ToolFailed
 
 if TYPE_CHECKING:
@@ -60,10 +68,12 @@ class SessionResult:
 class _Climb:
     """How far a conversion has come: what is good, and why the rest is not.
 
-    `float_bytes` is the size of the first float32 graph that was right.
+    `settled` are those of the good that no other attempt makes better. `float_bytes` is the size
+    of the first float32 graph that was right.
     """
 
     good: dict[Recipe, SessionResult] = field(default_factory=dict)
+    settled: set[Recipe] = field(default_factory=set)
     float_bytes: int = 0
     failures: dict[Recipe, list[tuple[str, EdgeconvError]]] = field(default_factory=dict)
 
@@ -75,13 +85,21 @@ class _Climb:
         outcome: VerifiedCandidate | EdgeconvError,
     ) -> None:
         """Add what an attempt at a recipe ended in."""
+        failures = self.failures.setdefault(recipe, [])
         if isinstance(outcome, EdgeconvError):
-            self.failures.setdefault(recipe, []).append((attempt, outcome))
+            failures.append((attempt, outcome))
+            return
+        found = SessionResult(session, outcome.with_ladder(self.steps(recipe)))
+        before = self.good.setdefault(recipe, found).examined
+        if outcome.floats.integer_share > before.floats.integer_share:
+            self.good[recipe] = found
+        if are_curable(outcome.unruled):
+            failures.append((attempt, left_in_float(recipe, outcome.unruled)))
         else:
-            self.good[recipe] = SessionResult(session, outcome.with_ladder(self.steps(recipe)))
+            self.settled.add(recipe)
 
     def goes_on(self, recipe: Recipe) -> bool:
-        """Whether another rung may make a recipe that has failed."""
+        """Whether another rung may make a recipe, or do more of it in integers."""
         errors = [error for _, error in self.failures.get(recipe, ())]
         return bool(errors) and is_curable(errors[0]) and not is_final(errors[-1])
 
@@ -103,7 +121,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     last: Session | None = None
     converted: Session | None = None
     while rung is not None:
-        remaining = [recipe for recipe in recipes if recipe not in climb.good]
+        remaining = [recipe for recipe in recipes if recipe not in climb.settled]
         curable = [r for r in remaining if rung.is_first or climb.goes_on(r)]
         if not curable:
             break
@@ -131,6 +149,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     if has_target(run):
         _verify_on_targets(climb)
     _warn_of_sizes(climb)
+    _advise(climb)
     return {r: climb.good.get(r) or combined_error(climb.failures[r]) for r in recipes}
 
 
@@ -144,6 +163,7 @@ def verify_in_session(floating: SessionResult, candidate: Candidate) -> SessionR
     float_bytes = session.prepared.float_model.stat().st_size
     climb = _Climb(good={recipe: SessionResult(session, examined)}, float_bytes=float_bytes)
     _warn_of_sizes(climb)
+    _advise(climb)
     return climb.good[recipe]
 
 
@@ -181,10 +201,10 @@ def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) ->
 
 
 def _try_converter(session: Session, recipes: Sequence[Recipe], climb: _Climb) -> None:
-    """Make recipes without a good file with TFLiteConverter, from the session's SavedModel."""
+    """Make recipes that are not settled with TFLiteConverter, from the session's SavedModel."""
     for recipe in recipes:
         failures = climb.failures.get(recipe, ())
-        if recipe in climb.good or recipe.name == "float32":
+        if recipe in climb.settled or recipe.name == "float32":
             continue
         # The user's own limits would be spent once more.
         if failures and (recipe.engine == "litert" or is_final(failures[-1][1])):
@@ -240,6 +260,58 @@ def _verify_on_targets(climb: _Climb) -> None:
         proposed = proposed or right_recipe(session, right)
         error.hint = proposed or error.hint
         climb.add(recipe, session, "verified on the target runtime", error)
+
+
+# What is closer to float than a recipe, as a rule, the smaller first.
+_CLOSER: dict[RecipeName, str] = {
+    "float32": "",
+    "float16": "float32",
+    "dynamic": "weight-only-int8, float16",
+    "weight-only-int8": "float16",
+    "int8": "int16x8, dynamic",
+    "int16x8": "weight-only-int8, float16",
+    "weight-only-int4": "weight-only-int8",
+    "int8x4": "int8",
+    "qat": "more --qat-epochs",
+}
+
+
+def _advise(climb: _Climb) -> None:
+    """Say of each file that is not close to float what would make it closer."""
+    files = {recipe.name: good.examined for recipe, good in climb.good.items()}
+    for recipe, good in tuple(climb.good.items()):
+        verification = good.examined.verification
+        if verification.grade in ("usable", "poor"):
+            advice = _advice(good.examined, files)
+            verification = msgspec.structs.replace(verification, advice=advice)
+            examined = msgspec.structs.replace(good.examined, verification=verification)
+            climb.good[recipe] = SessionResult(good.session, examined)
+
+
+def _advice(examined: VerifiedCandidate, files: Mapping[RecipeName, VerifiedCandidate]) -> str:
+    candidate, grade = examined.candidate, examined.verification.grade
+    recipe = candidate.recipe
+    better = [
+        (each.candidate.file.stat().st_size, name, each.verification.grade)
+        for name, each in files.items()
+        if each.verification.grade and worst_grade((each.verification.grade, grade)) == grade
+        if each.verification.grade != grade and name != "float32"
+    ]
+    parts = []
+    if better:
+        size, name, theirs = min(better)
+        parts.append(f"{name} is {theirs}, with {size:,} bytes")
+    elif _CLOSER[recipe.name]:
+        parts.append(_CLOSER[recipe.name])
+    if recipe.methods == ():
+        parts.append("--methods auto" * (recipe.name not in ("float16", "float32", "qat")))
+    elif any(text.startswith(NOT_TRIED) for text in candidate.details):
+        parts.append("more calibration samples, for methods to be tried")
+    if recipe.output_type != "float32":
+        parts.append("--io output=float32, since the integers of an output are coarse")
+    if not better and recipe.name == "int8" and (wide := wide_activation(candidate)):
+        parts[0] = f"int16x8: {wide}"
+    return "; or ".join(filter(None, parts))
 
 
 def _warn_of_sizes(climb: _Climb) -> None:

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 from edgeconv.conversion.candidate import CandidateGraph
 from edgeconv.model.tflite import clipped_biases, float_layers, largest_scales, summarize
 from edgeconv.model.tflite.ends import rounded_indices
+from edgeconv.model.tflite.floats_left import FloatsLeft, floats_left
 from edgeconv.model.tflite.kernels import KERNELS
-from edgeconv.model.tflite.operators import float_groups
+from edgeconv.model.tflite.operators import RUN_GRAPHS, float_groups
 from edgeconv.model.tflite.recurrent import STATEFUL
-from edgeconv.quantize.rules import forbidden_floats
+from edgeconv.quantize.rules import unruled_floats
 from edgeconv.types.errors import Cause, InputRefused, VerificationFailed
 from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from edgeconv.conversion.candidate import Candidate
+    from edgeconv.model.tflite.kernels import IntegerType
     from edgeconv.types import GraphSummary, Recipe, Signature, TensorSpec
 
 # Beyond this a scale cannot come from real activations: calibration on 1e38 gives 4e35.
@@ -34,6 +36,7 @@ _ASSIGN = "ASSIGN_VARIABLE"
 # TFLiteConverter leaves weights of fewer numbers as they are.
 _TFLITE_LEAST = 1024
 _NAMED_LAYERS = 3
+_ANOTHER_FORM = RUN_GRAPHS | STATEFUL
 
 
 def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
@@ -51,7 +54,9 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
         ) from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
     refuse_clipped_biases(candidate, clipped_biases(content))
-    refuse_floats(candidate.recipe, float_groups(content, candidate.float_outputs))
+    unruled = unruled_floats(candidate.recipe, float_groups(content, candidate.float_outputs))
+    if candidate.recipe.only_integers:
+        refuse_floats(candidate.recipe, unruled)
     by_key = {signature.key: signature for signature in summary.signatures}
     warnings: dict[str, None] = {}
     for key in keys:
@@ -63,7 +68,12 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
         refuse_rounded_indices(candidate.recipe, rounded_indices(content, key))
     if not converted_share(candidate.recipe, summary):
         warnings |= dict.fromkeys(_refuse_untouched(candidate, content))
-    return CandidateGraph(summary, tuple(by_key[key] for key in keys), tuple(warnings))
+    floats = FloatsLeft()
+    if candidate.recipe.full_integer:
+        integers: IntegerType = "int16" if candidate.recipe.name == "int16x8" else "int8"
+        floats = floats_left(content, candidate.float_outputs, integers)
+    signatures = tuple(by_key[key] for key in keys)
+    return CandidateGraph(summary, signatures, tuple(warnings), floats, unruled)
 
 
 def _refuse_untouched(candidate: Candidate, content: bytes) -> tuple[str, ...]:
@@ -174,16 +184,32 @@ def refuse_clipped_biases(candidate: Candidate, names: Sequence[str]) -> None:
     )
 
 
-def refuse_floats(recipe: Recipe, groups: Sequence[Collection[str]]) -> None:
-    """Raise `VerificationFailed` for `forbidden_floats`, which has these arguments."""
-    left = forbidden_floats(recipe, groups)
+def refuse_floats(recipe: Recipe, left: Sequence[str]) -> None:
+    """Raise `VerificationFailed` for operators that compute in float, `unruled_floats`."""
     if left:
-        raise VerificationFailed(
-            f"{recipe.name}: these operators compute in float: {', '.join(left)}",
-            hint=f"allow them with --allow-float {','.join(left)}, or convert to dynamic instead"
-            + _others_for(left),
-            cause=Cause(operators=tuple(left)),
-        )
+        raise left_in_float(recipe, left)
+
+
+def left_in_float(recipe: Recipe, left: Sequence[str]) -> VerificationFailed:
+    """The error for operators that compute in float."""
+    option = "--full-integer" if recipe.input_type == recipe.output_type == "float32" else "--io"
+    return VerificationFailed(
+        f"{recipe.name}: these operators compute in float: {', '.join(left)}",
+        hint=f"leave out {option}, then they stay in float, or convert to dynamic instead"
+        + _others_for(left),
+        cause=Cause(operators=tuple(left)),
+    )
+
+
+def are_curable(left: Sequence[str]) -> bool:
+    """Whether another form of the model, or the other engine, may compute operators in integers.
+
+    Not those that nothing computes in integers: a loop may be unrolled, and a recurrent layer is
+    quantized as one by TFLiteConverter alone.
+    """
+    return any(
+        not KERNELS[name].stays_float if name in KERNELS else name in _ANOTHER_FORM for name in left
+    )
 
 
 def _others_for(operators: Sequence[str]) -> str:

@@ -8,35 +8,34 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.conversion.graph_checks import LOOK_AT_NUMBERS
-from edgeconv.model.tflite import constant_outputs, inner_ranges, output_steps, steps_by_output
+from edgeconv.model.tflite import (
+    constant_outputs,
+    inner_ranges,
+    output_steps,
+    sigmoid_outputs,
+    steps_by_output,
+)
 from edgeconv.reporting.units import counted
-from edgeconv.statistics.estimate import LEVEL
+from edgeconv.statistics.grades import graded
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.statistics.proportion import proportion_bounds
 from edgeconv.types import ROUNDING
 from edgeconv.types.errors import Cause, NotFinite, VerificationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.session import Outputs
+    from edgeconv.statistics.grades import Graded
     from edgeconv.statistics.sample_errors import SampleErrors
     from edgeconv.types import OutputError, Recipe
 
 # An error below this fraction of the output's magnitude is rounding, however little the output
 # varies over the samples: 16 bits for a float model, 10 for a quantized one.
 _ROUNDING = {True: ROUNDING, False: 2.0**-10}
-# Below this fraction of equal answers there is a warning, and where not even a third of them is
-# certain, which takes at least 4 samples.
-_LEAST_AGREEMENT = 0.95
-_LEAST_SURE = 1 / 3
-_FEW_SAMPLES = 20
-# An error of a thousandth changes hardly any answer, even where only few samples show it.
-_CLOSE_DB = 60.0
 # An activation whose steps are this many times as large as those of a quarter has coarse ones.
 _WIDE = 16
 
@@ -48,7 +47,7 @@ def compare(
 
     `expected` of None says that there is no independent reference: the float32 model of a .tflite
     source is that source. Outputs are called KEY/OUTPUT where there are several signatures.
-    Raises `VerificationFailed` where they are too far.
+    Raises `VerificationFailed` where they are broken, or beyond the recipe's limit.
     """
     errors: list[OutputError] = []
     warnings: list[str] = []
@@ -58,10 +57,21 @@ def compare(
             continue
         content = candidate.file.read_bytes()
         steps = output_steps(content, key)
-        of_key = output_errors(expected[key], outputs, steps)
+        sigmoids = sigmoid_outputs(content, key)
+        grades = [
+            graded(
+                error,
+                expected[key][error.output],
+                outputs[error.output],
+                is_sigmoid=error.output in sigmoids,
+            )
+            for error in output_errors(expected[key], outputs, steps)
+        ]
+        of_key = [each.error for each in grades]
         constant = constant_outputs(content, key)
         try:
             warnings += verify_errors(candidate.recipe, of_key)
+            refuse_broken(candidate.recipe, grades)
         except VerificationFailed as error:
             wide = wide_activation(candidate)
             if wide:
@@ -74,10 +84,6 @@ def compare(
             if _says_nothing(each, outputs[each.output]) and each.output not in constant
         ]
         errors += of_key if len(actual) == 1 else [_renamed(key, error) for error in of_key]
-    agreements = [e.argmax_agreement for e in errors if e.argmax_agreement is not None]
-    if min(agreements, default=1.0) < _LEAST_AGREEMENT:
-        wide = wide_activation(candidate)
-        warnings += [f"int16x8 may keep what int8 does not: {wide}"] if wide else []
     return tuple(errors), tuple(warnings)
 
 
@@ -137,7 +143,7 @@ def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]
 
 
 def verify_errors(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, ...]:
-    """Verify the outputs' errors by the recipe's limit; returns warnings.
+    """Verify the outputs' errors by the recipe's limit, if it has one; returns warnings.
 
     An output passes if its signal-to-noise ratio reaches `recipe.min_snr_db`, if its error is
     rounding of its magnitude, or if it is within one quantization step of the output, which is
@@ -149,15 +155,26 @@ def verify_errors(recipe: Recipe, errors: Sequence[OutputError]) -> tuple[str, .
             raise VerificationFailed(
                 f"{recipe.name}: output {error.output!r} has no finite distance to its reference"
             )
+        least_db = recipe.min_snr_db
+        if least_db is None:
+            continue
         rounding = _ROUNDING[recipe.name == "float32"] * error.rms_reference
-        is_faint = error.snr_db < recipe.min_snr_db
-        if is_faint and error.rms_error > max(rounding, error.step):
-            raise _too_far(recipe, error)
-        is_exact = error.rms_error <= ROUNDING * error.rms_reference
-        warnings += _output_warnings(error, is_faint=is_faint and not is_exact)
-        if not is_faint and is_borderline(error, recipe.min_snr_db):
-            warnings.append(f"output {error.output!r} is borderline: {_uncertain(recipe, error)}")
+        if error.snr_db < least_db and error.rms_error > max(rounding, error.step):
+            raise _too_far(recipe, error, least_db)
+        if error.snr_db >= least_db and is_borderline(error, least_db):
+            warnings.append(f"output {error.output!r} is borderline: {_uncertain(error, least_db)}")
     return tuple(warnings)
+
+
+def refuse_broken(recipe: Recipe, grades: Iterable[Graded]) -> None:
+    """Raise `VerificationFailed` for the first output that is no better than chance."""
+    for error, broken in grades:
+        if broken:
+            raise VerificationFailed(
+                f"{recipe.name}: output {error.output!r} {broken}",
+                hint="give calibration samples like the real ones, or choose another recipe",
+                cause=Cause(snr_db=error.snr_db),
+            )
 
 
 def is_borderline(error: OutputError, least_db: float) -> bool:
@@ -166,15 +183,15 @@ def is_borderline(error: OutputError, least_db: float) -> bool:
     return interval is not None and interval[0] < least_db <= interval[1]
 
 
-def _uncertain(recipe: Recipe, error: OutputError) -> str:
+def _uncertain(error: OutputError, least_db: float) -> str:
     low, high = error.snr_interval_db or (error.snr_db, error.snr_db)
     return (
         f"SNR {error.snr_db:.1f} dB on {counted(error.samples, 'sample')}, 95 % interval {low:.1f} "
-        f"to {high:.1f} dB, and {recipe.min_snr_db:g} dB are required"
+        f"to {high:.1f} dB, and {least_db:g} dB are required"
     )
 
 
-def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
+def _too_far(recipe: Recipe, error: OutputError, least_db: float) -> VerificationFailed:
     other = "accept it with --min-snr-db"
     hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
     if recipe.name == "float32":
@@ -183,57 +200,11 @@ def _too_far(recipe: Recipe, error: OutputError) -> VerificationFailed:
         what = f" is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
     else:
         what = (
-            f": SNR {error.snr_db:.1f} dB, below the required {recipe.min_snr_db:g} dB "
+            f": SNR {error.snr_db:.1f} dB, below the required {least_db:g} dB "
             f"(root mean square {error.rms_reference:.3g}, error {error.rms_error:.3g})"
         )
-        if is_borderline(error, recipe.min_snr_db):
-            what += f"; this is borderline: {_uncertain(recipe, error)}"
+        if is_borderline(error, least_db):
+            what += f"; this is borderline: {_uncertain(error, least_db)}"
             hint = f"calibrate with more samples, so that more of them verify, or {hint}"
     message = f"{recipe.name}: output {error.output!r}{what}"
     return VerificationFailed(message, hint=hint, cause=Cause(snr_db=error.snr_db))
-
-
-def _output_warnings(error: OutputError, *, is_faint: bool) -> Iterator[str]:
-    """Warnings, a sentence each.
-
-    `is_faint` says that the output varies too little for the recipe's limit, and passed for
-    another reason.
-    """
-    if is_faint and not error.is_flat and not _has_fixed_range(error):
-        spans = (
-            f"spans {error.span[0]:.6g} to {error.span[1]:.6g}" if error.span else "hardly varies"
-        )
-        step = f"; its quantization step is {error.step:.3g}" if error.step else ""
-        yield (
-            f"output {error.output!r} is off by up to {error.max_abs_error:.3g}, and only {spans} "
-            f"on these samples{step}"
-        )
-    if error.argmax_agreement is not None and error.samples and not error.is_flat:
-        yield from _answer_warnings(error, error.argmax_agreement)
-
-
-def _has_fixed_range(error: OutputError) -> bool:
-    """Whether the error is within a step that is a power of two.
-
-    Such a scale belongs to an operator, not to the samples: softmax and the sigmoid always give 0
-    to 1 in steps of 1/256, and tanh -1 to 1 in steps of 1/128.
-    """
-    return error.is_within_step and math.frexp(error.step)[0] == 1 / 2
-
-
-def _answer_warnings(error: OutputError, agreement: float) -> Iterator[str]:
-    """Warnings about the answers of a classifier: where its largest value is."""
-    count = error.samples
-    same = round(agreement * count)
-    low, high = proportion_bounds(same, count, LEVEL / 2, LEVEL / 2)
-    is_sure = low >= _LEAST_SURE or error.snr_db >= _CLOSE_DB
-    if agreement >= _LEAST_AGREEMENT and is_sure:
-        return
-    few = ""
-    if count < _FEW_SAMPLES:
-        samples = "1 sample tells" if count == 1 else f"{count} samples tell"
-        few = f"; {samples} little: calibrate with more, or compare accuracies with edgeconv bench"
-    yield (
-        f"output {error.output!r} has its largest value in the same place for {same} of {count} "
-        f"({100 * agreement:.3g} %, 95 % interval {100 * low:.3g} % to {100 * high:.3g} %){few}"
-    )

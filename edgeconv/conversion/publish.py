@@ -181,6 +181,8 @@ def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Arti
         quantized_weight_share=summary.quantized_weight_share,
         float16_weight_share=summary.float16_weight_share,
         float_operators=summary.float_operators,
+        left_in_float=examined.floats.operators,
+        integer_share=examined.floats.integer_share if recipe.full_integer else None,
         verification=examined.verification,
         calibration=tuple(records) if recipe.calibrates else (),
         preprocessing=dict(plan.request.preprocess.by_input),

@@ -19,7 +19,8 @@ from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare, errors_by_sample
 from edgeconv.conversion.quantize import quantize_with_converter
 from edgeconv.conversion.states import state_warnings
-from edgeconv.requests.recipes import MIN_SNR_DB, make_recipes
+from edgeconv.requests.recipes import make_recipes
+from edgeconv.statistics.grades import worst_grade
 from edgeconv.system.processes.workers import start_ahead
 from edgeconv.types import Verification
 from edgeconv.types.errors import EdgeconvError, ToolFailed, UnsupportedOperators
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from edgeconv.types import Recipe
 
     Outcomes = dict[Recipe, VerifiedCandidate | EdgeconvError]
+
+
+# What the float32 model of one that was trained in floats of 16 bits keeps.
+_NARROW_DB = 30.0
 
 
 def verify_float(session: Session, recipe: Recipe | None = None) -> VerifiedCandidate:
@@ -106,8 +111,8 @@ def _with_possible_limit(candidate: Candidate, prepared: PreparedModel) -> Candi
     """
     if not prepared.narrow:
         return candidate
-    least = min(candidate.recipe.min_snr_db, MIN_SNR_DB["float16"])
-    recipe = msgspec.structs.replace(candidate.recipe, min_snr_db=least)
+    least_db = candidate.recipe.min_snr_db or _NARROW_DB
+    recipe = msgspec.structs.replace(candidate.recipe, min_snr_db=min(least_db, _NARROW_DB))
     return msgspec.structs.replace(candidate, recipe=recipe)
 
 
@@ -208,12 +213,15 @@ def verify_outputs(
         candidate=candidate,
         summary=graph.summary,
         signatures=graph.signatures,
+        floats=graph.floats,
+        unruled=graph.unruled,
         verification=Verification(
             reference=reference,
             samples=sum(len(next(iter(arrays.values()))) for arrays in answers.outputs.values()),
             synthetic=session.prepared.synthetic,
             runtime=answers.runtime,
             outputs=errors,
+            grade=worst_grade(error.grade for error in errors),
             warnings=(*graph.warnings, *warnings),
         ),
     )

@@ -22,7 +22,15 @@ from edgeconv.gate.drops import (
 )
 from edgeconv.gate.numbers import own_number
 from edgeconv.statistics.estimate import Levels
-from edgeconv.types import LIMIT_KINDS, Finding, GateStatistics, Limit, Limits, Verdict
+from edgeconv.types import (
+    FULL_INTEGER,
+    LIMIT_KINDS,
+    Finding,
+    GateStatistics,
+    Limit,
+    Limits,
+    Verdict,
+)
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
@@ -182,10 +190,12 @@ class _Gate:
     def _limits(self, row: Measurement) -> dict[str, AnyLimit]:
         """The limits of a row.
 
-        A limit on times is for runtimes that have times, where one of them ran the same file,
-        unless it is this runtime's own.
+        A limit on float operators is for full-integer recipes. One on times is for runtimes that
+        have times, where one of them ran the same file, unless it is this runtime's own.
         """
         limits = self.budget.limits(row.recipe, row.measured_in)
+        if row.recipe and row.recipe not in FULL_INTEGER:
+            limits = {n: limit for n, limit in limits.items() if not LIMIT_KINDS[n].of_integers}
         timed = {each.sha256 for each in self.report.measurements if each.latency is not None}
         if row.error or row.latency is not None or row.sha256 not in timed:
             return limits

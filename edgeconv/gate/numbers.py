@@ -35,8 +35,10 @@ def own_number(check: LimitCheck, row: Measurement, report: Report) -> Finding |
     return _ANSWERS[check.name](check, row, report)
 
 
-def _plain(read: Callable[[Measurement], float | None]) -> Answer:
-    return lambda check, row, _: check.compare(read(row), "it was not measured")
+def _plain(
+    read: Callable[[Measurement], float | None], reason: str = "it was not measured"
+) -> Answer:
+    return lambda check, row, _: check.compare(read(row), reason)
 
 
 def _min_accuracy(check: LimitCheck, row: Measurement, _: Report) -> Finding | OpenLimit:
@@ -190,4 +192,5 @@ _ANSWERS: dict[str, Answer] = {
     "oldest-runtime": _oldest_runtime,
     "allowed-operators": _operators,
     "min-npu-operators": _npu_operators,
+    "max-float-operators": _plain(lambda model: model.float_operators, "it has no manifest"),
 }

@@ -235,6 +235,7 @@ def _trained_row(run: BenchRun, measured: MeasuredModel, model: SourceModel) -> 
 def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
     assert measured.model_file is not None
     content = measured.model_file.file.read_bytes()
+    artifact = measured.model_file.artifact
     return Measurement(
         name=measured.name,
         role="artifact",
@@ -251,6 +252,10 @@ def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
         peak_memory_bytes=_memory_bytes(run, measured),
         arena_bytes=_arena_bytes(measured, content),
         oldest_runtime=oldest_runtime(content, str(measured.model_file.file)).version,
+        grade=artifact.verification.grade if artifact else "",
+        float_operators=sum(each.count for each in artifact.left_in_float)
+        if artifact and artifact.recipe.full_integer
+        else None,
         error=str(measured.error) if measured.error else "",
     )
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from edgeconv.model.tflite.operators import float_groups
+from edgeconv.model.tflite.operators import RUN_GRAPHS, float_groups
 from edgeconv.quantize.even_inputs import even_inputs
 from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
-from edgeconv.quantize.rules import forbidden_floats, with_eight_bits
+from edgeconv.quantize.rules import unruled_floats, with_eight_bits
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
@@ -150,7 +150,6 @@ class MethodSearch:
         try:
             left = self._left_in_float(recipe, plain)
             if left:
-                # Verification refuses the file, whatever methods made it.
                 reason = f"{', '.join(left)} would compute in float"
                 return self._without_choice(recipe, plain, f"{NOT_TRIED}: {reason}")
             trials = list(self._run_trials(recipe))
@@ -168,7 +167,10 @@ class MethodSearch:
         return ChosenFile(file, record, time.perf_counter() - started_s)
 
     def _left_in_float(self, recipe: Recipe, settings: MethodSettings) -> tuple[str, ...]:
-        """The operators of a plain file that the recipe forbids, which no method changes."""
+        """The operators for which a plain file is not taken as it is, which no method changes.
+
+        It is refused for any that computes in float, or unrolled for a loop.
+        """
         if not recipe.full_integer:
             return ()
         file = make_file(
@@ -178,7 +180,8 @@ class MethodSearch:
             settings._replace(methods=()),
             dense_per_tensor=self._dense_per_tensor,
         )
-        return forbidden_floats(recipe, float_groups(file.model, file.float_outputs))
+        left = unruled_floats(recipe, float_groups(file.model, file.float_outputs))
+        return left if recipe.only_integers or RUN_GRAPHS.intersection(left) else ()
 
     def _make(self, recipe: Recipe, settings: MethodSettings) -> QuantizedModel:
         """The file that is published: fitted to all calibration samples."""
@@ -246,7 +249,7 @@ class MethodSearch:
         A narrower range moves the means of activations, so both are tried together. A range
         that is not closer than those before it is the last one.
         """
-        key = msgspec.structs.replace(recipe, methods=("auto",), min_snr_db=0.0)
+        key = msgspec.structs.replace(recipe, methods=("auto",), min_snr_db=None)
         if key in self._by_recipe:
             return self._by_recipe[key]
         best = self._run(recipe, MethodSettings(_ranges_of(recipe)[0], ()))

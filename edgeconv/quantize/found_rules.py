@@ -10,7 +10,6 @@ import numpy as np
 from edgeconv.model.tflite import softmax_classes
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, is_constant, operator_name, read, text
 from edgeconv.model.tflite.fronts import input_fronts
-from edgeconv.model.tflite.kernels import KERNELS
 from edgeconv.model.tflite.layers import FLOAT_KINDS
 from edgeconv.model.tflite.operators import type_of
 from edgeconv.quantize.parted import split_parts
@@ -53,7 +52,6 @@ def with_found_rules(search: MethodSearch, recipe: Recipe) -> FoundRules:
 
     Raises `InputRefused` for samples that give senseless ranges.
     """
-    recipe, lacking = _with_float_only(search.graph, recipe)
     ruled, front = with_float_front(search.graph, recipe)
     if not front and recipe.full_integer and recipe.methods == ("auto",):
         even = search.on_even_inputs
@@ -66,33 +64,7 @@ def with_found_rules(search: MethodSearch, recipe: Recipe) -> FoundRules:
     ruled, small = with_float_magnified(search.graph, ruled)
     recipe, softmax = with_float_softmax(search.graph, ruled)
     recipe, shared = with_own_scales(recipe, find_shared_scales(search.graph, recipe))
-    return FoundRules(search, recipe, shared, (*lacking, *front, *small, *softmax))
-
-
-def _with_float_only(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
-    """The recipe with rules for operators that only a float kernel computes, and a note.
-
-    Not where inputs or outputs are to be integers: then the whole file is.
-    """
-    if not recipe.full_integer or {recipe.input_type, recipe.output_type} != {"float32"}:
-        return recipe, ()
-    allowed = set(recipe.allow_float)
-    layers = [
-        layer
-        for layer in graph.layers
-        if layer.operator in KERNELS
-        and KERNELS[layer.operator].stays_float
-        and allowed.isdisjoint((layer.operator, "*"))
-    ]
-    if not layers or graph.quantized is not None:
-        return recipe, ()
-    rules = dict.fromkeys(LayerRule(pattern=each.name, precision="float32") for each in layers)
-    operators = ", ".join(sorted({layer.operator for layer in layers}))
-    note = (
-        f"{quoted(dict.fromkeys(each.short_name for each in layers), 3)} stay in float, since "
-        f"there is no integer kernel of {operators}"
-    )
-    return msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules)), (note,)
+    return FoundRules(search, recipe, shared, (*front, *small, *softmax))
 
 
 # A file, or a part of an output, above this is close enough to float.
@@ -158,10 +130,10 @@ def _tried(
     inputs = quoted(dict.fromkeys(name for front in fronts for name in front.inputs))
     names = quoted(short.values(), _NAMED)
     ratios = f"{after_db:.1f} dB instead of {before_db:.1f} dB on {trials.samples} samples"
-    if recipe.input_type != "float32":
+    if recipe.only_integers:
         return recipe, (
-            f"an integer input has one scale for all values of {inputs}: with --io float32 "
-            f"{names} would stay in float, {ratios}",
+            f"an integer input has one scale for all values of {inputs}: without --io and "
+            f"--full-integer {names} would stay in float, {ratios}",
         )
     return _with_rules(recipe, rules), (
         f"{names} stay in float, since one scale does not fit all values of {inputs}: {ratios}",
@@ -207,7 +179,9 @@ def with_float_softmax(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, 
     Only for int16x8 where `auto` chooses. Each is measured with the real kernel on up to 32
     calibration samples, while all else computes in float.
     """
-    if recipe.name != "int16x8" or recipe.methods != ("auto",) or graph.quantized is not None:
+    if recipe.name != "int16x8" or recipe.methods != ("auto",) or recipe.only_integers:
+        return recipe, ()
+    if graph.quantized is not None:
         return recipe, ()
     many = {name for name, classes in softmax_classes(graph.model).items() if classes >= _MANY}
     try:
@@ -241,8 +215,8 @@ def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe
     Only where `auto` chooses and the plain file is far from the float graph, on up to 32
     calibration samples, and where the rules bring it clearly closer.
     """
-    is_open = recipe.full_integer and recipe.methods == ("auto",) and graph.quantized is None
-    if not (is_open and graph.feeds):
+    is_open = recipe.methods == ("auto",) and graph.quantized is None and graph.feeds
+    if not (is_open and recipe.full_integer) or recipe.only_integers:
         return recipe, ()
     bits = 16 if recipe.name == "int16x8" else 8
     places = magnified(graph.model, plain_ranges(graph.fitted("minmax", bits=bits).ranges))
@@ -480,6 +454,7 @@ def _candidates(
     if recipe.output_type != "float32":
         return
     precisions: tuple[Precision, ...] = ("float32", "int16x8")
+    precisions = precisions[recipe.only_integers :]
     for precision in precisions if is_joined else reversed(precisions):
         yield tuple(LayerRule(pattern=layer, precision=precision) for layer in layers)
 

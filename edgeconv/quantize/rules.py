@@ -81,22 +81,21 @@ def float_outputs(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ..
     )
 
 
-def forbidden_floats(recipe: Recipe, groups: Iterable[Collection[str]]) -> tuple[str, ...]:
-    """The operators of a file that compute in float although the recipe does not allow it, sorted.
+def unruled_floats(recipe: Recipe, groups: Iterable[Collection[str]]) -> tuple[str, ...]:
+    """The operators of a full-integer file that compute in float, and no rule says so, sorted.
 
     `groups` are the file's `float_groups`. In a group, an operator without weights that has a
     kernel is in float for its neighbors, if one of them has none or is `RULED`. () for recipes
     with float activations.
     """
-    allowed = {*recipe.allow_float, RULED}
-    if not recipe.full_integer or "*" in allowed:
+    if not recipe.full_integer:
         return ()
     integers: IntegerType = "int16" if recipe.name == "int16x8" else "int8"
     left = set[str]()
     for group in groups:
         causes = {name for name in group if not (name in BRIDGES or has_kernel(name, integers))}
         left |= causes | COMPRESSIBLE.intersection(group) if causes else set(group)
-    return tuple(sorted(left - allowed))
+    return tuple(sorted(left - {RULED}))
 
 
 def rule_notes(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ...]:

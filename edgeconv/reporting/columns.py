@@ -264,6 +264,8 @@ _FLIPS = "flips: samples that became right (+) or wrong (−), against the basel
 _KERNEL_FLIPS = "CPU flips: samples with another answer than from the same file on the CPU"
 _ARENA = "the arena holds the tensors; memory is all that the process grew by"
 _TRAINING = "training is the time of quantization-aware training"
+_GRADE = "grade: how close the outputs were to float32's at conversion"
+_FLOAT_OPS = "float ops: operators that compute in float in a file of integers"
 _RUNS_FROM = "runs from: the oldest TensorFlow Lite that has every operator"
 _SPEED_UP = f"{SAME_SPEED} is as fast as float32, within noise: its interval contains 1"
 COLUMNS = (
@@ -333,6 +335,20 @@ COLUMNS = (
     ModelColumn("flips", _sum_of_flips, own_text=_flips, note=_FLIPS, is_main=True),
     ModelColumn(number=lambda m: m.fixed, csv="samples fixed"),
     ModelColumn(number=lambda m: m.broken, csv="samples broken"),
+    ModelColumn(
+        "grade",
+        own_text=lambda row: row.model.grade or units.ABSENT,
+        note=_GRADE,
+        is_text=True,
+    ),
+    ModelColumn(
+        "float ops",
+        lambda m: m.float_operators or None,
+        units.count,
+        csv="float operators",
+        note=_FLOAT_OPS,
+        beneath=True,
+    ),
     ModelColumn("GPU", own_text=_gpu),
     ModelColumn(
         "CPU flips",

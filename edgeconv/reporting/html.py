@@ -34,6 +34,7 @@ from edgeconv.reporting.facts import (
     version_facts,
 )
 from edgeconv.reporting.flips import flip_tables
+from edgeconv.reporting.grades import floats_line, grade_line
 from edgeconv.reporting.layers import layer_tables, models_with_layers, profile_tables
 from edgeconv.reporting.limits import (
     closing_line,
@@ -172,6 +173,8 @@ _FILTERS = {
     "snr": snr,
     "span": span,
     "step": lambda step: units.ABSENT if step is None else units.significant(step),
+    "grade_line": grade_line,
+    "floats_line": floats_line,
     "engine_name": lambda artifact: _ENGINES[artifact.engine],
     "training_facts": training_facts,
     "epoch_table": epoch_table,

@@ -203,5 +203,8 @@ _FORMS: dict[LimitUnit, Form] = {
     "ratio": units.times,
     "share": lambda value, digits: units.percent(value, digits - 1),
     "points": lambda value, digits: units.points(value, digits - 1),
+    "count": lambda value, _: (
+        units.ABSENT if value is None else units.counted(round(value), "operator")
+    ),
     "db": lambda value, digits: units.decibels(value, digits - 2),
 }

@@ -66,6 +66,7 @@ _TEXTS: dict[str, Callable[[Report, Measurement], str]] = {
     "recipe": lambda _, model: model.recipe or "",
     "runtime": lambda _, model: model.runtime,
     "oldest runtime": lambda _, model: model.oldest_runtime,
+    "grade": lambda _, model: model.grade,
     "sha256": lambda _, model: model.sha256,
     "budget": lambda report, model: mark_of(model.name, report.verdict).replace(units.ABSENT, ""),
     "metric": lambda _, model: model.accuracy.metric if model.accuracy else "",

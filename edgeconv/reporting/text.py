@@ -20,6 +20,7 @@ from edgeconv.reporting.closeness import (
 )
 from edgeconv.reporting.columns import SAME_SPEED, SHOWN, columns_of, model_rows
 from edgeconv.reporting.facts import pace_lines
+from edgeconv.reporting.grades import floats_line, grade_line
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.layout import Labeled, dim, notes
 from edgeconv.reporting.limits import closing_line, word_of_verdict
@@ -219,6 +220,11 @@ def _artifact_columns(
 def _remarks(artifact: Artifact, *, verbose: bool) -> dict[str, str]:
     """What needs attention with its style, and with `verbose` how the file was made."""
     remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
+    if grade := grade_line(artifact):
+        poor = artifact.verification.grade == "poor"
+        remarks[f"{'warning: ' * poor}{grade}"] = "yellow" if poor else "dim"
+    if floats := floats_line(artifact):
+        remarks[floats] = "dim"
     for shared in artifact.shared_scales:
         if verbose or not shared.applied:
             remarks[shared_scale_line(shared)] = "dim" if shared.applied else "yellow"

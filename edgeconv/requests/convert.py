@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from edgeconv.requests.option import Argument, Data, Input, Quality, Recipes, out
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
-    AllowedFloat,
     Batched,
     Executed,
     Improved,
+    OnlyIntegers,
     Opened,
     Preprocessed,
     Ranged,
@@ -263,7 +263,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     calibration_range: Ranged = None
     methods: Improved = None
     layers: Ruled = ()
-    allow_float: AllowedFloat = ()
+    full_integer: OnlyIntegers = False
     min_snr_db: Annotated[
         float | None,
         Quality(
@@ -296,7 +296,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             calibration_range=self.calibration_range,
             input_type=self.input_type,
             output_type=self.output_type,
-            allow_float=self.allow_float,
+            full_integer=self.full_integer,
             min_snr_db=self.min_snr_db,
             methods=self.methods,
             layers=self.layers,

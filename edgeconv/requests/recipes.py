@@ -26,20 +26,10 @@ from edgeconv.types.errors import UsageError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The lowest signal-to-noise ratio of an output, in decibels, that is published. Below
-# about 6 dB the error is half as large as the output. A float16 weight carries 11 bits, so anything
-# under 30 dB there is a fault and not rounding.
-MIN_SNR_DB: dict[RecipeName, float] = {
-    "float32": 60.0,
-    "float16": 30.0,
-    "dynamic": 6.0,
-    "weight-only-int8": 6.0,
-    "int8": 6.0,
-    "int16x8": 6.0,
-    "weight-only-int4": 6.0,
-    "int8x4": 6.0,
-    "qat": 6.0,
-}
+# The lowest signal-to-noise ratio of an output that is published, in decibels. Only of float32
+# there is one: it computes what the trained model does, and anything less is a fault and not
+# rounding.
+MIN_SNR_DB: dict[RecipeName, float] = {"float32": 60.0}
 _IO_TYPES: dict[RecipeName, tuple[IoType, ...]] = {
     "int8": ("float32", "int8", "uint8"),
     "int16x8": ("float32", "int16"),
@@ -74,7 +64,7 @@ def make_recipes(
     calibration_range: CalibrationRange | None = None,
     input_type: IoType = "float32",
     output_type: IoType = "float32",
-    allow_float: Sequence[str] = (),
+    full_integer: bool = False,
     min_snr_db: float | None = None,
     methods: Sequence[str] | None = None,
     layers: Sequence[LayerRule] = (),
@@ -82,9 +72,10 @@ def make_recipes(
 ) -> tuple[Recipe, ...]:
     """The recipes for these options. Raises `UsageError` where an option cannot be met.
 
-    `input_type`, `output_type` and `allow_float` are for the full-integer recipes; the others have
-    float inputs and outputs. `calibration_range` of None takes auto where the methods are auto,
-    else minmax. `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are those of the recipes that
+    `input_type`, `output_type` and `full_integer` are for the full-integer recipes; the others have
+    float inputs and outputs. `full_integer` refuses operators in float, as integer inputs or
+    outputs do. `calibration_range` of None takes auto where the methods are auto, else minmax.
+    `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are those of the recipes that
     quantize, see `method_names`; None takes auto. `qat` is how the recipe of that name trains,
     None: as `Qat` does by default.
     """
@@ -103,8 +94,9 @@ def make_recipes(
             calibration_range=calibration_range if name in CALIBRATED else "minmax",
             input_type=input_type if name in FULL_INTEGER else "float32",
             output_type=output_type if name in FULL_INTEGER else "float32",
-            allow_float=tuple(sorted(allow_float)) if name in FULL_INTEGER else (),
-            min_snr_db=MIN_SNR_DB[name] if min_snr_db is None else min_snr_db,
+            only_integers=name in FULL_INTEGER
+            and (full_integer or {input_type, output_type} != {"float32"}),
+            min_snr_db=MIN_SNR_DB.get(name) if min_snr_db is None else min_snr_db,
             methods=_methods_of(name, named),
             layers=tuple(layers) if name in _RULED else (),
             qat=(qat or Qat()) if name == QAT else None,

@@ -142,12 +142,11 @@ Preprocessed = Annotated[
     ),
 ]
 Batched = Annotated[int | None, Input("Fix a dynamic batch dimension to this size.")]
-AllowedFloat = Annotated[
-    tuple[str, ...],
+OnlyIntegers = Annotated[
+    bool,
     Quality(
-        "Operators that a full-integer recipe may leave in float, comma-separated; * for any.",
-        text=NAMES,
-        metavar="OPERATORS",
+        "Refuse a file of int8, int16x8, int8x4 or qat in which an operator stays in float. "
+        "Integer inputs or outputs (--io), and an NPU, imply it."
     ),
 ]
 Ranged = Annotated[

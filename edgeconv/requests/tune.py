@@ -20,9 +20,9 @@ from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
     EXECUTED,
     LABELED_OUTPUT,
-    AllowedFloat,
     Batched,
     Executed,
+    OnlyIntegers,
     Opened,
     Placed,
     Preprocessed,
@@ -50,8 +50,8 @@ class TuneRequest(Request, frozen=True, kw_only=True):
     `directory` (None: NAME.tuned in the current one) with its recipe as a file for `edgeconv
     convert --config` and all the trials. `recipes` are those to choose from, none for all;
     `samples` of the data are used, None for all. `metric` None is top1, or the
-    agreement where there are no labels. `allow_float` names the operators that may
-    stay in float, `allow_suspect_calibration` samples that cannot be right to calibrate. The search
+    agreement where there are no labels. `full_integer` refuses
+    operators in float; `allow_suspect_calibration` allows samples that cannot be right. The search
     stops after `trials`, or `time_limit_s`.
     """
 
@@ -127,7 +127,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
             "all]"
         ),
     ] = None
-    allow_float: AllowedFloat = ("*",)
+    full_integer: OnlyIntegers = False
     trials: Annotated[int, Quality("Recipes to try, at most.")] = 40
     time_limit_s: Annotated[
         float,

@@ -89,7 +89,7 @@ def _of_tflite(job: EngineJob) -> bytes:
             _feed(job),
             input_type,
             output_type,
-            allow_float=bool(recipe.allow_float),
+            allow_float=not recipe.only_integers,
             activations_type=tf.int16,
             bias_type=tf.int64,
         )
@@ -133,7 +133,7 @@ def _configure(tf: Any, converter: Any, recipe: Recipe) -> None:
     if recipe.full_integer:
         int16 = sets.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
         operators = [sets.TFLITE_BUILTINS_INT8 if recipe.name == "int8" else int16]
-        if recipe.allow_float:
+        if not recipe.only_integers:
             operators.append(sets.TFLITE_BUILTINS)
         converter.target_spec.supported_ops = operators
         converter.inference_input_type = tf.as_dtype(recipe.input_type)

@@ -21,7 +21,17 @@ NOT_CHECKED = "check"
 IN_VERSIONS = "runtimes"
 # Differences of shares are "points"; "text" has no order.
 LimitUnit = Literal[
-    "number", "bytes", "us", "ratio", "share", "points", "db", "release", "operators", "text"
+    "number",
+    "bytes",
+    "us",
+    "ratio",
+    "share",
+    "points",
+    "db",
+    "count",
+    "release",
+    "operators",
+    "text",
 ]
 # The metric, over that of the reference for "relative"; or that of the worst class or slice.
 Drop = Literal["metric", "relative", "class", "slice", "flips"]
@@ -58,6 +68,7 @@ class LimitKind(NamedTuple):
     limit that is a value alone. `needs_times`: only timing gives its number. `drop` is what drops
     from a reference, None for a number of the model alone. `in_metric`: the number is in the unit
     of the metric, where that is no share. `in_table`: the table of a report has its interval.
+    `of_integers`: it is for full-integer recipes.
     """
 
     words: str = "A limit of the budget."
@@ -72,6 +83,7 @@ class LimitKind(NamedTuple):
     drop: Drop | None = None
     in_metric: bool = False
     in_table: bool = False
+    of_integers: bool = False
 
     @property
     def is_fraction(self) -> bool:
@@ -122,6 +134,7 @@ class Limits(FrozenStruct, kw_only=True, frozen=True, rename="kebab", omit_defau
     oldest_runtime: str | RuntimeLimit | None = None
     allowed_operators: tuple[str, ...] | OperatorsLimit | None = None
     min_npu_operators: float | Limit | None = None
+    max_float_operators: float | Limit | None = None
 
     def by_name(self) -> dict[str, AnyLimit]:
         """The limits that are set, by their names in kebab case, in the order of the fields."""
@@ -207,6 +220,12 @@ LIMIT_KINDS: dict[str, LimitKind] = {
         "share",
         "`bench --npu` shows which operators stay on the processor, and why.",
         is_minimum=True,
+    ),
+    "max-float-operators": LimitKind(
+        "The operators that compute in float in a file of int8, int16x8, int8x4 or qat.",
+        "count",
+        "Write what has an integer kernel instead; `convert` names the layers and why.",
+        of_integers=True,
     ),
     IN_VERSIONS: LimitKind(
         "The versions of a runtime in which the file must load and answer right.",

@@ -36,6 +36,13 @@ PostTrainingMethod = Literal["equalization", "rounding", "bias-correction"]
 # "auto" alone: those that are needed, and make the error on held-back calibration samples smaller.
 Methods = tuple[Literal["equalization", "rounding", "bias-correction", "auto"], ...]
 Closeness = Literal["", "close", "borderline", "far", "coarse"]
+# `no kernel`: nor has anything equal one; `rule`: for the layer, typed or found; `neighbor`: it is
+# next to such an operator; `engine`: its kernel was not used.
+FloatReason = Literal["no kernel", "rule", "neighbor", "engine"]
+# How close an output is, in its own terms (statistics/grades.py); "" where nothing was compared.
+Grade = Literal["", "close", "usable", "poor"]
+# Rows of probabilities; scores of classes; probabilities, each by itself; whole numbers and texts.
+OutputKind = Literal["", "classes", "scores", "probabilities", "labels", "numbers"]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]
 
 # The recipes of `all`: those that need neither training nor a method.
@@ -78,9 +85,9 @@ class LayerRule(FrozenStruct, kw_only=True, frozen=True):
 class Recipe(FrozenStruct, kw_only=True, frozen=True):
     """How one artifact is made from the float graph.
 
-    `allow_float` names the operators that a full-integer artifact may leave in
-    float; `("*",)` allows all. `min_snr_db` is the lowest signal-to-noise ratio of
-    an output against the float model that is still published. `methods` are the post-training
+    `only_integers` refuses a full-integer artifact in which an operator computes in float.
+    `min_snr_db` is the lowest signal-to-noise ratio of an output against the float model that is
+    still published, None for no limit. `methods` are the post-training
     ones that are applied, and `layers` the layers of another precision. `qat` is set where the
     model is trained on.
     """
@@ -90,8 +97,8 @@ class Recipe(FrozenStruct, kw_only=True, frozen=True):
     calibration_range: CalibrationRange = "minmax"
     input_type: IoType = "float32"
     output_type: IoType = "float32"
-    allow_float: tuple[str, ...] = ()
-    min_snr_db: float = 0.0
+    only_integers: bool = False
+    min_snr_db: float | None = None
     methods: Methods = ()
     layers: tuple[LayerRule, ...] = ()
     qat: Qat | None = None
@@ -118,7 +125,7 @@ class Recipe(FrozenStruct, kw_only=True, frozen=True):
 
     @property
     def full_integer(self) -> bool:
-        """Whether weights and activations are to be integers."""
+        """Whether weights and activations are to be integers wherever there is a kernel."""
         return self.name in FULL_INTEGER
 
 
@@ -154,10 +161,12 @@ class Distance(FrozenStruct, kw_only=True, frozen=True):
 class OutputError(Distance, kw_only=True, frozen=True):
     """How far one output is from its reference, over all the samples compared.
 
-    `argmax_agreement` is the fraction of samples with the same largest class, None where the
-    output is not a vector of classes. `step` is the output's quantization step in its own unit,
-    0 where it has none. `samples` is 0 in manifests that do not have it yet. `snr_interval_db` is
-    the 95 % interval of `snr_db` for other samples of the same kind; None where it is not known.
+    `argmax_agreement` is the fraction of rows with the same largest class, or of equal labels, None
+    where the output is neither. `probability_error` is the largest of probabilities; of more than
+    4,096 in a sample, that of all but one in a thousand. `step` is the output's quantization step
+    in its own unit, 0 where it has none. `samples` is 0 in manifests that do not have it yet.
+    `snr_interval_db` is the 95 % interval of `snr_db` for other samples of the same kind; None
+    where it is not known.
     """
 
     max_abs_error: float
@@ -168,6 +177,9 @@ class OutputError(Distance, kw_only=True, frozen=True):
     step: float = 0.0
     samples: int = 0
     snr_interval_db: tuple[float, float] | None = None
+    probability_error: float | None = None
+    kind: OutputKind = ""
+    grade: Grade = ""
 
     @property
     def is_within_step(self) -> bool:
@@ -176,13 +188,17 @@ class OutputError(Distance, kw_only=True, frozen=True):
 
 
 class Verification(FrozenStruct, kw_only=True, frozen=True):
-    """The verification of an artifact before it was published, on `samples` held-back samples."""
+    """The verification of an artifact before it was published, on `samples` held-back samples.
+    `grade` is that of the worst output, `advice` says what would make it better, "" for nothing.
+    """
 
     reference: str
     samples: int
     synthetic: bool
     runtime: str
     outputs: tuple[OutputError, ...]
+    grade: Grade = ""
+    advice: str = ""
     warnings: tuple[str, ...] = ()
 
 
@@ -198,6 +214,18 @@ class TargetCheck(FrozenStruct, kw_only=True, frozen=True):
     python: str
     outputs: tuple[OutputError, ...]
     cost: str = ""
+
+
+class FloatOperators(FrozenStruct, kw_only=True, frozen=True):
+    """Operators of one kind that compute in float in a full-integer artifact, and why.
+
+    `layers` are the short names of the first few of `count`.
+    """
+
+    name: str
+    count: int
+    layers: tuple[str, ...]
+    reason: FloatReason
 
 
 class LadderStep(FrozenStruct, kw_only=True, frozen=True):
@@ -331,8 +359,10 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     in, so an equal key means that there is nothing to do. `ladder` has the attempts where the
     first one failed. `opening` is how the source was opened. `preprocessing` is by input name,
     "" for every input not named. `source_path` is the model's path in the project, or
-    its name if it is elsewhere. `notes` are about the use of the file, `details` about how it was
-    made. `checksum` is in the file only; see system/store/checksums.py.
+    its name if it is elsewhere. `left_in_float` and `integer_share` are of full-integer recipes:
+    what computes in float, and the share of the work in integers, which is multiplications, or
+    output values where there are none. `notes` are about the use of the file, `details` about how
+    it was made. `checksum` is in the file only; see system/store/checksums.py.
     """
 
     format: Literal[1] = 1
@@ -352,6 +382,8 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     quantized_weight_share: float
     float16_weight_share: float
     float_operators: tuple[str, ...]
+    left_in_float: tuple[FloatOperators, ...] = ()
+    integer_share: float | None = None
     verification: Verification
     calibration: tuple[CalibrationRecord, ...] = ()
     preprocessing: dict[str, Preprocessing] = {}

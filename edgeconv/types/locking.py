@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from edgeconv.types.checks import AcceptedDrop, UnprovenLimit
-from edgeconv.types.conversion import RecipeName
+from edgeconv.types.conversion import Grade, RecipeName
 from edgeconv.types.measurement import Accuracy, Measurement
 from edgeconv.types.model import FrozenStruct
 
@@ -25,6 +25,8 @@ class LockedStage(FrozenStruct, kw_only=True, frozen=True):
     size_bytes: int
     gzip_size_bytes: int | None = None
     arena_bytes: int | None = None
+    grade: Grade | None = None
+    float_operators: int | None = None
     latency_ratio: float | None = None
     peak_memory_bytes: int | None = None
     accuracy: Accuracy | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from edgeconv.types.checks import Verdict
-from edgeconv.types.conversion import Artifact, Distance, RecipeName
+from edgeconv.types.conversion import Artifact, Distance, Grade, RecipeName
 from edgeconv.types.model import FrozenStruct, Result
 from edgeconv.types.npu import NpuEstimate
 from edgeconv.types.samples import DataIdentity
@@ -168,13 +168,14 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     `layer_errors` are in the order of the graph; on a GPU they are against the same layers on the
     processor, by `layers_against`'s name. `acceleration` is what a GPU delegate did, and `kernels`
     the agreement of a GPU's or a device's outputs with those of the same file on the processor.
-    `paced` is the latency of invokes that begin in a fixed period, and `cold` of fresh processes,
-    each with one sample: its load and first invoke together. `group` is the directory's part of
-    `name`, "" where names are unique without it. `runtime` has the version that ran, and
-    `measured_in` is the runtime as the bench was given it. `npu` has what a compiler estimates for
-    the file on each NPU; nothing was run there. None means that it was not measured, never that it
-    was good.
-    `error` is set, and the rest None, where the model did not run.
+    `grade` is that of an artifact at its conversion, and `float_operators` how many compute in
+    float in one of a full-integer recipe. `paced` is the latency of invokes that begin in a fixed
+    period, and `cold` of fresh processes, each with one sample: its load and first invoke together.
+    `group` is the directory's part of `name`, "" where names are unique without it. `runtime` has
+    the version that ran, and `measured_in` is the runtime as the bench was given it. `npu` has what
+    a compiler estimates for the file on each NPU; nothing was run there. None means that it was not
+    measured, never that it was good. `error` is set, and the rest None, where the model did not
+    run.
     """
 
     name: str
@@ -202,6 +203,8 @@ class Measurement(FrozenStruct, kw_only=True, frozen=True):
     batched_us: tuple[float, ...] = ()
     batched_size: int | None = None
     oldest_runtime: str = ""
+    grade: Grade = ""
+    float_operators: int | None = None
     size_ratio: float | None = None
     latency_ratio: float | None = None
     latency_ratio_interval: tuple[float, float] | None = None

@@ -67,7 +67,7 @@ def trained(short: Short, target: Path) -> Trained:
 
 
 def converted(made: Trained, short: Short) -> Conversion:
-    recipes = make_recipes(["float32", *ALLOWED_LOSS], allow_float=short.float_operators)
+    recipes = make_recipes(["float32", *ALLOWED_LOSS])
     return convert(
         made.directory / "saved_model",
         made.directory / "out",

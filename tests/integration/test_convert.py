@@ -340,7 +340,7 @@ def test_an_integer_model_of_integer_ends_with_an_operator_in_float_is_refused_b
     (failure,) = made.conversion.failures
     assert (failure.recipe, failure.error) == ("int8", "VerificationFailed")
     assert "these operators compute in float: SIN" in failure.message
-    assert "--allow-float SIN" in failure.hint
+    assert "leave out --io" in failure.hint
     assert not list(made.directory.glob("*int8*"))
 
 
@@ -349,15 +349,11 @@ def test_an_operator_that_only_a_float_kernel_computes_stays_so_and_is_named(wor
     assert made.conversion.failures == ()
     assert made["int8"].float_operators == ("SIN",)
     assert made["int8"].quantized_weight_share == 1
-    assert any("no integer kernel of SIN" in note for note in made["int8"].notes)
-
-
-@pytest.mark.parametrize("allowed", ["SIN", "*"])
-def test_an_integer_model_keeps_the_operators_in_float_that_the_user_allows(allowed, workshop):
-    made = workshop.convert("sine", "int8", allow_float=[allowed])
-    assert made.conversion.failures == ()
-    assert made["int8"].float_operators == ("SIN",)
-    assert made["int8"].quantized_weight_share == 1
+    (left,) = made["int8"].left_in_float
+    assert (left.name, left.count, left.reason) == ("SIN", 1, "no kernel")
+    assert 0 < made["int8"].integer_share < 1
+    refused = workshop.convert("sine", "int8", full_integer=True)
+    assert "--full-integer" in refused.conversion.failures[0].hint
 
 
 @pytest.mark.parametrize("recipe", ["float16", "dynamic", "weight-only-int8"])

@@ -165,7 +165,7 @@ def test_a_layer_of_the_user_s_own_stays_float_in_a_training_with_quantization(p
     made = convert(
         "two.h5",
         "trained-on",
-        make_recipes(["qat"], qat=settings, allow_float=("*",)),
+        make_recipes(["qat"], qat=settings),
         training="steps.npz",
         opening=Opening(custom_objects=("my_tf_layers",)),
         execution=TRUSTED,

@@ -49,7 +49,7 @@ def hint_of(converts: Callable[[str], Any], words: str) -> str:
 
 def advised(hint: str) -> str:
     """The option in a hint, with a size for each that is open."""
-    option = re.search(r"(--shape|--allow-float) ([^\s;]+[^\s;,])", hint)
+    option = re.search(r"(--shape) ([^\s;]+[^\s;,])", hint)
     assert option is not None, hint
     return f"{option[1]} {option[2].replace('?', '12')}"
 
@@ -59,8 +59,6 @@ def advised(hint: str) -> str:
     [
         (f"bilinear.keras {FLOATS}", "--shape image=1x12x12x3"),
         (f"nearest.keras {FLOATS}", "--shape image=1x12x12x3"),
-        (f"squares {INTEGERS} x.npz --engine tflite", "--allow-float SQUARE"),
-        (f"sines {INTEGERS} x.npz --io int8", "--allow-float SIN"),
     ],
 )
 def test_the_option_that_is_advised_converts_the_model(words, option, converts):

@@ -156,7 +156,7 @@ def test_layers_that_stay_float_are_refused_where_the_recipe_allows_none(results
     refused = results["not_allowed"].refused
     assert refused.startswith("InputRefused")
     assert "lstm (LSTM" in refused
-    assert "--allow-float" in refused
+    assert "--full-integer" in refused
 
 
 def test_a_layer_name_that_fits_none_is_refused_with_a_suggestion(results):

@@ -172,11 +172,11 @@ def test_without_labels_it_learns_from_the_float_model(trained, tmp_path, target
     assert made.qat.training.epochs[0].validation["explained_variance"] > 0.9
 
 
-def test_a_layer_that_is_not_asked_for_stays_float_if_that_is_allowed(trained, tmp_path):
+def test_a_layer_that_is_not_asked_for_stays_float_unless_all_are_to_be_integers(trained, tmp_path):
     settings = Qat(epochs=1, layers=("conv", "norm", "relu"))
-    refused = converted(trained[1], tmp_path, settings)
+    refused = converted(trained[1], tmp_path, settings, full_integer=True)
     assert "scores" in refused.failures[0].message
-    allowed = converted(trained[1], tmp_path, settings, allow_float=["*"])
+    allowed = converted(trained[1], tmp_path, settings)
     made = artifact(allowed, "qat")
     assert "FULLY_CONNECTED" in made.float_operators
     assert any("scores" in note for note in made.notes)

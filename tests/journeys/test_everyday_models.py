@@ -53,7 +53,7 @@ EXPECTED = {
     "reshaped": Expected(20, batches=(1,)),
     "ratio": Expected(20),
     "state": Expected(15, batches=(1,), state=("before", "after")),
-    "graph": Expected(20, batches=(0,), options=("--allow-float", "UNSORTED_SEGMENT_SUM")),
+    "graph": Expected(20, batches=(0,)),
 }
 
 

@@ -41,13 +41,13 @@ class Case(NamedTuple):
     model: Any
     settings: Qat = Qat()
     batch: int | None = None
-    recipe: Recipe = Recipe(name="qat", qat=Qat())
+    recipe: Recipe = Recipe(name="qat", qat=Qat(), only_integers=True)
 
 
 def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
     """The cases, each made by a function of no arguments."""
     layers, model = tf_keras.layers, tf_keras.Model
-    allowing = Recipe(name="qat", qat=Qat(), allow_float=("*",))
+    allowing = Recipe(name="qat", qat=Qat())
 
     def chain(shape: tuple[int | None, ...], *parts: Any, dtype: str = "float32") -> Any:
         x = y = layers.Input(shape, dtype=dtype, name="x")
@@ -366,7 +366,7 @@ def _graph(path: Path, recipe: Recipe) -> dict[str, Any]:
     from edgeconv.conversion.graph_checks import verify_graph
 
     candidate = Candidate(recipe=recipe, file=path, engine="tflite")
-    allowing = msgspec.structs.replace(recipe, allow_float=("*",))
+    allowing = msgspec.structs.replace(recipe, only_integers=False)
     found = verify_graph(
         Candidate(recipe=allowing, file=path, engine="tflite"), ["serving_default"]
     )

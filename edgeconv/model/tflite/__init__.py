@@ -36,6 +36,7 @@ from edgeconv.model.tflite.softmax import Logits as Logits, with_logits as with_
 from edgeconv.model.tflite.recurrent import with_small_lstms as with_small_lstms
 from edgeconv.model.tflite.softmax import (
     SoftmaxInput as SoftmaxInput,
+    sigmoid_outputs as sigmoid_outputs,
     softmax_classes as softmax_classes,
     squashed_tensors as squashed_tensors,
     with_softmax_inputs as with_softmax_inputs,

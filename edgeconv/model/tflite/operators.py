@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
+# The place of an operator in its graph, and its name.
+_Member = tuple[int, str]
 # Stands for an operator that a rule leaves in float.
 RULED = ""
 _FLOAT_TYPES = frozenset({"float32", "float16", "bfloat16", "float64"})
@@ -59,7 +61,7 @@ def float_operators(model: ModelT) -> tuple[str, ...]:
     QUANTIZE, DEQUANTIZE and CAST, which give the same numbers in another type, count where they
     connect two such operators, and not at the model's inputs, outputs or constants.
     """
-    return tuple(sorted(set[str]().union(*_float_groups(model))))
+    return tuple(sorted(set[str]().union(*(group.names for group in grouped_floats(model)))))
 
 
 def float_groups(data: bytes, ruled: Collection[str] = ()) -> tuple[frozenset[str], ...]:
@@ -69,54 +71,67 @@ def float_groups(data: bytes, ruled: Collection[str] = ()) -> tuple[frozenset[st
     a tensor named in `ruled` is `RULED` in its group. Raises `InputRefused` for bytes that are not
     a model.
     """
-    model = read(data, where="the model")
-    return tuple(frozenset(group) for group in _float_groups(model, ruled))
+    groups = grouped_floats(read(data, where="the model"), ruled)
+    return tuple(group.names for group in groups)
 
 
-def _float_groups(model: ModelT, ruled: Collection[str] = ()) -> list[set[str]]:
+class FloatGroup(NamedTuple):
+    """Operators that give floats to each other: names, graph, and places in it."""
+
+    names: frozenset[str]
+    graph: int
+    places: tuple[int, ...]
+
+
+def grouped_floats(model: ModelT, ruled: Collection[str] = ()) -> tuple[FloatGroup, ...]:
+    """See `float_groups`."""
     entries = entry_subgraphs(model)
-    outer, inner = list[set[str]](), list[set[str]]()
-    for index, graph in enumerate(model.subgraphs):
-        is_entry = index in entries
-        (outer if is_entry else inner).extend(_groups_of(model, graph, ruled, is_entry=is_entry))
-    runners = RUN_GRAPHS.intersection(set[str]().union(*outer, *inner))
-    return [*outer, *(group | runners for group in inner)]
+    groups = [
+        FloatGroup(frozenset(dict(members).values()), index, tuple(sorted(dict(members))))
+        for index, graph in enumerate(model.subgraphs)
+        for members in _groups_of(model, graph, ruled, is_entry=index in entries)
+    ]
+    runners = RUN_GRAPHS.intersection(frozenset[str]().union(*(each.names for each in groups)))
+    return tuple(
+        each if each.graph in entries else each._replace(names=each.names | runners)
+        for each in groups
+    )
 
 
 def _groups_of(
     model: ModelT, graph: SubGraphT, ruled: Collection[str], *, is_entry: bool
-) -> list[set[str]]:
+) -> list[set[_Member]]:
     floats = _float_activations(model, graph)
     ends = {*graph.inputs, *graph.outputs} if is_entry else set[int]()
     explained = set(ends)
     bridges = []
-    groups = list[tuple[set[str], set[int]]]()
-    for operator in graph.operators:
+    groups = list[tuple[set[_Member], set[int]]]()
+    for place, operator in enumerate(graph.operators):
         name = operator_name(model, operator)
         touched = floats.intersection((*operator.inputs, *operator.outputs))
         if not touched or name in SHAPE_ONLY:
             continue
         if name in BRIDGES:
-            bridges.append((name, touched))
+            bridges.append((place, name, touched))
         else:
             explained |= touched
             # Readers of one input of the model give each other nothing.
             is_ruled = any(text(graph.tensors[i].name) in ruled for i in operator.outputs)
-            _join(groups, RULED if is_ruled else name, touched - ends)
+            _join(groups, (place, RULED if is_ruled else name), touched - ends)
     # Ids that are floats, masks of booleans and pictures of bytes get another type, and no more.
-    cast = {index for name, touched in bridges if name == "CAST" for index in touched}
-    for name, touched in bridges:
+    cast = {index for _, name, touched in bridges if name == "CAST" for index in touched}
+    for place, name, touched in bridges:
         if name != "CAST" and not touched & (explained | cast):
-            _join(groups, name, touched)
-    return [names for names, _ in groups]
+            _join(groups, (place, name), touched)
+    return [members for members, _ in groups]
 
 
-def _join(groups: list[tuple[set[str], set[int]]], name: str, tensors: set[int]) -> None:
+def _join(groups: list[tuple[set[_Member], set[int]]], member: _Member, tensors: set[int]) -> None:
     """Add an operator to the groups, and make one of those that share its tensors."""
     near = [group for group in groups if tensors & group[1]]
     groups[:] = [group for group in groups if group not in near]
-    names, touched = zip(*near, strict=True) if near else ((), ())
-    groups.append(({name}.union(*names), tensors.union(*touched)))
+    members, touched = zip(*near, strict=True) if near else ((), ())
+    groups.append(({member}.union(*members), tensors.union(*touched)))
 
 
 def _float_activations(model: ModelT, graph: SubGraphT) -> set[int]:

@@ -16,7 +16,7 @@ from edgeconv.model.tflite.flatbuffer import (
 from edgeconv.model.tflite.operators import shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 _SAME_VALUES = frozenset({"EXPAND_DIMS", "RESHAPE", "SQUEEZE"})
 
 
+# They give some of the values that they are given.
+_JOIN = "CONCATENATION"
+_PASSING = _SAME_VALUES | {_JOIN, "DEQUANTIZE", "QUANTIZE", "SLICE", "STRIDED_SLICE", "TRANSPOSE"}
 _SQUASHING = frozenset({"LOGISTIC", "TANH"})
 
 
@@ -99,6 +102,39 @@ def squashed_tensors(data: bytes) -> dict[str, str]:
                 names = _reshaped_from(model, graph, operator.inputs[0])
                 squashed |= dict.fromkeys(names, kind)
     return squashed
+
+
+def sigmoid_outputs(data: bytes, key: str) -> frozenset[str]:
+    """The outputs of signature `key` whose values are all those of LOGISTIC operators, by name.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    names = set[str]()
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == key:
+            graph = model.subgraphs[signature.subgraphIndex]
+            writers = {index: each for each in graph.operators for index in each.outputs}
+            names |= {
+                text(each.name)
+                for each in signature.outputs
+                if _is_sigmoid(model, writers, each.tensorIndex)
+            }
+    return frozenset(names)
+
+
+def _is_sigmoid(model: ModelT, writers: Mapping[int, OperatorT], index: int) -> bool:
+    reached = [index]
+    for each in reached:
+        if each not in writers:
+            return False
+        name = operator_name(model, writers[each])
+        if name in _PASSING:
+            inputs = writers[each].inputs
+            reached += [i for i in (inputs if name == _JOIN else inputs[:1]) if i not in reached]
+        elif name != "LOGISTIC":
+            return False
+    return True
 
 
 def _describe(model: ModelT, graph: SubGraphT, operator: OperatorT, key: str) -> SoftmaxInput:

@@ -170,7 +170,8 @@ def _stage(row: Measurement) -> LockedStage:
     facts = {
         name: getattr(row, name) for name in LockedStage.__struct_fields__ if name != _UNPROVEN
     }
-    return LockedStage(**{**facts, "measured_in": row.measured_in or None})
+    known = {"measured_in": row.measured_in or None, "grade": row.grade or None}
+    return LockedStage(**{**facts, **known})
 
 
 def _merged(*tables: Mapping[str, str]) -> dict[str, str]:

@@ -76,17 +76,17 @@ def annotate(
 
 
 def refuse_float_layers(treated: Iterable[TreatedLayer], recipe: Recipe) -> None:
-    """Raise `InputRefused` where layers stay float, and the recipe allows no float operator.
+    """Raise `InputRefused` where layers stay float, and the recipe is to have only integers.
 
     A normalization of the input may always stay float.
     """
     left = (layer for layer in treated if layer.treatment == "float")
     floats = [layer for layer in left if layer.reason != NORMALIZED_IN_FLOAT]
-    if floats and not recipe.allow_float:
+    if floats and recipe.only_integers:
         names = listed((f"{layer.name} ({layer.kind}: {layer.reason})" for layer in floats), 5)
         raise InputRefused(
             f"{recipe.name}: {len(floats)} layers cannot be trained as integers: {names}",
-            hint="allow them to stay float with --allow-float '*', or replace them in the model",
+            hint="without --full-integer and --io they stay float; or replace them in the model",
         )
 
 

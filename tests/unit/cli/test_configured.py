@@ -119,9 +119,10 @@ def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_bot
     measuring = typed("bench", "m").measuring
     assert [str(each) for each in measuring.metrics] == ["top5"]
     assert [str(each) for each in measuring.runtimes] == ["litert", "fake"]
-    write('[convert]\nto = ["float32", "int8"]\nallow-float = "SOFTMAX,ADD"\n')
+    write('[convert]\nto = ["float32", "int8", "qat"]\nqat-layers = "conv*,dense"\n')
     request = typed("convert", "m")
-    assert (request.to, request.allow_float) == (("float32", "int8"), ("SOFTMAX", "ADD"))
+    assert request.to == ("float32", "int8", "qat")
+    assert request.qat.layers == ("conv*", "dense")
 
 
 def test_another_file_can_be_named_and_the_one_here_is_then_not_read() -> None:

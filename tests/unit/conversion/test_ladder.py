@@ -184,7 +184,7 @@ def test_where_no_operator_is_refused_each_time_the_model_as_it_is_says_why():
 def in_float(*operators: str) -> VerificationFailed:
     names = ",".join(operators)
     return VerificationFailed(
-        f"in float: {names}", hint=f"--allow-float {names}", cause=Cause(operators=operators)
+        f"in float: {names}", hint="leave out --io", cause=Cause(operators=operators)
     )
 
 

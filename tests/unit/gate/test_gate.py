@@ -116,7 +116,7 @@ NOT_PLAIN = {
     *("max_latency_p50_us", "max_latency_ratio", "max_accuracy_drop"),
     *("max_relative_accuracy_drop", "min_accuracy", "max_class_drop", "max_slice_drop"),
     *("max_flip_rate", "oldest_runtime", "allowed_operators"),
-    "min_npu_operators",
+    *("min_npu_operators", "max_float_operators"),
 }
 
 
@@ -217,6 +217,7 @@ def test_a_recipe_with_limits_that_is_not_in_the_report_fails_each_of_them() -> 
         {"min_output_snr_db": -200.0},
         {"oldest_runtime": "99.0.0"},
         {"allowed_operators": ("CONV_2D",)},
+        {"max_float_operators": 9},
     ],
 )
 def test_what_was_not_measured_is_missing_and_never_passes(limits: dict[str, Any]) -> None:
@@ -254,6 +255,17 @@ def test_a_number_of_one_sample_that_is_not_finite_never_passes() -> None:
 
 def test_a_limit_of_nan_lets_nothing_through() -> None:
     assert not check(report(measured()), Budget(every=Limits(max_size_bytes=math.nan))).ok
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(0, "passed"), (2, "passed"), (3, "failed")])
+def test_operators_in_float_are_limited_in_recipes_of_integers_alone(
+    count: int, outcome: str
+) -> None:
+    finding = only(measured(float_operators=count), max_float_operators=2)
+    assert (finding.outcome, finding.actual, finding.allowed) == (outcome, count, 2)
+    rows = report(measured(recipe="int8", float_operators=count), measured("dynamic"))
+    found = check(rows, Budget(every=Limits(max_float_operators=2))).findings
+    assert [each.outcome for each in found] == [outcome]
 
 
 def test_an_artifact_that_did_not_run_fails_all_its_limits_even_its_size() -> None:

@@ -198,7 +198,7 @@ def test_nothing_is_tried_where_the_graph_tells_that_the_file_will_be_refused(na
 
     monkeypatch.setattr(HeldBackTrials, "errors", unwanted)
     search = MethodSearch(CalibratedGraph(with_sine(), {KEY: feed(100)}, threads=1))
-    chosen = search.file(recipe(name))
+    chosen = search.file(recipe(name, full_integer=True))
     assert chosen.file.notes[-1].startswith(NOT_TRIED)
     assert "SIN" in chosen.file.notes[-1]
     assert chosen.record is None or chosen.record.trials == ()
@@ -206,7 +206,7 @@ def test_nothing_is_tried_where_the_graph_tells_that_the_file_will_be_refused(na
 
 def test_an_operator_that_may_stay_in_float_is_no_reason_to_try_nothing():
     for options in (
-        {"name": "int8", "allow_float": ["SIN"]},
+        {"name": "int8"},
         {"name": "int8", "layers": [LayerRule(pattern="SIN", precision="float32")]},
         {"name": "dynamic"},
     ):

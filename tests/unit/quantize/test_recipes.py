@@ -53,24 +53,24 @@ def test_a_recipe_name_is_taken_as_it_is_written():
 
 def test_options_of_full_integer_recipes_are_not_given_to_the_others():
     """So that an option that does not matter to an artifact does not make it anew."""
-    made = make_recipes(
-        ["all"], calibration_range="ema", allow_float=["LOG", "EXP"], input_type="float32"
-    )
+    made = make_recipes(["all"], calibration_range="ema", full_integer=True, input_type="float32")
     assert [recipe.name for recipe in made] == list(RECIPE_NAMES)
     for recipe in made:
         if recipe.name in ("int8", "int16x8"):
             assert recipe.full_integer
             assert recipe.calibration_range == "ema"
-            assert recipe.allow_float == ("EXP", "LOG")
+            assert recipe.only_integers
         else:
             methods = ("auto",) if recipe.name in ("dynamic", "weight-only-int8") else ()
-            least = MIN_SNR_DB[recipe.name]
+            least = MIN_SNR_DB.get(recipe.name)
             assert recipe == Recipe(name=recipe.name, min_snr_db=least, methods=methods)
 
 
 def test_input_and_output_types_reach_the_full_integer_recipe_only():
     dynamic, int8 = make_recipes(["int8", "dynamic"], input_type="uint8", output_type="int8")
     assert (int8.input_type, int8.output_type) == ("uint8", "int8")
+    assert (int8.only_integers, dynamic.only_integers) == (True, False)
+    assert not make_recipes(["int8"])[0].only_integers
     assert (dynamic.input_type, dynamic.output_type) == ("float32", "float32")
 
 

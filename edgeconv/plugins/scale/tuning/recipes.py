@@ -80,7 +80,7 @@ def _recipe(name: RecipeName, request: TuneRequest, settings: _Settings) -> Reci
         # TFLiteConverter would start from the trained model, in TensorFlow, each time.
         engine="litert",
         calibration_range=ranges,
-        allow_float=request.allow_float,
+        full_integer=request.full_integer or request.objective == "npu-latency",
         methods=None if name in _WITHOUT_METHODS else methods or ["none"],
     )
     return recipe
@@ -103,7 +103,8 @@ def recipe_text(
         values["preprocess"] = preprocess
     if recipe.name in CALIBRATED:
         values["calibration-range"] = recipe.calibration_range
-        values["allow-float"] = ",".join(recipe.allow_float)
+        if recipe.only_integers:
+            values["full-integer"] = True
         if request.allow_suspect_calibration:
             values["allow-suspect-calibration"] = True
     if recipe.name not in _WITHOUT_METHODS:

@@ -267,7 +267,7 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     layers = [LayerRule(pattern=f"a/{name}", precision="int8") for name in names]
     ranges = {"calibration_range": "mse"} if to != "dynamic" else {}
     (recipe,) = make_recipes(
-        [to], engine="litert", methods=["rounding"], layers=layers, allow_float=["*"], **ranges
+        [to], engine="litert", methods=["rounding"], layers=layers, full_integer=True, **ranges
     )
     text = recipe_text(recipe, request(batch=1), Opening(), "c.npz", "scale=1/255")
     file = tmp_path_factory.mktemp("recipe") / "m.recipe.toml"
