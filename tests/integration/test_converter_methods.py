@@ -41,7 +41,7 @@ def test_methods_bring_a_file_of_the_converter_closer_to_float(models, tmp_path)
     assert refined.engine == plain.engine == "tflite"
     assert refined.post_training is not None
     assert set(refined.post_training.methods) == set(METHODS)
-    assert any("TFLiteConverter cannot take" in note for note in refined.notes)
+    assert any("TFLiteConverter cannot take" in note for note in refined.details)
     gain_db = refined.verification.outputs[0].snr_db - plain.verification.outputs[0].snr_db
     assert gain_db > 1.0
 

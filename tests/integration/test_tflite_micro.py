@@ -284,7 +284,7 @@ def test_what_was_zero_in_calibration_runs_and_is_right_where_it_is_not(
     made = convert(tmp_path / "net.tflite", tmp_path / "out", RECIPES, calibration=calibration)
     assert made.failures == ()
     for artifact in made.artifacts:
-        assert any(note.startswith("ranges were widened") for note in artifact.notes)
+        assert any(note.startswith("ranges were widened") for note in artifact.details)
         outputs = []
         for target in (RuntimePython(), isolated_target(parse_target_runtime("tflite-micro"))):
             with start_run(
