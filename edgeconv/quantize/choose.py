@@ -163,6 +163,7 @@ class MethodSearch:
             trials=tuple(trial.record() for trial in trials),
             held_back=self._held_back.samples,
             closeness=closeness(best.errors),
+            is_less_sure=self._held_back.is_less_sure,
         )
         return ChosenFile(file, record, time.perf_counter() - started_s)
 
@@ -420,6 +421,7 @@ def _record(
     trials: tuple[MethodTrial, ...] = (),
     held_back: int = 0,
     closeness: Closeness = "",
+    is_less_sure: bool = False,
 ) -> PostTraining:
     return PostTraining(
         calibration_range=settings.calibration_range,
@@ -427,6 +429,7 @@ def _record(
         trials=trials,
         held_back=held_back,
         closeness=closeness,
+        is_less_sure=is_less_sure,
         four_bit=file.four_bit,
         eight_bit=file.eight_bit,
     )

@@ -63,6 +63,11 @@ class HeldBackTrials:
         return sum(feed.samples for fold in self._folds for feed in fold.held_back.values())
 
     @property
+    def is_less_sure(self) -> bool:
+        """Whether softmax or sigmoid are compared as if the model were less sure of its samples."""
+        return bool(self._saturated)
+
+    @property
     def fitting(self) -> tuple[CalibratedGraph, ...]:
         """The graph of each fold, with the samples that its files are fitted to."""
         return tuple(fold.fitting for fold in self._folds)

@@ -345,6 +345,8 @@ def _chosen(record: PostTraining) -> str:
     first, settings = record.trials[0], (record.calibration_range, record.methods)
     best = next(t for t in record.trials if (t.calibration_range, t.methods) == settings)
     samples = f"{units.counted(record.held_back, 'sample')} held back from calibration"
+    if record.is_less_sure:
+        samples += " as if the model were less sure of them"
     borderline = ", which is borderline" if record.closeness == "borderline" else ""
     if best is not first:
         gained = units.decibels(best.snr_db - first.snr_db)

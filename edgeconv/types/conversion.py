@@ -262,8 +262,9 @@ class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     was then made with all calibration samples. `closeness` to the float model is that of the trial
     taken, "" where it is not known: "borderline" is close, but not beyond the noise of so few
     samples; "coarse" is within a step of the outputs' own integers, which are too coarse for such
-    small outputs. `four_bit` names the layers whose weights have 4 bits, and `eight_bit` those of a
-    4-bit recipe that keep 8, since that costs next to nothing.
+    small outputs. `is_less_sure`: softmax and sigmoid were compared as if the model were less sure
+    of its samples, which shows more of their error. `four_bit` names the layers whose weights have
+    4 bits, and `eight_bit` those of a 4-bit recipe that keep 8, since that costs next to nothing.
     """
 
     calibration_range: CalibrationRange
@@ -271,6 +272,7 @@ class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     trials: tuple[MethodTrial, ...] = ()
     held_back: int = 0
     closeness: Closeness = ""
+    is_less_sure: bool = False
     four_bit: tuple[str, ...] = ()
     eight_bit: tuple[str, ...] = ()
 

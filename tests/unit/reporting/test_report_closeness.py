@@ -176,3 +176,12 @@ def test_a_report_of_before_is_read() -> None:
     assert agreement_line(found) == (
         "y against b: max error 1.00, SNR 9.0 dB, cosine 1.0000, 0 of 2 flipped"
     )
+
+
+@pytest.mark.parametrize(("step", "is_told"), [(1 / 256, True), (1 / 32768, False)])
+def test_an_error_in_steps_is_told_of_8_bits_and_not_of_16(step, is_told):
+    (artifact,) = example.conversion().artifacts[:1]
+    (error,) = artifact.verification.outputs
+    error = msgspec.structs.replace(error, step=step, max_abs_error=0.01, span=(0.0, 1.0))
+    (line,) = error_lines([error], 64)
+    assert ("quantization steps" in line) == is_told
