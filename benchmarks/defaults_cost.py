@@ -66,8 +66,8 @@ def measure(model: str, source: str, samples: int, repeats: int, scratch: Path) 
             started_s, before_s = time.perf_counter(), cpu_seconds()
             conversion = convert(
                 model,
-                directory,
-                ",".join(recipes),
+                out=directory,
+                to=",".join(recipes),
                 calibration=source,
                 samples=samples,
                 methods=[methods],

@@ -79,7 +79,7 @@ def chain(scratch: Path, layers: int) -> bytes:
     saved = scratch / f"chain{layers}"
     script = Path(__file__).parent / "peers" / "make_chain.py"
     subprocess.run([sys.executable, script, saved, str(layers)], check=True, capture_output=True)
-    conversion = convert(saved, scratch / f"out{layers}", "float32")
+    conversion = convert(saved, out=scratch / f"out{layers}", to="float32")
     return (Path(conversion.directory) / conversion.artifacts[0].file).read_bytes()
 
 

@@ -116,8 +116,8 @@ def make(task: Task, directory: Path, recipe: Recipe) -> Made:
     started_s = time.perf_counter()
     conversion = convert(
         task.model,
-        directory,
-        [recipe],
+        out=directory,
+        to=[recipe],
         calibration=str(task.train),
         samples=CALIBRATION_SAMPLES,
         training=str(task.train) if recipe.qat else "",

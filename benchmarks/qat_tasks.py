@@ -72,7 +72,7 @@ def baseline(name: str, file: Path, place: Path) -> Task:
     training = Training(
         module=name, data=str(file), seed=0, distribution=Distribution(strategy="none")
     )
-    record = edgeconv.train(training, str(place / "trained"))
+    record = edgeconv.train(training=training, out=str(place / "trained"))
     assert record is not None, "its only process is started here"
     return Task(name, Path(record.keras_file), train, test, largest_drop=0.002)
 

@@ -186,7 +186,7 @@ def by_edgeconv(
         os.environ["EDGECONV_CACHE_DIR"] = cache
         recipes = make_recipes([to], **options)
         started_s, cpu_s = time.perf_counter(), cpu_seconds()
-        conversion = convert(source, directory, recipes, calibration=str(model.calibration))
+        conversion = convert(source, out=directory, to=recipes, calibration=str(model.calibration))
         cost = {
             "wall_s": round(time.perf_counter() - started_s, 2),
             "cpu_s": round(cpu_seconds() - cpu_s, 2),

@@ -165,7 +165,7 @@ def _trained(name: str, data: Path, place: Path) -> TrainingRecord:
         distribution=Distribution(strategy="none"),
     )
     print(f"{name}: training", flush=True)
-    record = edgeconv.train(training, str(place))
+    record = edgeconv.train(training=training, out=str(place))
     assert record is not None, "its only process is started here"
     return record
 

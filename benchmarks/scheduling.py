@@ -81,7 +81,7 @@ def real_job(scratch: Path, model: Path) -> SweepJob:
     file = scratch / "sweep.toml"
     file.write_text(SWEEP.format(name=model.name), encoding="utf-8")
     directory = scratch / "sweep.sweep"
-    edgeconv.sweep(str(file), directory=str(directory), jobs=1)
+    edgeconv.sweep(str(file), out=str(directory), jobs=1)
     request = SweepRequest(file=str(file))
     job = make_plan(request, directory, lambda _: None).jobs[0]
     results = Results(directory)

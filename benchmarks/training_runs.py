@@ -69,7 +69,7 @@ def run(variant: Variant, data: str, place: Path, *, epochs: int, seed: int) -> 
         os.environ[_THREADS] = str(variant.threads)
     try:
         training = variant.training(data, epochs=epochs, seed=seed)
-        record = edgeconv.train(training, str(place))
+        record = edgeconv.train(training=training, out=str(place))
     finally:
         os.environ.pop(_THREADS, None)
         if before is not None:

@@ -102,7 +102,7 @@ def uniform_rows(
 ) -> dict[str, dict[str, Any]]:
     """Every uniform recipe, its size, and its drop on both halves."""
     place = scratch / "uniform"
-    convert(model.file, place, ["float32"])
+    convert(model.file, out=place, to=["float32"])
     (floating,) = find_model_files([place], None)
     inputs = float_inputs(floating.signature)
     measuring = Measuring(metrics=(request.metric,) if request.metric else ())
@@ -125,7 +125,9 @@ def uniform_rows(
         for recipe in uniform_recipes(request, samples.calibration.count, equalizes=equalizes):
             name = name_of(recipe)
             print(f"{model.name}: {name}", flush=True)
-            made = convert(floating.file, place, [recipe], calibration=str(model.calibration))
+            made = convert(
+                floating.file, out=place, to=[recipe], calibration=str(model.calibration)
+            )
             if made.failures:
                 rows[name] = {"failed": made.failures[0].message}
                 continue

@@ -1,8 +1,7 @@
 """edgeconv: a trained model in, a verified set of .tflite files out.
 
-The verbs are functions; they print nothing and never exit. A verb takes the fields of its request,
-in their order or by name. Nothing heavy is imported before a verb, or a type of its arguments or
-results, is first used.
+The verbs are functions; they print nothing and never exit. A verb takes the words of its command.
+Nothing heavy is imported before a verb, or a type of its arguments or results, is first used.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeconv.conversion.in_memory import qat
     from edgeconv.model.source import load
     from edgeconv.types import (
         Built,
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     doctor: Verb[Diagnosis]
     embed: Verb[Embedded]
     inspect: Verb[Inspection]
+    qat: Verb[Conversion]
     report: Verb[tuple[Report, ...]]
     scan: Verb[Scan]
     sweep: Verb[Swept]
@@ -49,9 +48,9 @@ if TYPE_CHECKING:
     verify: Verb[Evidence]
 
 _ELSEWHERE = {
+    "EdgeconvError": "edgeconv.types.errors:EdgeconvError",
     "__version__": "edgeconv.types.version:VERSION",
     "load": "edgeconv.model.source:load",
-    "qat": "edgeconv.conversion.in_memory:qat",
 }
 __all__ = [
     "bench",
@@ -75,17 +74,18 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    types = (name for name in vars(import_module("edgeconv.types")) if name[:1].isupper())
-    return sorted({*globals(), *_ELSEWHERE, *__all__, *_requests(), *types})
+    """The verbs, and the values that they take and give."""
+    return sorted({*_ELSEWHERE, *__all__, *_values()})
 
 
-def _requests() -> dict[str, str]:
-    """The modules of the types of arguments that are not in `edgeconv.types`."""
-    from edgeconv.requests.table import VERBS
+def _values() -> dict[str, Any]:
+    from msgspec import Struct
 
-    pairs = (entry.request.split(":") for entry in VERBS.values())
-    return {name: module for module, name in pairs} | {
-        "ExecutionOverrides": "edgeconv.requests.shared"
+    types = vars(import_module("edgeconv.types")).items()
+    return {
+        name: value
+        for name, value in types
+        if isinstance(value, type) and issubclass(value, Struct) and value.__struct_fields__
     }
 
 
@@ -97,9 +97,6 @@ def __getattr__(name: str) -> Any:
         from edgeconv.requests.table import Verb
 
         return globals().setdefault(name, Verb(name))
-    if name[:1].isupper():
-        if hasattr(types := import_module("edgeconv.types"), name):
-            return getattr(types, name)
-        if module := _requests().get(name):
-            return getattr(import_module(module), name)
+    if name[:1].isupper() and name in (values := _values()):
+        return values[name]
     raise AttributeError(f"module 'edgeconv' has no attribute {name!r}")

@@ -180,9 +180,9 @@ def _value(option: dict[str, Any]) -> tuple[str, str]:
 def _functions() -> str:
     parts = [
         "# Python",
-        "Each verb is a function with the fields of its request, in their order or by name. A text "
-        "means what it means on the command line, and None is the default. Nothing is printed. "
-        "Errors are `edgeconv.types.errors.EdgeconvError`, with `message`, `hint` and `exit_code`. "
+        "Each verb is a function with the words of its command, - as _; see "
+        "[In Python](../python.md). A text means what it means there, and None is the default. "
+        "Errors are `edgeconv.EdgeconvError`, with `message`, `hint` and `exit_code`. "
         "`on_progress` is called with a text for each step.",
     ]
     for name in edgeconv.__all__:
@@ -206,10 +206,9 @@ def _verb(name: str, function: Any) -> Iterator[str]:
     yield _text(inspect.getdoc(named(VERBS[name].function)))
     yield _text(inspect.getdoc(VERBS[name].kind))
     rows = [
-        (_code(".".join(leaf.path)), _cell(leaf.option.help or ""))
-        for leaf in leaves_of(VERBS[name].kind)
+        (_code(leaf.word), _cell(leaf.option.help or "")) for leaf in leaves_of(VERBS[name].kind)
     ]
-    yield "\n".join(_table(("field", ""), rows))
+    yield "\n".join(_table(("argument", ""), rows))
 
 
 def _values() -> str:

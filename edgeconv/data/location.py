@@ -77,7 +77,7 @@ def kind_module(source: DataSource, *, allow_code: bool) -> ModuleType:
     if getattr(module, "RUNS_CODE", False) and not allow_code:
         raise UsageError(
             f"{source} runs code, and it was not given on the command line",
-            hint="look at what it runs, and allow it: Execution(allow_code=True)",
+            hint="look at what it runs, and allow it: allow_code=True",
         )
     return module
 

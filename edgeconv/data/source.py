@@ -20,6 +20,7 @@ from edgeconv.data.checks import (
     check_input,
     chosen_use,
     input_dtype,
+    limits_of,
     split_labels,
     stacked,
     used_labels,
@@ -372,7 +373,25 @@ def _by_input(
     """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
     array_of = _arrays_of_inputs(source, arrays.names, renames, names)
-    return {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
+    columns = {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
+    if not source.held:
+        return columns
+    return {spec.name: _as_keras_takes(columns[spec.name], spec) for spec in inputs}
+
+
+def _as_keras_takes(column: Column, spec: TensorSpec) -> Column:
+    """Numbers from memory in the precision of the input: floats as floats, integers as such."""
+    expected = input_dtype(spec)
+    if not isinstance(column, np.ndarray) or column.dtype == expected or not column.size:
+        return column
+    if column.dtype.kind == expected.kind == "f":
+        with np.errstate(over="ignore"):
+            return column.astype(expected)
+    if {column.dtype.kind, expected.kind} <= {"i", "u"}:
+        low, high = limits_of(expected)
+        if low <= column.min() and column.max() <= high:
+            return column.astype(expected)
+    return column
 
 
 def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
@@ -392,7 +411,9 @@ def _arrays_of_inputs(
         if len(names) > 1:
             raise InputRefused(
                 f"{source} holds one array, the model takes {len(names)}: {listed(names)}",
-                hint="name the columns of each: for a table "
+                hint=f"give a dictionary with the keys {quoted(names)}"
+                if source.held
+                else "name the columns of each: for a table "
                 f"'{structs.replace(source, options=dict.fromkeys(names, 'COLUMNS'))}'; or give "
                 "an .npz file with an array for each",
             )
@@ -416,7 +437,9 @@ def _mismatch(
     renamed = structs.replace(source, options=kept | likely)
     return InputRefused(
         f"{source}: {'; '.join(parts)} (the model takes {quoted(names)})",
-        hint=f"say which array each input gets: '{renamed}'",
+        hint=f"give a dictionary with the keys {quoted(names)}"
+        if source.held
+        else f"say which array each input gets: '{renamed}'",
     )
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
+import webbrowser
+from html import escape
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.reporting.layout import to_html, to_text
@@ -44,6 +49,31 @@ def text_of(result: Any, *, width: int | None = None, color: bool = False, **opt
 def as_text(result: Any) -> str:
     """The result as text, as wide as the terminal."""
     return text_of(result, width=os.get_terminal_size(1).columns if os.isatty(1) else None)
+
+
+def show(result: Any) -> None:
+    """Show the page of a result: below the cell of a notebook, else in the browser."""
+    kernel = sys.modules.get("IPython")
+    shell = kernel.get_ipython() if kernel else None
+    page = _page(result)
+    if shell is not None and hasattr(shell, "kernel"):
+        frame = f'<iframe srcdoc="{escape(page)}" width="100%" height="600"></iframe>'
+        display: Any = import_module("IPython.display")
+        display.display(display.HTML(f"<div>{frame}</div>"))
+        return
+    # It must be there for as long as the browser shows it.
+    with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8") as file:
+        file.write(page)
+    webbrowser.open(Path(file.name).as_uri())
+
+
+def _page(result: Any) -> str:
+    """The whole page of a result: of a report the one that `bench` writes."""
+    if type(result).__name__ == "Report":
+        from edgeconv.reporting.html import render_html
+
+        return render_html(result)
+    return f"<!doctype html><meta charset=utf-8>{as_html(result)}"
 
 
 def as_html(result: Any) -> str:

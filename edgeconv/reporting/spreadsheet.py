@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.reporting import units
 from edgeconv.reporting.columns import COLUMNS, all_models
 from edgeconv.reporting.limits import mark_of
 from edgeconv.reporting.units import metric_heading
+from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +46,18 @@ def render_csv(report: Report, *others: Report) -> str:
             ]
         )
     return file.getvalue()
+
+
+def to_pandas(report: Report) -> Any:
+    """The lines of `render_csv` as a DataFrame. Raises `UsageError` without pandas."""
+    try:
+        pandas: Any = import_module("pandas")
+    except ImportError as error:
+        raise UsageError("to_pandas needs pandas", hint="pip install pandas") from error
+    texts = dict.fromkeys([*_TEXTS, "error"], str)
+    lines = io.StringIO(render_csv(report))
+    frame = pandas.read_csv(lines, dtype=texts, keep_default_na=False, na_values=[""])
+    return frame.fillna(dict.fromkeys(texts, ""))
 
 
 def safe(text: str) -> str:

@@ -30,7 +30,7 @@ from edgeconv.requests.texts import (
     STEPS,
     SUBJECT,
     TEXT,
-    TREE,
+    TRAINED,
     VERSIONS,
 )
 from edgeconv.types import DataSource, Execution, Measuring, Opening, Steps
@@ -139,7 +139,7 @@ class BenchRequest(Request, frozen=True, kw_only=True):
         Data("How many samples, by a fixed seed. The labels have equal shares. [default: all]"),
     ] = None
     baseline: Annotated[
-        str | None, Input("The trained model. [default: the one the manifests name]", text=TREE)
+        str | None, Input("The trained model. [default: the one the manifests name]", text=TRAINED)
     ] = None
     opening: Opened = Opening()
     signature: Annotated[

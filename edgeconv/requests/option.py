@@ -59,9 +59,9 @@ class Refused(UsageError):
 class MissingOption(UsageError):
     """A request without an option that it must have."""
 
-    def __init__(self, leaf: Leaf) -> None:
-        what = "argument" if leaf.option.is_argument else "option"
-        super().__init__(f"missing {what} {leaf.shown}")
+    def __init__(self, leaf: Leaf, what: str = "") -> None:
+        kind = "argument" if leaf.option.is_argument else "option"
+        super().__init__(f"missing {what or f'{kind} {leaf.shown}'}")
         self.leaf = leaf
 
 
@@ -132,7 +132,10 @@ class Within:
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One option of a request: the path to its value, and what it takes."""
+    """One option of a request: the path to its value, and what it takes.
+
+    `declared` is the type of the value.
+    """
 
     path: tuple[str, ...]
     option: Option
@@ -140,6 +143,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     takes: Takes
     choices: tuple[str, ...] = ()
     text: TextKind
+    declared: Any = Any
 
     @property
     def several(self) -> bool:
@@ -159,6 +163,11 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         if self.option.is_argument:
             return self.option.metavar or self.path[-1].upper()
         return f"--{self.key}"
+
+    @property
+    def word(self) -> str:
+        """The option in Python: the argument of a verb."""
+        return self.key.replace("-", "_")
 
     @property
     def metavar(self) -> str:
@@ -220,17 +229,27 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
 
     def from_python(self, value: Any, values: Mapping[tuple[str, ...], Any]) -> Any:
         """The field's value, from a Python argument: the value itself, or what is typed for it."""
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+            value = value.item()
         items = value if isinstance(value, list | tuple) else (value,)
-        if self.option.also or value is None:
-            return value
-        if isinstance(value, list | tuple) and self.text.is_list:
-            parts = (NAMES.parse(item) if isinstance(item, str) else (item,) for item in items)
-            return tuple(part for each in parts for part in each)
+        is_typed = all(isinstance(item, str | os.PathLike | int | float) for item in items)
         if isinstance(value, Mapping):
-            return self.parsed(dict(value))
-        if all(isinstance(item, str | os.PathLike | int | float) for item in items):
-            return self.value(value, values)
-        return value
+            value = self.parsed(dict(value))
+        elif (
+            self.text.is_list and self.option.make is None and not (is_typed and items == (value,))
+        ):
+            parts = (NAMES.parse(item) if isinstance(item, str) else (item,) for item in items)
+            value = tuple(part for each in parts for part in each)
+        elif is_typed:
+            value = self.value(value, values)
+        elif self.several:
+            value = self.parsed(tuple(items))
+        if self.option.also:
+            return value
+        try:
+            return msgspec.convert(value, self.declared)
+        except msgspec.ValidationError as error:
+            raise Refused(f"is refused: {error}") from error
 
     def parsed(self, value: Any) -> Any:
         """A field's value that Python gives, with what its texts mean; itself where it has none."""
@@ -332,6 +351,7 @@ def _leaves(
 
 
 def _leaf(path: tuple[str, ...], option: Option, kind: Any, default: Any) -> Leaf:
+    declared = kind
     args = [each for each in get_args(kind) if each is not NoneType]
     if get_origin(kind) in (Union, UnionType) and len(args) == 1:
         kind = args[0]
@@ -345,7 +365,15 @@ def _leaf(path: tuple[str, ...], option: Option, kind: Any, default: Any) -> Lea
         # What a project may not name must not come in by an oversight.
         where = ".".join(path)
         raise TypeError(f"{where}: its `text` must be a kind of edgeconv.requests.texts")
-    return Leaf(path=path, option=option, default=default, takes=takes, choices=choices, text=text)
+    return Leaf(
+        path=path,
+        option=option,
+        default=default,
+        takes=takes,
+        choices=choices,
+        text=text,
+        declared=declared,
+    )
 
 
 def _unpacked(kind: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -25,10 +26,15 @@ from edgeconv.types.errors import EdgeconvError, UsageError, unknown_name
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
+# The word by which Python lets code run that a text names.
+ALLOW_CODE = "allow_code"
+_ANY_CODE = "any_code"
+# What only commands set.
+_UNSHOWN = {_ANY_CODE, "by_table"}
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,62 +135,98 @@ def request_of(
                 raise
         elif leaf.is_required:
             raise MissingOption(leaf)
-    if runs_code:
-        values |= _allow_code(kind)
+    if runs_code and (path := _code_path(kind)):
+        values[path] = True
     return put(kind, values)
 
 
-def _allow_code(kind: type[msgspec.Struct]) -> dict[tuple[str, ...], bool]:
-    """The field that lets a request run the code that it names."""
+def _code_path(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The field that lets a request run the code that it names, () where it names none."""
     for field in msgspec.structs.fields(kind):
         if struct_of(field.type) is Execution:
-            return {(field.name, "allow_code"): True}
-    return {("allow_code",): True} if "allow_code" in kind.__struct_fields__ else {}
+            return (field.name, ALLOW_CODE)
+    return (ALLOW_CODE,) if ALLOW_CODE in kind.__struct_fields__ else ()
 
 
-def called(kind: type[Kind], positional: tuple[Any, ...], keywords: Mapping[str, Any]) -> Kind:
-    """The request of a call in Python: its fields in their order, or by name.
+def called(
+    kind: type[Kind],
+    positional: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    filed: Callable[[Leaf, Any, Mapping[str, Any]], Any] = lambda _leaf, value, _all: value,
+) -> Kind:
+    """The request of a call in Python, whose arguments are the words of the command line.
 
-    A text means what it means on a command line. Raises `UsageError`.
+    A text means what it means there, and None is the default. Options that belong together may be
+    one value, under the name of their field. `filed` puts what is in memory into files; it gets the
+    option, its value and all the arguments. Raises `UsageError`.
     """
-    names = kind.__struct_fields__
-    leaves = {leaf.path: leaf for leaf in leaves_of(kind)}
-    first = leaves.get((names[0],)) if names else None
+    leaves = {leaf.word: leaf for leaf in leaves_of(kind)}
+    order = positional_words(kind)
+    first = leaves[order[0]] if order else None
     if first and first.option.takes_rest and positional:
         is_list = isinstance(positional[0], list | tuple)
         positional = positional if is_list else (positional,)
-    if len(positional) > len(names) or set(names[: len(positional)]) & keywords.keys():
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    others = [name for name in other_words(kind) if name not in leaves]
+    if len(positional) > len(order) or set(order[: len(positional)]) & keywords.keys():
         raise UsageError(
-            f"{kind.__name__}: too many arguments", hint=f"its fields are {listed(names)}"
+            f"too many arguments: {listed(order) or 'none'} are taken by position",
+            hint="give the others by name",
         )
-    arguments = {**dict(zip(names, positional, strict=False)), **keywords}
+    arguments = {**dict(zip(order, positional, strict=False)), **keywords}
     for name in arguments:
-        if name not in names:
-            raise unknown_name(f"field of {kind.__name__}", name, names)
-    # None means the default.
+        if name not in leaves and name not in others:
+            raise unknown_name("argument", name, (*leaves, *others))
     arguments = {name: value for name, value in arguments.items() if value is not None}
     values: dict[tuple[str, ...], Any] = {}
-    for path in sorted(((name,) for name in arguments), key=lambda path: names.index(path[0])):
-        value, leaf = arguments[path[0]], leaves.get(path)
-        try:
-            if leaf:
-                values[path] = leaf.from_python(value, values)
-            elif isinstance(value, str | os.PathLike):
-                values |= _of_argument(leaves.values(), path, value)
-            else:
-                values[path] = value
-        except Refused as error:
-            raise UsageError(f"{path[0]} {error.message}", hint=error.hint) from error
-    for leaf in leaves.values():
-        if leaf.is_required and leaf.path[0] not in arguments:
-            raise MissingOption(leaf)
+    for name in (each for each in others if each in arguments):
+        path = _allowing(kind) if name == ALLOW_CODE else (name,)
+        values[path] = _plain(name, arguments[name], fields.get(name))
+    for word, leaf in leaves.items():
+        if word in arguments:
+            try:
+                value = leaf.from_python(filed(leaf, arguments[word], arguments), values)
+                values |= spread(leaf, value)
+            except Refused as error:
+                raise UsageError(f"{word} {error.message}", hint=error.hint) from error
+        elif leaf.is_required and leaf.path[:1] not in values:
+            raise MissingOption(leaf, f"argument {leaf.word}")
+    return parsed(put(kind, values))
+
+
+def _plain(name: str, value: Any, field: msgspec.structs.FieldInfo | None) -> Any:
+    """The value of a field that is no option. Raises `UsageError` for one of another type."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if name == "budget" and isinstance(value, Mapping):
+        from edgeconv.requests.config.limits import budget_of
+
+        return budget_of(value)
     try:
-        plain = {path[0]: value for path, value in values.items() if len(path) == 1}
-        nested = {path: value for path, value in values.items() if len(path) > 1}
-        request = msgspec.convert(plain, kind)
-        return parsed(put(kind, nested, request) if nested else request)
+        return msgspec.convert(value, bool if field is None else field.type)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{kind.__name__}: {error}") from error
+        raise UsageError(f"{name}: {error}") from error
+
+
+def positional_words(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """What Python takes by position: the arguments, and the options that must be given."""
+    leaves = leaves_of(kind)
+    arguments = [leaf.word for leaf in leaves if leaf.option.is_argument]
+    needed = [leaf.word for leaf in leaves if leaf.is_required and not leaf.option.is_argument]
+    return (*arguments, *needed)
+
+
+def other_words(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Python's further arguments: values of several options, and fields that are none."""
+    own = {leaf.path[0] for leaf in leaves_of(kind) if len(leaf.path) == 1}
+    seconds = {leaf.option.also for leaf in leaves_of(kind)}
+    names = [name for name in kind.__struct_fields__ if name not in own | seconds | _UNSHOWN]
+    code = (ALLOW_CODE,) if _allowing(kind) and ALLOW_CODE not in names else ()
+    return (*names, *code)
+
+
+def _allowing(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The field that Python's `allow_code` sets: of a configuration, for all that it names."""
+    return (_ANY_CODE,) if _ANY_CODE in kind.__struct_fields__ else _code_path(kind)
 
 
 def parsed(request: Kind) -> Kind:
@@ -195,14 +237,6 @@ def parsed(request: Kind) -> Kind:
         if leaf.text.is_parsed and (new := leaf.parsed(value)) is not value:
             values[leaf.path] = new
     return put(type(request), values, request) if values else request
-
-
-def _of_argument(
-    leaves: Iterable[Leaf], path: tuple[str, ...], value: Any
-) -> dict[tuple[str, ...], Any]:
-    """The values of a text that is passed for a struct: the struct's argument."""
-    own = [leaf for leaf in leaves if leaf.option.is_argument and leaf.path[: len(path)] == path]
-    return {path: {leaf.path[-1]: leaf.value(value) for leaf in own} if own else value}
 
 
 def spread(leaf: Leaf, value: Any) -> dict[tuple[str, ...], Any]:
@@ -219,10 +253,7 @@ def put(kind: type[Kind], values: Mapping[tuple[str, ...], Any], base: Any = Non
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in dict.fromkeys(path[0] for path in values):
         own = {path[1:]: value for path, value in values.items() if path[0] == name}
-        if () in own:
-            changes[name] = own[()]
-            continue
         before = default_of(fields[name]) if base is None else getattr(base, name)
-        before = None if before is NOTHING else before
-        changes[name] = put(struct_of(fields[name].type), own, before)
+        before = own.pop((), None if before is NOTHING else before)
+        changes[name] = put(struct_of(fields[name].type), own, before) if own else before
     return kind(**changes) if base is None else msgspec.structs.replace(base, **changes)

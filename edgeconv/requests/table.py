@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
-import inspect
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from edgeconv.requests.request import Request, called, parsed
 from edgeconv.requests.shared import JSON, QUIET, VERBOSE
 from edgeconv.system.store.inputs import reading
+from edgeconv.types import QAT
+from edgeconv.types.errors import UsageError
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import inspect
+    from collections.abc import Callable, Iterator, Mapping
 
     from edgeconv.types.execution import SandboxMode
 
@@ -42,7 +47,8 @@ class VerbEntry(NamedTuple):
     """A verb, each of its parts as MODULE:NAME, imported when it is first used.
 
     `shown` has the options about what the verb's command prints. `tells`: the function takes
-    `on_progress`. Without `has_table` no configuration changes it.
+    `on_progress`. Without `has_table` no configuration changes it. `out` is where it writes by
+    default, with {} for the model's name, if its files name the model that they are made of.
     """
 
     request: str
@@ -50,6 +56,7 @@ class VerbEntry(NamedTuple):
     shown: str = "edgeconv.requests.table:Printing"
     tells: bool = True
     has_table: bool = True
+    out: str = ""
 
     @property
     def kind(self) -> type[Request]:
@@ -81,9 +88,12 @@ VERBS = {
         "edgeconv.requests.convert:ConvertRequest",
         "edgeconv.conversion.convert:convert",
         _DETAILED,
+        out="{}.tflites",
     ),
     "tune": VerbEntry(
-        "edgeconv.requests.tune:TuneRequest", "edgeconv.plugins.scale.tuning.flow:tune"
+        "edgeconv.requests.tune:TuneRequest",
+        "edgeconv.plugins.scale.tuning.flow:tune",
+        out="{}.tuned",
     ),
     "bench": VerbEntry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
     "sweep": VerbEntry(
@@ -151,27 +161,30 @@ TABLES = {name: entry for name, entry in VERBS.items() if entry.has_table}
 
 
 class Verb(Generic[Result]):
-    """A verb. Its arguments are the fields of its request, in their order or by name.
+    """A verb. Its arguments are the words of its command, - as _, and a text means the same.
 
-    A text means what it means on a command line, and None is the default. A single argument may be
-    the request. `on_progress` is called with a line for each step.
+    Models and samples may also be in memory; see docs/python.md. None is the default. Options that
+    belong together may be one value, such as `execution=Execution(threads=1)`. A single argument
+    may be the request. `on_progress` is called with a line for each step.
     """
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
-        self._entry = VERBS[name]
+        # Quantization-aware training is a recipe of `convert`, with samples to train on.
+        self._trains = name == QAT
+        self._entry = VERBS["convert" if self._trains else name]
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        return f"{named(self._entry.function).__doc__}\n\n{self._entry.kind.__doc__}"
+        about = _ABOUT_QAT if self._trains else named(self._entry.function).__doc__
+        return f"{about}\n\n{self._entry.kind.__doc__}"
 
     @property
     def __signature__(self) -> inspect.Signature:
-        either = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        fields = self._entry.kind.__struct_fields__
-        on_progress = inspect.Parameter("on_progress", inspect.Parameter.KEYWORD_ONLY)
-        parameters = [inspect.Parameter(each, either) for each in fields]
-        return inspect.Signature([*parameters, on_progress])
+        from edgeconv.requests.signatures import signature_of
+
+        needed = {"training": None, "to": QAT} if self._trains else {}
+        return signature_of(self._entry.kind, needed)
 
     def __repr__(self) -> str:
         return f"edgeconv.{self.__name__}"
@@ -180,13 +193,53 @@ class Verb(Generic[Result]):
         self, *fields: Any, on_progress: Callable[[str], None] = lambda _: None, **by_name: Any
     ) -> Result:
         """The verb's result. Raises an `EdgeconvError`."""
-        kind = self._entry.kind
-        is_request = len(fields) == 1 and not by_name and isinstance(fields[0], kind)
-        request: Any = parsed(fields[0]) if is_request else called(kind, fields, by_name)
-        progress = {"on_progress": on_progress} if self._entry.tells else {}
-        with sandboxed(getattr(request, "sandbox", None)), reading(request.roots()):
-            result: Result = named(self._entry.function)(request, **progress)
+        kind, entry = self._entry.kind, self._entry
+        progress = {"on_progress": on_progress} if entry.tells else {}
+        with ExitStack() as stack:
+            if len(fields) == 1 and not by_name and isinstance(fields[0], kind):
+                request: Any = parsed(fields[0])
+            else:
+                request = stack.enter_context(self._called(fields, by_name))
+            stack.enter_context(sandboxed(getattr(request, "sandbox", None)))
+            stack.enter_context(reading(request.roots()))
+            result: Result = named(entry.function)(request, **progress)
         return result
+
+    @contextmanager
+    def _called(self, fields: tuple[Any, ...], by_name: Mapping[str, Any]) -> Iterator[Any]:
+        """The request of Python's arguments, of which those in memory are files in the block."""
+        from edgeconv.requests.in_memory import InMemory
+
+        if self._trains:
+            fields, by_name = _to_train(fields, by_name)
+        with ExitStack() as stack:
+            memory = InMemory(stack)
+            with memory.named():
+                request: Any = called(self._entry.kind, fields, by_name, memory.filed)
+                out = getattr(request, "directory", None) or self._entry.out.format(memory.name)
+                with memory.beside(out if self._entry.out else "") as model:
+                    yield replace(request, model=model) if model else request
+
+
+_ABOUT_QAT = """Train a model on with quantization, and publish the int8 file that it becomes.
+
+`convert` with the recipe qat, in addition to those of `to`. `training`: samples with labels."""
+
+
+def _to_train(
+    fields: tuple[Any, ...], by_name: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of `convert` for those of `qat`: the model, what it is trained on, others."""
+    order = ("model", "training")
+    if len(fields) > len(order) or set(order[: len(fields)]) & by_name.keys():
+        raise UsageError(f"{QAT} takes {listed(order)} by position", hint="give the others by name")
+    given = {**by_name, **dict(zip(order, fields, strict=False))}
+    if given.get("training") is None:
+        raise UsageError("missing argument training", hint="give samples with labels")
+    to = given.get("to") or ()
+    recipes = [*(to if isinstance(to, list | tuple) else (to,))]
+    has_qat = any(QAT in (each, getattr(each, "name", "")) for each in recipes)
+    return (), {**given, "to": recipes if has_qat else [*recipes, QAT]}
 
 
 def sandboxed(mode: SandboxMode | None) -> AbstractContextManager[None]:

@@ -65,10 +65,12 @@ class TextKind:
 
     `form` describes it for the JSON Schema, `metavar` is its word in --help, and `meaning` parses
     it. A configuration may write an `is_list` as an array. The shell completes an `is_file`. Of an
-    `is_path` the content counts, and not where it is. An `is_subject` names a model.
+    `is_path` the content counts, and not where it is. An `is_subject` names a model. Python may
+    give what it `holds` from memory.
     """
 
     is_list = is_file = is_path = is_subject = may_run_code = False
+    holds: Literal["", "model", "samples"] = ""
 
     def __init__(
         self, form: str = "", metavar: str = "", meaning: Callable[[str], Any] = str
@@ -238,6 +240,7 @@ class _Path(TextKind):
 
 class _Subject(_Path):
     is_subject = True
+    holds = "model"
 
 
 class _Tree(_Path):
@@ -245,6 +248,10 @@ class _Tree(_Path):
 
     def reaches(self, value: str) -> tuple[Reach, ...]:
         return _path_reach(value, "tree")
+
+
+class _Trained(_Tree):
+    holds = "model"
 
 
 class _NamedPath(TextKind):
@@ -339,6 +346,7 @@ def _path_option(source: DataSource) -> str:
 
 class _Source(TextKind):
     is_file = is_path = may_run_code = True
+    holds = "samples"
 
     def parse(self, text: str) -> Any:
         return parse_source(text)
@@ -491,6 +499,7 @@ TEXT = TextKind()
 NAMES = _Names("One text with commas, or an array of texts.")
 PATH = _Path(_PATH)
 TREE = _Tree(_PATH)
+TRAINED = _Trained(_PATH)
 SUBJECT = _Subject(_PATH)
 NAMED_PATH = _NamedPath("NAME=PATH, the path relative to this file's folder.", "FORMAT=FILE")
 TRACKER = _Tracker(

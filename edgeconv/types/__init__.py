@@ -68,6 +68,7 @@ from edgeconv.types.conversion import (
     PostTraining as PostTraining,
     PostTrainingMethod as PostTrainingMethod,
     Precision as Precision,
+    PublishedArtifact as PublishedArtifact,
     Recipe as Recipe,
     RecipeName as RecipeName,
     ScalePart as ScalePart,

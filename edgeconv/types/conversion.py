@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
+from edgeconv.types.errors import ToolFailed, unknown_name
 from edgeconv.types.model import (
     FrozenStruct,
     OldestRuntime,
@@ -18,6 +21,8 @@ from edgeconv.types.model import (
 from edgeconv.types.samples import Preprocessing
 from edgeconv.types.training import Qat, QatRecord
 
+# Opens a model in an interpreter of this process.
+_RUNNING = "edgeconv.runtimes.in_process"
 RecipeName = Literal[
     "float32",
     "float16",
@@ -411,6 +416,34 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
         return self.signatures[0]
 
 
+class PublishedArtifact(Artifact, kw_only=True, frozen=True):
+    """An artifact where it is published, in `directory`; it is taken wherever a path is."""
+
+    directory: str
+
+    @property
+    def path(self) -> Path:
+        """The .tflite."""
+        return Path(self.directory, self.file)
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"{self.recipe.name}: {self.path}, {self.size_bytes:,} bytes"
+
+    def interpreter(self, threads: int = 1) -> Any:
+        """LiteRT's interpreter of the file, in this process, its tensors allocated.
+
+        Raises `ToolFailed` where it does not take the model, as one with operators of TensorFlow.
+        """
+        opened: Any = import_module(_RUNNING)
+        interpreter = opened.open_interpreter(self.path.read_bytes(), threads=threads)
+        with opened.runtime_errors():
+            interpreter.allocate_tensors()
+        return interpreter
+
+
 class Failure(FrozenStruct, kw_only=True, frozen=True):
     """A recipe without an artifact, and why."""
 
@@ -432,3 +465,23 @@ class Conversion(Result, kw_only=True, frozen=True):
     failures: tuple[Failure, ...] = ()
     reused: tuple[RecipeName, ...] = ()
     choosing_s: float = 0.0
+
+    def __fspath__(self) -> str:
+        return self.directory
+
+    def __getitem__(self, recipe: str) -> PublishedArtifact:
+        """The artifact of a recipe. Raises `ToolFailed` where it was not made, `UsageError`."""
+        for artifact in self.artifacts:
+            if artifact.recipe.name == recipe:
+                return PublishedArtifact(directory=self.directory, **_fields(artifact))
+        for failure in self.failures:
+            if failure.recipe == recipe:
+                message = f"{recipe} was not made: {failure.message}"
+                raise ToolFailed(message, hint=failure.hint)
+        raise unknown_name(
+            "recipe of this conversion", recipe, [a.recipe.name for a in self.artifacts]
+        )
+
+
+def _fields(artifact: Artifact) -> dict[str, Any]:
+    return {name: getattr(artifact, name) for name in artifact.__struct_fields__}

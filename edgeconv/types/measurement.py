@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 # The note of a report whose models were not timed.
 UNTIMED = "latency and memory: not measured: no limit needs them"
+_TABLE = "edgeconv.reporting.spreadsheet"
 
 
 class Latency(FrozenStruct, kw_only=True, frozen=True):
@@ -325,3 +327,10 @@ class Report(Result, kw_only=True, frozen=True):
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
     checksum: str | msgspec.UnsetType = msgspec.UNSET
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each model, as in report.csv; units are in the headings.
+
+        Raises `UsageError` without pandas.
+        """
+        return import_module(_TABLE).to_pandas(self)

@@ -32,6 +32,10 @@ class Result(FrozenStruct, frozen=True):
         html: str = shown.as_html(self)
         return html
 
+    def show(self) -> None:
+        """Show the result as a page: in a notebook below the cell, else in the browser."""
+        import_module(_SHOWN).show(self)
+
 
 class TensorSpec(FrozenStruct, kw_only=True, frozen=True):
     """An input or output tensor: its name in the signature, shape and numpy dtype.

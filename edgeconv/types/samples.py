@@ -63,15 +63,19 @@ class DataSource(FrozenStruct, kw_only=True, frozen=True):
     """A SOURCE: data of a kind, and the options that it is read with, in their order.
 
     `kind` is "" where what the directory holds decides it. Its text is the one that was typed:
-    `kind:location?option=value&option=value`, without `kind:` unless `names_kind`.
+    `kind:location?option=value&option=value`, without `kind:` unless `names_kind`; or `held`, of
+    what Python gave from memory and a temporary file has.
     """
 
     kind: str
     location: str
     options: dict[str, str] = {}
     names_kind: bool = False
+    held: str = ""
 
     def __str__(self) -> str:
+        if self.held:
+            return self.held
         kind = f"{self.kind}:" if self.names_kind else ""
         options = "&".join(f"{name}={value}" for name, value in self.options.items())
         return f"{kind}{self.location}{'?' if options else ''}{options}"

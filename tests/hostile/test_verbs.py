@@ -143,7 +143,7 @@ def test_a_users_configuration_that_is_wrong_says_so(text):
 @pytest.mark.usefixtures("place")
 def test_the_api_refuses_and_trusts_alike():
     with pytest.raises(InputRefused, match="WriteFile"):
-        edgeconv.convert("hostile", "out", ["float32"])
+        edgeconv.convert("hostile", out="out", to=["float32"])
     trusting = edgeconv.Execution(trusted=(edgeconv.scan("hostile").sha256,))
     with pytest.raises(InputRefused, match="no signature"):
-        edgeconv.convert("hostile", "out", ["float32"], execution=trusting)
+        edgeconv.convert("hostile", out="out", to=["float32"], execution=trusting)

@@ -83,7 +83,7 @@ def test_a_file_is_verified_on_arm(
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     converted = convert(
-        tmp_path / "float.tflite", tmp_path / "out", ["float32"], target_runtime=name
+        tmp_path / "float.tflite", out=tmp_path / "out", to=["float32"], target_runtime=name
     )
     assert converted.failures == ()
     (artifact,) = converted.artifacts

@@ -70,8 +70,8 @@ def converted(made: Trained, short: Short) -> Conversion:
     recipes = make_recipes(["float32", *ALLOWED_LOSS])
     return convert(
         made.directory / "saved_model",
-        made.directory / "out",
-        recipes,
+        out=made.directory / "out",
+        to=recipes,
         calibration=str(made.directory / "calibration.npz"),
         samples=100,
     )

@@ -44,7 +44,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output_of("-c", SCRIPT, root / "model")
     np.savez(root / "calibration.npz", x=X[:100])
     convert(
-        root / "model", root / "out", ["float32", "int8"], calibration=str(root / "calibration.npz")
+        root / "model",
+        out=root / "out",
+        to=["float32", "int8"],
+        calibration=str(root / "calibration.npz"),
     )
     return root
 

@@ -71,38 +71,37 @@ import msgspec
 import edgeconv
 import edgeconv.embedding.building.build, edgeconv.gate.check, edgeconv.gate.project
 import edgeconv.gate.pytest_plugin, edgeconv.plugins.scale.tuning.flow
-from edgeconv import Distribution, GateStatistics, Measuring, ExecutionOverrides, Timing, Training
 
-timing = Timing(repeats=3, seconds=0.01, warmup_seconds=0.01)
 calls = {
     "inspect": lambda: edgeconv.inspect("net.tflite"),
     "scan": lambda: [edgeconv.scan("net.tflite")],
     "convert": lambda: edgeconv.convert(
-        "net.tflite", to=["int8"], calibration="cal.npz", input_type="int8", output_type="int8"
+        "net.tflite", to=["int8"], calibration="cal.npz", io="int8"
     ),
     "bench": lambda: edgeconv.bench(
         ["net.tflites"],
         data="test.npz?labels=y",
-        measuring=Measuring(rounds=1, timing=timing),
-        directory="measured",
+        rounds=1,
+        repeats=3,
+        seconds=0.01,
+        warmup_seconds=0.01,
+        out="measured",
     ),
     "report": lambda: edgeconv.report("measured/report.json", title="again")[0],
     "compare": lambda: edgeconv.compare("measured/report.json", "measured/report.json"),
     "verify": lambda: edgeconv.verify(
         "net.tflites", source="net.tflite", require=["manifest"]
     ),
-    "check": lambda: edgeconv.check(statistics=GateStatistics(confidence=0.9)),
-    "build": lambda: edgeconv.build(execution=ExecutionOverrides(threads=1)),
+    "check": lambda: edgeconv.check(confidence=0.9),
+    "build": lambda: edgeconv.build(threads=1),
     "embed": lambda: edgeconv.embed("net.tflites", "python", "embedded", vectors=3),
-    "debug": lambda: edgeconv.debug("net.tflite", "cal.npz", "int8"),
+    "debug": lambda: edgeconv.debug("net.tflite", "cal.npz", to="int8"),
     "doctor": lambda: edgeconv.doctor("net.tflite", "test.npz?labels=y"),
     "tune": lambda: edgeconv.tune(
-        "net.tflite", "test.npz?labels=y", 0.2, recipes="dynamic", trials=1
+        "net.tflite", "test.npz?labels=y", 0.2, to="dynamic", trials=1
     ),
     "sweep": lambda: edgeconv.sweep("sweep.toml", jobs=1),
-    "train": lambda: edgeconv.train(
-        Training(module="digits_cnn", epochs=1, distribution=Distribution(strategy="none"))
-    ),
+    "train": lambda: edgeconv.train("digits_cnn", epochs=1, strategy="none"),
 }
 done = {name: call() for name, call in calls.items()}
 sys.stdout.buffer.write(msgspec.json.encode(done))

@@ -33,7 +33,9 @@ def spatial(brought: Path, place: Path) -> Made:
         patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
         source = str(brought / "spatial.npz")
         return Made(
-            convert(brought / "spatial", place / "sp", ["float32", "int8"], calibration=source)
+            convert(
+                brought / "spatial", out=place / "sp", to=["float32", "int8"], calibration=source
+            )
         )
 
 
@@ -72,10 +74,10 @@ def test_a_shape_that_the_samples_do_not_have_is_refused(brought, tmp_path):
     with pytest.raises(InputRefused) as caught:
         convert(
             brought / "spatial",
-            tmp_path / "out",
-            ["int8"],
+            out=tmp_path / "out",
+            to=["int8"],
             calibration=str(brought / "spatial.npz"),
-            shapes={"image": (1, 32, 32, 3)},
+            shape={"image": (1, 32, 32, 3)},
         )
     assert "has shape (24, 24, 20, 3), the model takes (n, 32, 32, 3)" in caught.value.message
 
@@ -83,7 +85,10 @@ def test_a_shape_that_the_samples_do_not_have_is_refused(brought, tmp_path):
 def test_a_shape_that_the_model_does_not_take_is_refused(brought, tmp_path):
     with pytest.raises(InputRefused) as caught:
         convert(
-            brought / "spatial", tmp_path / "out", ["float32"], shapes={"image": (1, 32, 32, 4)}
+            brought / "spatial",
+            out=tmp_path / "out",
+            to=["float32"],
+            shape={"image": (1, 32, 32, 4)},
         )
     assert "--shape image=1x32x32x4: the model's input has shape [?, ?, ?, 3]" in (
         caught.value.message
@@ -95,10 +100,10 @@ def test_a_batch_beside_another_in_a_shape_is_refused_at_once(brought, tmp_path)
     with pytest.raises(UsageError, match="--shape gives 'image' the batch 1"):
         convert(
             brought / "spatial",
-            tmp_path / "out",
-            ["float32"],
+            out=tmp_path / "out",
+            to=["float32"],
             batch=2,
-            shapes={"image": (1, 32, 32, 3)},
+            shape={"image": (1, 32, 32, 3)},
         )
 
 
@@ -117,8 +122,8 @@ def test_integers_masks_and_floats_go_in_and_out_by_name(loops, tmp_path):
     made = Made(
         convert(
             loops / "kinds",
-            tmp_path / "out",
-            ["float32"],
+            out=tmp_path / "out",
+            to=["float32"],
             calibration=str(tmp_path / "all.npz"),
         )
     )
@@ -141,8 +146,8 @@ def test_integers_of_another_width_are_refused_with_what_to_do(loops, tmp_path):
     with pytest.raises(InputRefused) as caught:
         convert(
             loops / "kinds",
-            tmp_path / "out",
-            ["float32"],
+            out=tmp_path / "out",
+            to=["float32"],
             calibration=str(tmp_path / "bad.npz"),
         )
     assert "is int32, the model takes int64" in caught.value.message
@@ -150,13 +155,13 @@ def test_integers_of_another_width_are_refused_with_what_to_do(loops, tmp_path):
 
 def test_a_model_that_computes_with_texts_is_refused(brought, tmp_path):
     with pytest.raises(InputRefused, match="does not have: StringLength"):
-        convert(brought / "text", tmp_path / "out", ["float32"])
+        convert(brought / "text", out=tmp_path / "out", to=["float32"])
     assert not (tmp_path / "out").exists()
 
 
 def test_a_model_without_signatures_is_refused_with_what_to_do(brought, tmp_path):
     with pytest.raises(InputRefused, match="has no signature to convert") as caught:
-        convert(brought / "no_signatures", tmp_path / "out", ["float32"])
+        convert(brought / "no_signatures", out=tmp_path / "out", to=["float32"])
     assert "export it with one" in caught.value.hint
 
 
@@ -166,7 +171,7 @@ def test_a_model_without_signatures_is_refused_with_what_to_do(brought, tmp_path
 @pytest.mark.parametrize("name", ["session", "session_resource", "custom", "defaults"])
 def test_it_answers_as_it_did_in_tensorflow(name, brought, tmp_path):
     """Of TensorFlow 1 with both kinds of variables, of a layer of one's own, with defaults."""
-    made = Made(convert(brought / name, tmp_path / "out", ["float32"]))
+    made = Made(convert(brought / name, out=tmp_path / "out", to=["float32"]))
     trained = only(dict(np.load(brought / f"{name}.answers.npz")))
     answers = only(Lite(made.file("float32")).run(**samples(brought, name)))
     np.testing.assert_allclose(answers, trained, rtol=1e-5, atol=1e-6)
@@ -174,7 +179,7 @@ def test_it_answers_as_it_did_in_tensorflow(name, brought, tmp_path):
 
 def test_a_layer_of_ones_own_in_a_keras_file_is_named_with_the_way_out(brought, tmp_path):
     with pytest.raises(InputRefused, match="has 'mine>Threshold', which only the code") as caught:
-        convert(brought / "custom.keras", tmp_path / "out", ["float32"])
+        convert(brought / "custom.keras", out=tmp_path / "out", to=["float32"])
     assert "--custom-objects MODULE" in caught.value.hint
     assert "export the model as a SavedModel" in caught.value.hint
     assert not (tmp_path / "out").exists()
@@ -182,7 +187,7 @@ def test_a_layer_of_ones_own_in_a_keras_file_is_named_with_the_way_out(brought, 
 
 def test_a_stateful_layer_carries_its_state_as_in_tensorflow(brought, tmp_path):
     """Verified over samples that follow each other, so in order, from one fresh start."""
-    made = Made(convert(brought / "stateful", tmp_path / "out", ["float32"]))
+    made = Made(convert(brought / "stateful", out=tmp_path / "out", to=["float32"]))
     artifact = made["float32"]
     assert artifact.ladder == ()
     (warning,) = artifact.verification.warnings

@@ -87,7 +87,7 @@ def stored(zoo: Path) -> tuple[Path, Path]:
 
 def converted(zoo: Path, out: str, **options: Any) -> Conversion:
     return edgeconv.convert(
-        zoo / "photos", zoo / out, execution=Execution(use_cache=False), **options
+        zoo / "photos", out=zoo / out, execution=Execution(use_cache=False), **options
     )
 
 

@@ -76,7 +76,7 @@ def converted(model: Path, samples: Path, size: int, seed: int, out: Path) -> fl
     order = np.random.default_rng(seed).permutation(len(next(iter(arrays.values()))))[:size]
     np.savez(out / "some.npz", **{name: x[order] for name, x in arrays.items()})
     conversion = edgeconv.convert(
-        str(model), out / "files", ["float32", "int8"], calibration=str(out / "some.npz")
+        str(model), out=out / "files", to=["float32", "int8"], calibration=str(out / "some.npz")
     )
     assert conversion.failures == ()
     files = {

@@ -46,7 +46,7 @@ def on_both_sides(digits: Path, count: int, place: Path) -> Path:
 def test_folds_on_both_sides_of_a_confidence_of_nine_tenths(digits, count, tmp_path):
     samples = str(on_both_sides(digits, count, tmp_path / "c.npz"))
     recipes = make_recipes(["int8", "int8x4", "dynamic"])
-    made = convert(digits / "digits.keras", tmp_path / "out", recipes, calibration=samples)
+    made = convert(digits / "digits.keras", out=tmp_path / "out", to=recipes, calibration=samples)
     assert not made.failures
     for artifact in made.artifacts:
         record = artifact.post_training

@@ -104,10 +104,10 @@ def test_an_unchanged_convert_starts_no_process_and_imports_nothing_heavy(
 
 
 def test_an_unchanged_convert_leaves_every_file_as_it_is(model, tmp_path, started):
-    first = convert(model, tmp_path / "out", ["float32", "dynamic"])
+    first = convert(model, out=tmp_path / "out", to=["float32", "dynamic"])
     times = {p: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("*.*")}
     started.clear()
-    again = convert(model, tmp_path / "out", ["float32", "dynamic"])
+    again = convert(model, out=tmp_path / "out", to=["float32", "dynamic"])
     assert started == []
     assert again.reused == ("float32", "dynamic")
     assert again.artifacts == first.artifacts
@@ -115,25 +115,25 @@ def test_an_unchanged_convert_leaves_every_file_as_it_is(model, tmp_path, starte
 
 
 def test_a_changed_source_is_converted_anew(model, tmp_path, started):
-    first = convert(model, tmp_path / "out", ["float32"])
+    first = convert(model, out=tmp_path / "out", to=["float32"])
     (model / "assets" / "labels.txt").write_text("cat\ndog\n")
     started.clear()
-    again = convert(model, tmp_path / "out", ["float32"])
+    again = convert(model, out=tmp_path / "out", to=["float32"])
     assert started[:2] == [TENSORFLOW, TRAINED]
     assert again.reused == ()
     assert again.artifacts[0].source_sha256 != first.artifacts[0].source_sha256
 
 
 def test_a_source_that_moved_gives_the_same_files_with_its_new_place(model, tmp_path, started):
-    convert(model, tmp_path / "out", ["float32"])
+    convert(model, out=tmp_path / "out", to=["float32"])
     (tmp_path / "there").mkdir()
     moved = model.rename(tmp_path / "there" / "model")
     started.clear()
-    again = convert(moved, tmp_path / "out", ["float32"])
+    again = convert(moved, out=tmp_path / "out", to=["float32"])
     assert started == []
     assert again.artifacts[0].source_path == moved.name
     # What was not made yet is made from where the source is now.
-    later = convert(moved, tmp_path / "out", make_recipes(["dynamic"], engine="tflite"))
+    later = convert(moved, out=tmp_path / "out", to=make_recipes(["dynamic"], engine="tflite"))
     assert later.failures == ()
     assert names(later) == ("dynamic",)
 
@@ -141,10 +141,10 @@ def test_a_source_that_moved_gives_the_same_files_with_its_new_place(model, tmp_
 def test_changed_samples_calibrate_and_verify_anew_without_converting_anew(
     model, samples, tmp_path, started
 ):
-    first = convert(model, tmp_path / "out", ["float32", "int8"], calibration=str(samples))
+    first = convert(model, out=tmp_path / "out", to=["float32", "int8"], calibration=str(samples))
     np.savez(samples, image=np.load(samples)["image"][::-1] * 0.5)
     started.clear()
-    again = convert(model, tmp_path / "out", ["float32", "int8"], calibration=str(samples))
+    again = convert(model, out=tmp_path / "out", to=["float32", "int8"], calibration=str(samples))
     assert TENSORFLOW not in started
     assert {f"reading {samples}", TRAINED, QUANTIZER} <= set(started)
     assert again.reused == ()
@@ -154,22 +154,22 @@ def test_changed_samples_calibrate_and_verify_anew_without_converting_anew(
 
 
 def test_a_changed_number_of_samples_calibrates_anew(model, samples, tmp_path, started):
-    convert(model, tmp_path / "out", ["int8"], calibration=str(samples))
-    again = convert(model, tmp_path / "out", ["int8"], calibration=str(samples), samples=10)
+    convert(model, out=tmp_path / "out", to=["int8"], calibration=str(samples))
+    again = convert(model, out=tmp_path / "out", to=["int8"], calibration=str(samples), samples=10)
     assert again.reused == ()
     assert again.artifacts[0].calibration[0].samples == 10
 
 
 def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(model, samples, tmp_path, started):
     to = make_recipes(["float32", "dynamic", "int8"])
-    convert(model, tmp_path / "out", to, calibration=str(samples))
+    convert(model, out=tmp_path / "out", to=to, calibration=str(samples))
     started.clear()
     to = make_recipes(["float32", "dynamic", "int8"], input_type="int8", output_type="int8")
     said: list[str] = []
     again = convert(
         model,
-        tmp_path / "out",
-        to,
+        out=tmp_path / "out",
+        to=to,
         calibration=str(samples),
         on_progress=lambda line: said.append(str(line)),
     )
@@ -180,11 +180,11 @@ def test_a_changed_option_of_one_recipe_makes_only_that_one_anew(model, samples,
 
 
 def test_another_signature_or_batch_is_another_model(zoo, tmp_path, started):
-    convert(zoo / "many", tmp_path / "out", ["float32"], signature="double")
+    convert(zoo / "many", out=tmp_path / "out", to=["float32"], signature="double")
     for batch in (None, 2):
         started.clear()
         again = convert(
-            zoo / "many", tmp_path / "out", ["float32"], signature="project", batch=batch
+            zoo / "many", out=tmp_path / "out", to=["float32"], signature="project", batch=batch
         )
         assert TENSORFLOW in started
         assert again.artifacts[0].signature.key == "project"
@@ -192,21 +192,21 @@ def test_another_signature_or_batch_is_another_model(zoo, tmp_path, started):
 
 
 def test_another_version_of_a_tool_makes_everything_anew(model, tmp_path, started, monkeypatch):
-    convert(model, tmp_path / "out", ["float32"])
+    convert(model, out=tmp_path / "out", to=["float32"])
     started.clear()
     newer = {**tool_versions(), "tensorflow": "99.0"}
     for module in (edgeconv.conversion.plan, edgeconv.conversion.publish):
         monkeypatch.setattr(module, "tool_versions", lambda: newer)
-    again = convert(model, tmp_path / "out", ["float32"])
+    again = convert(model, out=tmp_path / "out", to=["float32"])
     assert TENSORFLOW in started
     assert again.reused == ()
     assert again.artifacts[0].tools["tensorflow"] == "99.0"
 
 
 def test_a_recipe_that_is_added_later_starts_no_tensorflow(model, samples, tmp_path, started):
-    convert(model, tmp_path / "out", ["float32"], calibration=str(samples))
+    convert(model, out=tmp_path / "out", to=["float32"], calibration=str(samples))
     started.clear()
-    again = convert(model, tmp_path / "out", ["float32", "int8"], calibration=str(samples))
+    again = convert(model, out=tmp_path / "out", to=["float32", "int8"], calibration=str(samples))
     assert again.reused == ("float32",)
     assert names(again) == ("float32", "int8")
     assert not {TENSORFLOW, TRAINED}.intersection(started)
@@ -214,10 +214,10 @@ def test_a_recipe_that_is_added_later_starts_no_tensorflow(model, samples, tmp_p
 
 
 def test_the_float_graph_of_a_keras_file_is_kept_for_the_second_engine_too(zoo, tmp_path, started):
-    convert(zoo / "modern.keras", tmp_path / "out", ["float32"])
+    convert(zoo / "modern.keras", out=tmp_path / "out", to=["float32"])
     started.clear()
     again = convert(
-        zoo / "modern.keras", tmp_path / "out", make_recipes(["dynamic"], engine="tflite")
+        zoo / "modern.keras", out=tmp_path / "out", to=make_recipes(["dynamic"], engine="tflite")
     )
     assert again.failures == ()
     assert TENSORFLOW not in started
@@ -227,7 +227,7 @@ def test_the_float_graph_of_a_keras_file_is_kept_for_the_second_engine_too(zoo, 
 def test_a_damaged_artifact_is_repaired_from_the_cache_without_a_process(
     damage, model, tmp_path, started
 ):
-    first = convert(model, tmp_path / "out", ["float32", "dynamic"])
+    first = convert(model, out=tmp_path / "out", to=["float32", "dynamic"])
     before = contents(tmp_path / "out")
     file = tmp_path / "out" / first.artifacts[1].file
     target = file.with_suffix(".json") if "manifest" in damage else file
@@ -236,7 +236,7 @@ def test_a_damaged_artifact_is_repaired_from_the_cache_without_a_process(
     else:
         target.write_bytes(target.read_bytes()[:-20])
     started.clear()
-    again = convert(model, tmp_path / "out", ["float32", "dynamic"])
+    again = convert(model, out=tmp_path / "out", to=["float32", "dynamic"])
     assert started == []
     assert again.reused == ("float32",)
     assert contents(tmp_path / "out") == before
@@ -247,21 +247,21 @@ def test_a_damaged_cache_entry_is_passed_over_and_made_again(
     stage, model, samples, tmp_path, started
 ):
     to = ["float32", "int8"]
-    convert(model, tmp_path / "out", to, calibration=str(samples))
+    convert(model, out=tmp_path / "out", to=to, calibration=str(samples))
     before = contents(tmp_path / "out")
     damage_all(tmp_path / "cache" / stage)
     if stage != "artifact":
         shutil.rmtree(tmp_path / "cache" / "artifact")
     shutil.rmtree(tmp_path / "out")
     started.clear()
-    convert(model, tmp_path / "out", to, calibration=str(samples))
+    convert(model, out=tmp_path / "out", to=to, calibration=str(samples))
     assert contents(tmp_path / "out") == before
     assert (TENSORFLOW in started) == (stage == "float")
     assert (TRAINED in started) == (stage == "reference")
     # The entry that was made again is whole.
     shutil.rmtree(tmp_path / "out")
     started.clear()
-    convert(model, tmp_path / "out", to, calibration=str(samples))
+    convert(model, out=tmp_path / "out", to=to, calibration=str(samples))
     assert started == []
     assert contents(tmp_path / "out") == before
 
@@ -280,7 +280,9 @@ def test_without_the_cache_nothing_of_it_is_read_or_written(model, tmp_path, sta
 
     for directory in ("first", "second"):
         started.clear()
-        convert(model, tmp_path / directory, ["float32"], execution=Execution(use_cache=False))
+        convert(
+            model, out=tmp_path / directory, to=["float32"], execution=Execution(use_cache=False)
+        )
         assert TENSORFLOW in started
     assert not (tmp_path / "cache").exists()
 

@@ -23,7 +23,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def int8(models: Path, out: Path, methods: list[str]) -> Artifact:
     source = str(models / "image.npz")
     conversion = convert(
-        models / "leaky.keras", out, ["int8"], calibration=source, methods=methods, engine="tflite"
+        models / "leaky.keras",
+        out=out,
+        to=["int8"],
+        calibration=source,
+        methods=methods,
+        engine="tflite",
     )
     assert conversion.failures == ()
     return conversion.artifacts[0]
@@ -48,7 +53,7 @@ def test_methods_bring_a_file_of_the_converter_closer_to_float(models, tmp_path)
 
 def test_a_fused_lstm_of_a_tflite_becomes_integer(models, tmp_path):
     source = str(models / "steps.npz")
-    conversion = convert(models / "lstm.tflite", tmp_path, ["int8"], calibration=source)
+    conversion = convert(models / "lstm.tflite", out=tmp_path, to=["int8"], calibration=source)
     assert conversion.failures == ()
     artifact = conversion.artifacts[0]
     assert artifact.engine == "tflite"
@@ -61,4 +66,4 @@ def test_a_fused_lstm_of_a_tflite_becomes_integer(models, tmp_path):
 
 def test_other_recipes_of_a_tflite_are_not_for_the_converter(models, tmp_path):
     with pytest.raises(UsageError, match="makes only int8 and int16x8"):
-        convert(models / "lstm.tflite", tmp_path, ["dynamic"], engine="tflite")
+        convert(models / "lstm.tflite", out=tmp_path, to=["dynamic"], engine="tflite")

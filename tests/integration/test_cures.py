@@ -22,7 +22,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def made(model: Path, out: Path, to: list[str], calibration: Path | None) -> dict[str, Artifact]:
     source = str(calibration) if calibration else None
-    conversion = convert(model, out, to, calibration=source)
+    conversion = convert(model, out=out, to=to, calibration=source)
     assert conversion.failures == ()
     return {artifact.recipe.name: artifact for artifact in conversion.artifacts}
 
@@ -46,7 +46,7 @@ def test_a_model_of_mixed_precision_is_computed_in_float32_and_that_is_said(name
 
 def test_an_unchanged_model_of_mixed_precision_is_not_made_again(place, tmp_path):
     made(place / "mixed", tmp_path, ["float32"], None)
-    assert convert(place / "mixed", tmp_path, ["float32"]).reused == ("float32",)
+    assert convert(place / "mixed", out=tmp_path, to=["float32"]).reused == ("float32",)
 
 
 def test_a_model_of_float64_keeps_its_inputs(place, tmp_path):

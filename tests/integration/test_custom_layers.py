@@ -43,7 +43,9 @@ def converted(place: Path) -> Conversion:
     os.chdir(place)
     try:
         opening = Opening(custom_objects=("my_layers",))
-        return convert("three.keras", "three", ["float32"], opening=opening, execution=TRUSTED)
+        return convert(
+            "three.keras", out="three", to=["float32"], opening=opening, execution=TRUSTED
+        )
     finally:
         os.chdir(before)
 
@@ -148,11 +150,11 @@ def test_a_configuration_may_name_the_module_only_with_allow_code(converted, pla
 
 def test_a_training_that_begins_with_a_keras_file_knows_its_layers(place):
     with pytest.raises(InputRefused, match=r"build\(\) of fine_tune failed"):
-        train(Training(module="fine_tune.py"), "trained")
+        train(training=Training(module="fine_tune.py"), out="trained")
     with pytest.raises(InputRefused, match="there is no module 'my_layer'"):
-        train(Training(module="fine_tune.py", custom_objects=("my_layer",)), "trained")
+        train(training=Training(module="fine_tune.py", custom_objects=("my_layer",)), out="trained")
     asked = Training(module="fine_tune.py", custom_objects=("my_tf_layers:Scale",))
-    record = train(asked, "trained")
+    record = train(training=asked, out="trained")
     assert record is not None
     assert loaded(record.keras_file, "my_tf_layers") == ["tf_keras"]
 
@@ -164,8 +166,8 @@ def test_a_layer_of_the_user_s_own_stays_float_in_a_training_with_quantization(p
     settings = Qat(epochs=1, target="model", validation_fraction=0.0)
     made = convert(
         "two.h5",
-        "trained-on",
-        make_recipes(["qat"], qat=settings),
+        out="trained-on",
+        to=make_recipes(["qat"], qat=settings),
         training="steps.npz",
         opening=Opening(custom_objects=("my_tf_layers",)),
         execution=TRUSTED,

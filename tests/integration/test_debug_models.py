@@ -42,12 +42,12 @@ def test_every_layer_of_a_trained_keras_file_has_its_share_of_the_error(gestures
 def test_the_rules_that_help_give_the_same_file_in_convert(gestures, tmp_path):
     source = GESTURES / "point_history_classifier.hdf5"
     (plain,) = make_recipes(["weight-only-int4"], methods=["none"])
-    found = debug(source, gestures, plain, samples=400)
+    found = debug(source, gestures, to=plain, samples=400)
     assert found.helpful
     best = next(fix for fix in found.helpful if fix.rules)
     assert best.snr_db > found.snr_db + 3
     recipes = make_recipes(["weight-only-int4"], methods=["none"], layers=best.rules)
-    made = convert(source, tmp_path / "out", recipes, calibration=gestures, samples=400)
+    made = convert(source, out=tmp_path / "out", to=recipes, calibration=gestures, samples=400)
     assert not made.failures
     assert made.artifacts[0].size_bytes == best.size_bytes
 
@@ -77,7 +77,7 @@ def test_of_several_signatures_one_must_be_named(zoo, tmp_path):
 
 def test_a_model_without_weights_has_nothing_to_lose_by_weights(zoo, tmp_path):
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(40, 4)).astype("f4"))
-    found = debug(zoo / "weightless", str(tmp_path / "x.npz"), "weight-only-int8")
+    found = debug(zoo / "weightless", str(tmp_path / "x.npz"), to="weight-only-int8")
     assert [each.alone_snr_db for each in found.layers] == [None] * len(found.layers)
     assert not any(fix.rules for fix in found.fixes)
     assert found.helpful == ()

@@ -44,7 +44,7 @@ def source(zoo: Path) -> str:
 
 
 def float_model(model: Path, out: Path) -> Path:
-    made = convert(model, out, make_recipes(["float32"]))
+    made = convert(model, out=out, to=make_recipes(["float32"]))
     return out / made.artifacts[0].file
 
 

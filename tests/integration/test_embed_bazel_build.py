@@ -82,7 +82,7 @@ class Project:
         (self.gesture / "WORKSPACE").touch()
         large = large_tiny(self.models / "large", 2_000_000)
         options = {"module": "no"}
-        embed(large, "bazel", self.big, symbol="big", vectors=vectors, options=options)
+        embed(large, "bazel", self.big, symbol="big", vectors=vectors, option=options)
 
     def bazel(self, *arguments: object, outputs: str = "one") -> subprocess.CompletedProcess[str]:
         start = ["bazel", f"--output_user_root={self.scratch / outputs}", "--max_idle_secs=120"]
@@ -210,7 +210,7 @@ def buildifier(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_files_are_formatted_and_have_nothing_for_the_linter(tmp_path, buildifier):
     model = int8_tiny(tmp_path / "published", name=HOSTILE)
-    embed(model, "bazel", tmp_path / "out", symbol="gesture", options={"micro": "yes"})
+    embed(model, "bazel", tmp_path / "out", symbol="gesture", option={"micro": "yes"})
     files = [tmp_path / "out" / one for one in ("BUILD.bazel", "MODULE.bazel", "edgeconv.bzl")]
     command = [buildifier, "-mode=check", "-lint=warn", "-warnings=all"]
     done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)

@@ -93,7 +93,7 @@ def test_the_bytes_are_equal_and_aligned_and_the_self_test_tells_right_from_wron
     tmp_path, compiler, form
 ):
     file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
-    embed(file, "c", out, symbol="net", options={"bytes": form}, vectors=3)
+    embed(file, "c", out, symbol="net", option={"bytes": form}, vectors=3)
     program = compiled(out, compiler, MAIN.format(s="net", S="NET"))
     model, (verdict, rest, calls) = said(program, 0)
     assert model == file.read_bytes()
@@ -242,7 +242,7 @@ def test_outputs_of_float16_are_read_as_the_numbers_that_they_are(tmp_path):
     np.savez(tmp_path / "d.npz", x=values)
     out = tmp_path / "out"
     options = {"micro": "no"}
-    embed(file, "c", out, symbol="net", data=str(tmp_path / "d.npz"), vectors=1, options=options)
+    embed(file, "c", out, symbol="net", data=str(tmp_path / "d.npz"), vectors=1, option=options)
     # The largest output sets the tolerance, which here would allow all of the others anything.
     header = (out / "net_self_test.h").read_text()
     assert "NET_OUTPUT_Y_TOLERANCE 6.55041f" in header
@@ -268,7 +268,7 @@ def test_a_large_model_is_a_file_and_nothing_for_the_compiler(tmp_path):
 
 def test_a_file_of_another_size_is_an_error_of_the_build(tmp_path):
     out = tmp_path / "out"
-    embed(int8_tiny(tmp_path / "m"), "c", out, symbol="net", options={"bytes": "file"})
+    embed(int8_tiny(tmp_path / "m"), "c", out, symbol="net", option={"bytes": "file"})
     with (out / "net.tflite").open("ab") as model:
         model.write(b"?")
     with pytest.raises(AssertionError, match=r"net\.tflite has another size than when"):
@@ -282,7 +282,7 @@ def test_a_source_changes_with_the_file_that_it_brings_in(tmp_path):
         data = tmp_path / f"{seed}.npz"
         np.savez(data, x=np.random.default_rng(seed).standard_normal((2, 4), np.float32))
         out = tmp_path / str(seed)
-        embed(file, "c", out, symbol="net", data=str(data), options={"bytes": "file"})
+        embed(file, "c", out, symbol="net", data=str(data), option={"bytes": "file"})
         seen.add((out / "net_golden.c").read_text())
         assert (out / "net_golden.bin").stat().st_size == 64
     assert len(seen) == 2
@@ -290,7 +290,7 @@ def test_a_source_changes_with_the_file_that_it_brings_in(tmp_path):
 
 def test_another_model_of_the_same_size_is_found_at_run_time(tmp_path):
     file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
-    embed(file, "c", out, symbol="net", options={"bytes": "file"})
+    embed(file, "c", out, symbol="net", option={"bytes": "file"})
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     (out / "net.tflite").write_bytes(content)
@@ -304,7 +304,7 @@ def test_c23_embeds_the_file(tmp_path):
     if found is None:
         pytest.skip("needs a compiler with #embed: clang 19 or gcc 15")
     file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
-    embed(file, "c", out, symbol="net", options={"bytes": "file"})
+    embed(file, "c", out, symbol="net", option={"bytes": "file"})
     main = MAIN.format(s="net", S="NET")
     # clang 19 takes each byte of an #embed for an int that changes its sign.
     newest = (Path(found).name, "-std=c23"), main, "-Wno-sign-conversion"
@@ -332,7 +332,7 @@ def _preprocessed(out: Path, compiler: str) -> bytes:
 
 def test_incbin_is_used_before_c23(tmp_path):
     out = tmp_path / "out"
-    embed(int8_tiny(tmp_path / "m"), "c", out, symbol="net", options={"bytes": "file"})
+    embed(int8_tiny(tmp_path / "m"), "c", out, symbol="net", option={"bytes": "file"})
     seen = subprocess.run(
         ["gcc", "-std=c11", "-E", "-P", f"-I{out}", str(out / "net_model.c")],
         capture_output=True,
@@ -348,7 +348,7 @@ def test_the_sizes_of_sections_for_a_cortex_m_are_those_of_the_model(tmp_path):
         pytest.skip("needs arm-none-eabi-gcc: Debian's packages gcc-arm-none-eabi and its newlib")
     file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
     for form in ("text", "file"):
-        embed(file, "c", out, symbol="net", options={"bytes": form})
+        embed(file, "c", out, symbol="net", option={"bytes": form})
         sections = _cross_compiled(out, tmp_path / form)
         model = sum(size for name, size in sections.items() if "net_model" in name)
         assert model in range(file.stat().st_size, file.stat().st_size + 32)
@@ -396,7 +396,7 @@ def test_the_model_goes_into_the_section_that_was_chosen_and_nothing_else_does(t
         pytest.skip("needs arm-none-eabi-gcc: Debian's packages gcc-arm-none-eabi and its newlib")
     file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
     options = {"bytes": form, "section": ".model_flash", "self_test": "apart"}
-    embed(file, "c", out, symbol="net", options=options)
+    embed(file, "c", out, symbol="net", option=options)
     flags = ["-mcpu=cortex-m4", "-mthumb", "-Os", f"-I{out}", "-c"]
     sources = [str(path) for path in sorted(out.glob("*.c"))]
     command = ["arm-none-eabi-gcc", "-std=c11", *WARNINGS, *flags, *sources]
@@ -415,7 +415,7 @@ def test_the_model_goes_into_the_section_that_was_chosen_and_nothing_else_does(t
 
 def test_firmware_without_the_self_test_compiles_and_with_it_apart_passes(tmp_path):
     file, out = int8_tiny(tmp_path / "m"), tmp_path / "out"
-    embed(file, "c", out, symbol="net", vectors=3, options={"self_test": "apart"})
+    embed(file, "c", out, symbol="net", vectors=3, option={"self_test": "apart"})
     main = MAIN.format(s="net", S="NET")
     (tmp_path / "main.c").write_text(main)
     sources = [

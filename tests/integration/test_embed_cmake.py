@@ -220,7 +220,7 @@ def several_outputs(directory: Path) -> Path:
 
 def test_a_project_of_its_own_passes_with_several_open_inputs_and_outputs(tmp_path):
     out = tmp_path / "out"
-    embed(several_outputs(tmp_path / "m"), "cmake", out, symbol="net", options={"bytes": "file"})
+    embed(several_outputs(tmp_path / "m"), "cmake", out, symbol="net", option={"bytes": "file"})
     from edgeconv.runtimes.c_api import library_path
 
     project = Project(tmp_path, "Unix Makefiles")
@@ -261,7 +261,7 @@ def test_a_model_that_litert_cannot_load_from_c_is_refused(tmp_path):
 
 def test_what_is_installed_is_found_and_linked_by_another_project(tmp_path):
     out, prefix = tmp_path / "model", tmp_path / "prefix"
-    embed(float_tiny(tmp_path / "m"), "cmake", out, symbol="net", options={"namespace": "acme"})
+    embed(float_tiny(tmp_path / "m"), "cmake", out, symbol="net", option={"namespace": "acme"})
     project = Project(tmp_path, "Ninja" if shutil.which("ninja") else "Unix Makefiles")
     made = project._run("cmake", "-S", out, "-B", tmp_path / "made", "-G", project.generator)
     assert made.returncode == 0, made.stderr

@@ -204,8 +204,8 @@ def small_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
         done = convert(
             place / "net.tflite",
-            place / "out",
-            make_recipes(names),
+            out=place / "out",
+            to=make_recipes(names),
             calibration={"": str(place / "cal.npz")},
         )
     assert not done.failures, done.failures
@@ -294,11 +294,11 @@ def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
     np.save(tmp_path / "cal.npy", values)
     options = {"calibration": {"": str(tmp_path / "cal.npy")}}
     recipes = make_recipes(["int8"], input_type=kind, output_type=kind)
-    done = convert(tmp_path / "net.tflite", tmp_path / "m", recipes, **options)
+    done = convert(tmp_path / "net.tflite", out=tmp_path / "m", to=recipes, **options)
     assert not done.failures
     file, out = tmp_path / "m" / "net.int8.tflite", tmp_path / "out"
     samples = {"symbol": "net", "vectors": 24, "data": str(tmp_path / "cal.npy")}
-    embed(file, "c", out, options={"golden": "tflite-micro"}, **samples)
+    embed(file, "c", out, option={"golden": "tflite-micro"}, **samples)
     header = (out / "net_self_test.h").read_text()
     assert "what tflite-micro gave" in header
     (tolerance,) = re.findall(r"_TOLERANCE (\S+?)f?$", header, re.MULTILINE)

@@ -90,7 +90,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for symbol, artifact in artifacts.items():
             given = str(labels) if symbol == "floats" else ""
             options = {"plugin": "yes"} if symbol == "levels" else {}
-            embed(artifact, "android", to / symbol, symbol=symbol, labels=given, options=options)
+            embed(artifact, "android", to / symbol, symbol=symbol, labels=given, option=options)
     return to
 
 

@@ -32,7 +32,7 @@ tf.saved_model.save(model, sys.argv[1], signatures=model.call)
 def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path: Path) -> None:
     source = tmp_path / "sum"
     output_of("-c", SCRIPT, source)
-    done = convert(source, tmp_path / "out", ["float32"])
+    done = convert(source, out=tmp_path / "out", to=["float32"])
     file = tmp_path / "out" / done.artifacts[0].file
     embedding = make_embedding(planned(file, "c", tmp_path / "c", vectors=3))
     assert embedding.is_stateful

@@ -177,8 +177,8 @@ def test_tune_takes_the_least_estimated_time_and_says_why_others_have_none(tmp_p
         max_drop=0.1,
         objective="npu-latency",
         npu="ethos-u55-128",
-        recipes=("int8", "float16"),
-        directory=str(tmp_path / "out"),
+        to=("int8", "float16"),
+        out=str(tmp_path / "out"),
     )
     assert tuned.recommended == "int8"
     int8, float16 = tuned.trial("int8"), tuned.trial("float16")
@@ -192,9 +192,9 @@ def test_firmware_gets_the_compiled_model_and_the_published_ones_answers(
     tmp_path: Path, target: str, folder: str
 ) -> None:
     file = int8_tiny(tmp_path / "published")
-    plain = embed(file, target=target, directory=tmp_path / "plain")
+    plain = embed(file, target=target, out=tmp_path / "plain")
     on_npu = {"npu": "ethos-u55-128"}
-    compiled = embed(file, target=target, directory=tmp_path / "npu", options=on_npu)
+    compiled = embed(file, target=target, out=tmp_path / "npu", option=on_npu)
     there, here = tmp_path / "plain" / folder, tmp_path / "npu" / folder
     assert "resolver.AddEthosU()" in (here / "tiny_micro.h").read_text()
     assert "AddFullyConnected" not in (here / "tiny_micro.h").read_text()
@@ -215,7 +215,7 @@ def test_firmware_gets_the_compiled_model_and_the_published_ones_answers(
 
 def test_what_was_compiled_is_traced_to_the_published_file(tmp_path: Path) -> None:
     file = int8_tiny(tmp_path / "published")
-    embed(file, target="c", directory=tmp_path / "npu", options={"npu": "ethos-u55-128"})
+    embed(file, target="c", out=tmp_path / "npu", option={"npu": "ethos-u55-128"})
     links = [link for link in verify(tmp_path).links if link.link == "embedding"]
     assert {link.state for link in links} == {"verified"}
     assert "it embeds this file, compiled for an NPU" in {link.text for link in links}
@@ -224,7 +224,7 @@ def test_what_was_compiled_is_traced_to_the_published_file(tmp_path: Path) -> No
 def test_an_embedding_with_nothing_on_the_npu_is_refused(tmp_path: Path) -> None:
     file = float_tiny(tmp_path / "published")
     with pytest.raises(InputRefused, match="int8 and int16 only"):
-        embed(file, target="c", directory=tmp_path / "npu", options={"npu": "ethos-u55-128"})
+        embed(file, target="c", out=tmp_path / "npu", option={"npu": "ethos-u55-128"})
     assert not (tmp_path / "npu").exists()
 
 
@@ -232,6 +232,6 @@ def test_an_npu_needs_tensorflow_lite_for_microcontrollers(tmp_path: Path) -> No
     file = int8_tiny(tmp_path / "published")
     options = {"npu": "ethos-u55-128", "micro": "no"}
     with pytest.raises(UsageError, match="micro=no"):
-        embed(file, target="c", directory=tmp_path / "npu", options=options)
+        embed(file, target="c", out=tmp_path / "npu", option=options)
     with pytest.raises(UsageError, match="--option npu=ethos-u1: not a valid value"):
-        embed(file, target="c", directory=tmp_path / "npu", options={"npu": "ethos-u1"})
+        embed(file, target="c", out=tmp_path / "npu", option={"npu": "ethos-u1"})

@@ -62,8 +62,8 @@ def test_int8_is_right_without_a_reset_unless_layers_are_to_be_fused(tmp_path):
     for fuse_lstm in (False, True):
         conversion = convert(
             tmp_path / "model.keras",
-            tmp_path / str(fuse_lstm),
-            ["int8"],
+            out=tmp_path / str(fuse_lstm),
+            to=["int8"],
             calibration=str(tmp_path / "samples.npy"),
             fuse_lstm=fuse_lstm,
         )
@@ -81,7 +81,7 @@ def test_the_code_of_a_file_with_fused_layers_resets_them(tmp_path, monkeypatch)
     np.save(tmp_path / "samples.npy", SAMPLES)
     samples, files = str(tmp_path / "samples.npy"), tmp_path / "files"
     conversion = convert(
-        tmp_path / "model.keras", files, ["int8"], calibration=samples, fuse_lstm=True
+        tmp_path / "model.keras", out=files, to=["int8"], calibration=samples, fuse_lstm=True
     )
     embed(files / conversion.artifacts[0].file, "python", tmp_path / "code", symbol="fused_net")
     monkeypatch.syspath_prepend(tmp_path / "code")
@@ -100,8 +100,8 @@ def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(t
     np.save(tmp_path / "samples.npy", samples)
     conversion = convert(
         tmp_path / "model.keras",
-        tmp_path / "out",
-        ["float32", "int8"],
+        out=tmp_path / "out",
+        to=["float32", "int8"],
         calibration=str(tmp_path / "samples.npy"),
         fuse_lstm=True,
     )
@@ -126,8 +126,8 @@ def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
     np.save(tmp_path / "samples.npy", SAMPLES)
     conversion = convert(
         tmp_path / "model.keras",
-        tmp_path / "out",
-        ["int8x4"],
+        out=tmp_path / "out",
+        to=["int8x4"],
         calibration=str(tmp_path / "samples.npy"),
     )
     (failure,) = conversion.failures
@@ -141,8 +141,8 @@ def test_methods_act_on_a_model_with_a_loop(tmp_path):
     np.save(tmp_path / "samples.npy", SAMPLES)
     conversion = convert(
         tmp_path / "model.keras",
-        tmp_path / "out",
-        make_recipes(["weight-only-int8"], methods=["bias-correction"]),
+        out=tmp_path / "out",
+        to=make_recipes(["weight-only-int8"], methods=["bias-correction"]),
         calibration=str(tmp_path / "samples.npy"),
     )
     assert conversion.failures == ()

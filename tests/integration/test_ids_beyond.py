@@ -47,7 +47,7 @@ def test_tokens_beyond_the_vocabulary_are_said(model, recipe, samples, place, tm
 def refusal(model: Path, recipe: str, samples: Path, out: Path) -> tuple[str, str]:
     """What is said of the samples, whether all is refused or what they calibrate, and the hint."""
     try:
-        done = convert(str(model), str(out), [recipe], calibration=str(samples))
+        done = convert(str(model), out=str(out), to=[recipe], calibration=str(samples))
     except SuspectCalibration as error:
         return error.headline, error.hint
     (failure,) = done.failures
@@ -60,8 +60,8 @@ def test_tokens_within_the_vocabulary_are_taken(model, place, tmp_path):
     # They are whole numbers up to 255, as pixels are, which are tried in other scales too.
     done = convert(
         str(place / model),
-        str(tmp_path),
-        ["float32", "int8"],
+        out=str(tmp_path),
+        to=["float32", "int8"],
         calibration=str(place / "right.npz"),
     )
     assert not done.failures
@@ -71,8 +71,8 @@ def test_tokens_within_the_vocabulary_are_taken(model, place, tmp_path):
 def test_an_integer_input_does_not_round_ids(place, tmp_path):
     done = convert(
         str(place / "three_pooled.keras"),
-        str(tmp_path),
-        make_recipes(["int8"], input_type="int8", output_type="int8"),
+        out=str(tmp_path),
+        to=make_recipes(["int8"], input_type="int8", output_type="int8"),
         calibration=str(place / "right.npz"),
     )
     (failure,) = done.failures

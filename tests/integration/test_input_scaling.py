@@ -21,7 +21,10 @@ def table(shared: Path) -> Path:
 def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_float(table, tmp_path):
     recipes = make_recipes(["int8", "int16x8", "int8x4"])
     made = convert(
-        table / "table.keras", tmp_path / "out", recipes, calibration=str(table / "table.npz")
+        table / "table.keras",
+        out=tmp_path / "out",
+        to=recipes,
+        calibration=str(table / "table.npz"),
     )
     assert not made.failures
     by_name = {artifact.recipe.name: artifact for artifact in made.artifacts}
@@ -37,7 +40,10 @@ def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_floa
 def test_an_integer_input_of_it_says_what_that_costs(table, tmp_path):
     recipes = make_recipes(["int8"], input_type="int8", output_type="int8", min_snr_db=-10)
     made = convert(
-        table / "table.keras", tmp_path / "out", recipes, calibration=str(table / "table.npz")
+        table / "table.keras",
+        out=tmp_path / "out",
+        to=recipes,
+        calibration=str(table / "table.npz"),
     )
     (artifact,) = made.artifacts
     assert artifact.float_operators == ()

@@ -129,9 +129,9 @@ def test_the_second_run_goes_up_no_ladder(printed, loops, place, monkeypatch):
     said: list[str] = []
     recipes = ["float32", "dynamic", "int8"]
     options = {"calibration": "steps.npz", "on_progress": said.append}
-    assert convert(loops / "lstm", "lstm", recipes, **options).reused == tuple(recipes)
+    assert convert(loops / "lstm", out="lstm", to=recipes, **options).reused == tuple(recipes)
     # What was published is gone, and in the cache still.
-    other = convert(loops / "lstm", "other", recipes, **options)
+    other = convert(loops / "lstm", out="other", to=recipes, **options)
     assert [a.ladder for a in other.artifacts] == [manifest(place, name).ladder for name in recipes]
     assert said == []
 
@@ -143,8 +143,8 @@ def test_a_loop_converts_as_it_is_and_is_unrolled_for_integers(loops, place):
     made = Made(
         convert(
             loops / "while",
-            place / "while",
-            ["float32", "int8"],
+            out=place / "while",
+            to=["float32", "int8"],
             calibration=str(place / "x.npz"),
         )
     )
@@ -158,7 +158,7 @@ def test_a_loop_converts_as_it_is_and_is_unrolled_for_integers(loops, place):
 def test_a_loop_whose_turns_depend_on_the_input_stays_and_integers_are_refused(loops, place):
     recipes = make_recipes(["float32", "dynamic", "int8"], engine="litert")
     made = convert(
-        loops / "turns_of_input", place / "turns", recipes, calibration=str(place / "x.npz")
+        loops / "turns_of_input", out=place / "turns", to=recipes, calibration=str(place / "x.npz")
     )
     assert [artifact.recipe.name for artifact in made.artifacts] == ["float32", "dynamic"]
     # The first sample of a batch decides for all of them.
@@ -176,7 +176,7 @@ def test_a_loop_whose_turns_depend_on_the_input_stays_and_integers_are_refused(l
 
 def test_a_layer_that_counts_its_random_numbers_has_them_left_out(brought, place):
     """Dropout keeps a counter in a variable; no answer depends on it."""
-    made = Made(convert(brought / "dropout", place / "dropout", ["float32"]))
+    made = Made(convert(brought / "dropout", out=place / "dropout", to=["float32"]))
     assert attempts(made["float32"].ladder) == [("as it is", False), (FIXED, True)]
     answers = np.load(brought / "dropout.answers.npz")["output_0"]
     steps = np.load(brought / "dropout.npz")["steps"]
@@ -186,7 +186,7 @@ def test_a_layer_that_counts_its_random_numbers_has_them_left_out(brought, place
 
 
 def test_a_stateful_layer_keeps_the_batch_that_it_has_a_state_for(brought, place):
-    made = Made(convert(brought / "stateful.keras", place / "stateful", ["float32"]))
+    made = Made(convert(brought / "stateful.keras", out=place / "stateful", to=["float32"]))
     artifact = made["float32"]
     assert artifact.ladder == ()
     assert artifact.signature.inputs[0].shape == (1, 5, 8)
@@ -197,7 +197,7 @@ def test_a_stateful_layer_keeps_the_batch_that_it_has_a_state_for(brought, place
 
 
 def test_the_users_batch_is_kept_on_every_rung_and_said(loops, place):
-    made = Made(convert(loops / "gru", place / "gru", ["float32"], batch=2))
+    made = Made(convert(loops / "gru", out=place / "gru", to=["float32"], batch=2))
     artifact = made["float32"]
     assert artifact.signature.inputs[0].shape == (2, 5, 8)
     assert artifact.signature.outputs[0].shape[0] == 2
@@ -206,7 +206,7 @@ def test_the_users_batch_is_kept_on_every_rung_and_said(loops, place):
 
 def test_the_users_shape_is_kept_and_said(brought, place):
     shapes = {"image": (1, 32, -1, 3)}
-    made = Made(convert(brought / "spatial", place / "shape", ["float32"], shapes=shapes))
+    made = Made(convert(brought / "spatial", out=place / "shape", to=["float32"], shape=shapes))
     artifact = made["float32"]
     assert artifact.signature.inputs[0].shape == (1, 32, -1, 3)
     assert "changed before conversion: image fixed to [1, 32, -1, 3]" in artifact.notes
@@ -217,7 +217,7 @@ def test_the_users_shape_is_kept_and_said(brought, place):
 
 def test_what_the_converter_said_is_in_the_file_that_the_error_names(brought, tmp_path):
     with pytest.raises(UnsupportedOperators) as caught:
-        convert(brought / "inverse", tmp_path / "out", ["float32"])
+        convert(brought / "inverse", out=tmp_path / "out", to=["float32"])
     found = re.search(r"the whole log: (.+)", caught.value.message)
     assert found is not None
     log = Path(found[1]).read_text(encoding="utf-8", errors="replace")
@@ -228,7 +228,7 @@ def test_what_the_converter_said_is_in_the_file_that_the_error_names(brought, tm
 def test_an_operator_that_no_change_cures_is_tried_where_something_changes(brought, tmp_path):
     said: list[str] = []
     with pytest.raises(UnsupportedOperators, match="MatrixInverse") as caught:
-        convert(brought / "inverse", tmp_path / "out", ["float32"], on_progress=said.append)
+        convert(brought / "inverse", out=tmp_path / "out", to=["float32"], on_progress=said.append)
     assert [line for line in said if line.startswith("trying again")] == [f"trying again: {FIXED}"]
     # It has no loop, so none is unrolled.
     assert f"\n  tried as it is, and {FIXED}: the same" in caught.value.message
@@ -242,8 +242,8 @@ def test_a_limit_of_the_users_ends_the_climb(loops, tmp_path):
     with pytest.raises(WorkerTimedOut, match=r"did not end within 0\.2 s"):
         convert(
             loops / "stacked",
-            tmp_path / "out",
-            ["float32"],
+            out=tmp_path / "out",
+            to=["float32"],
             execution=execution,
             on_progress=said.append,
         )

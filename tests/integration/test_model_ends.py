@@ -161,7 +161,7 @@ def lstm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     model.save(place / "lstm.keras")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
-        convert(place / "lstm.keras", place / "out", ["float32", "dynamic"])
+        convert(place / "lstm.keras", out=place / "out", to=["float32", "dynamic"])
     return place / "out", model
 
 
@@ -199,7 +199,7 @@ def test_a_batch_of_the_users_is_given_to_a_sequential(tmp_path, monkeypatch):
     image = keras.layers.Input((8, 8, 1), name="image")
     layers = [keras.layers.Conv2D(2, 3), keras.layers.Flatten(), keras.layers.Dense(2, name="out")]
     keras.Sequential([image, *layers]).save(tmp_path / "cnn.keras")
-    made = convert(tmp_path / "cnn.keras", tmp_path / "out", ["float32"], batch=1)
+    made = convert(tmp_path / "cnn.keras", out=tmp_path / "out", to=["float32"], batch=1)
     (artifact,) = made.artifacts
     assert artifact.signature.inputs[0].shape == (1, 8, 8, 1)
     assert [spec.name for spec in artifact.signature.outputs] == ["out"]

@@ -49,8 +49,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_module_around_a_model_converts(model, samples, recipes, signatures, place, tmp_path):
     done = convert(
         str(place / model),
-        str(tmp_path),
-        recipes,
+        out=str(tmp_path),
+        to=recipes,
         calibration=str(place / f"{samples}.npz"),
         signature=signatures,
     )
@@ -113,7 +113,7 @@ def test_the_functions_of_a_model_without_signatures_are_listed_and_can_be_expor
 ):
     model = place / "without_signatures"
     with pytest.raises(InputRefused) as refused:
-        convert(str(model), str(tmp_path / "out"), ["float32"])
+        convert(str(model), out=str(tmp_path / "out"), to=["float32"])
     listed = refused.value.message.splitlines()
     assert "  predict(x: float32 [-1, 8])" in listed
     assert "  predict(x: float32 [-1, 3])" in listed
@@ -122,19 +122,21 @@ def test_the_functions_of_a_model_without_signatures_are_listed_and_can_be_expor
     code = refused.value.hint.partition(": ")[2]
     code = code.replace("'DIR'", repr(str(model))).replace("'NEW'", repr(str(tmp_path / "new")))
     output_of("-c", f"import tensorflow as tf\n{code}")
-    (artifact,) = convert(str(tmp_path / "new"), str(tmp_path / "out"), ["float32"]).artifacts
+    (artifact,) = convert(
+        str(tmp_path / "new"), out=str(tmp_path / "out"), to=["float32"]
+    ).artifacts
     assert artifact.verification.outputs[0].snr_db > 80
 
 
 def test_what_replaces_a_combined_suppression_is_named_and_converts(place, tmp_path):
     with pytest.raises(UnsupportedOperators) as refused:
-        convert(str(place / "combined"), str(tmp_path / "out"), ["float32"])
+        convert(str(place / "combined"), out=str(tmp_path / "out"), to=["float32"])
     assert refused.value.cause.operators == ("CombinedNonMaxSuppression",)
     assert "non_max_suppression_padded" in refused.value.hint
     (artifact,) = convert(
         str(place / "padded"),
-        str(tmp_path / "out"),
-        ["float32"],
+        out=str(tmp_path / "out"),
+        to=["float32"],
         calibration=str(place / "boxes.npz"),
     ).artifacts
     assert {each.name for each in artifact.operators} >= {"NON_MAX_SUPPRESSION_V4"}

@@ -34,7 +34,9 @@ def saved(place: Path, name: str, function: Callable[[Any, Any], Any]) -> Path:
 
 def test_a_batch_that_is_fixed_inside_is_fixed_and_the_samples_are_not_blamed(place):
     model = saved(place, "baked", lambda tf, y: tf.reshape(tf.reshape(y, [1, 2, 2]), [1, 4]))
-    made = Made(convert(model, place / "a", ["float32", "int8"], calibration=str(place / "x.npz")))
+    made = Made(
+        convert(model, out=place / "a", to=["float32", "int8"], calibration=str(place / "x.npz"))
+    )
     for recipe in ("float32", "int8"):
         artifact = made[recipe]
         assert artifact.signatures[0].inputs[0].shape == (1, 6)
@@ -44,7 +46,7 @@ def test_a_batch_that_is_fixed_inside_is_fixed_and_the_samples_are_not_blamed(pl
 
 def test_a_model_that_depends_on_the_other_rows_gets_a_batch_of_1(place):
     model = saved(place, "norm", lambda tf, y: y / (1 + tf.norm(y)))
-    made = Made(convert(model, place / "b", ["float32"], calibration=str(place / "x.npz")))
+    made = Made(convert(model, out=place / "b", to=["float32"], calibration=str(place / "x.npz")))
     assert made["float32"].signatures[0].inputs[0].shape == (1, 6)
     assert "depend on each other" in made["float32"].ladder[0].failed
 
@@ -52,13 +54,15 @@ def test_a_model_that_depends_on_the_other_rows_gets_a_batch_of_1(place):
 def test_a_model_that_gives_single_samples_nothing_is_refused(place):
     model = saved(place, "centered", lambda tf, y: y - tf.reduce_mean(y, 0))
     with pytest.raises(InputRefused, match="samples depend on each other: 'y' of each sample"):
-        convert(model, place / "c", ["float32", "int8"], calibration=str(place / "x.npz"))
+        convert(model, out=place / "c", to=["float32", "int8"], calibration=str(place / "x.npz"))
     assert not (place / "c").exists()
 
 
 def test_an_open_batch_that_works_stays(place):
     model = saved(place, "rows", lambda tf, y: tf.nn.relu(y))
-    made = Made(convert(model, place / "d", ["float32", "int8"], calibration=str(place / "x.npz")))
+    made = Made(
+        convert(model, out=place / "d", to=["float32", "int8"], calibration=str(place / "x.npz"))
+    )
     for recipe in ("float32", "int8"):
         assert made[recipe].signatures[0].inputs[0].shape == (-1, 6)
         assert not any("batch" in step.attempt for step in made[recipe].ladder)
@@ -78,13 +82,15 @@ def test_a_tflite_that_takes_one_sample_only_has_its_batch_fixed(place):
     (place / "one.tflite").write_bytes(packed(model))
     rng = np.random.default_rng(2)
     np.savez(place / "t.npz", x=rng.normal(size=(30, 2, 2)).astype(np.float32))
-    made = convert(place / "one.tflite", place / "e", ["float32"], calibration=str(place / "t.npz"))
+    made = convert(
+        place / "one.tflite", out=place / "e", to=["float32"], calibration=str(place / "t.npz")
+    )
     (artifact,) = made.artifacts
     assert artifact.signatures[0].inputs[0].shape == (1, 2, 2)
 
 
 def test_an_output_that_is_the_same_for_all_samples_is_not_verified_in_silence(place):
     model = saved(place, "dead", lambda tf, y: tf.nn.relu(y - 1e3))
-    made = Made(convert(model, place / "f", ["float32"], calibration=str(place / "x.npz")))
+    made = Made(convert(model, out=place / "f", to=["float32"], calibration=str(place / "x.npz")))
     warnings = made["float32"].verification.warnings
     assert any("'y' is the same for all 5 samples" in each for each in warnings)

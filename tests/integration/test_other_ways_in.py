@@ -55,7 +55,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_old_generator_converts_by_tf_keras_where_keras_3_gives_no_tflite(old, tmp_path):
     said: list[str] = []
-    made = convert(old, tmp_path / "out", ["float32"], on_progress=said.append)
+    made = convert(old, out=tmp_path / "out", to=["float32"], on_progress=said.append)
     (artifact,) = made.artifacts
     assert f"trying again: {OTHER}" in said
     failed, good = artifact.ladder
@@ -69,14 +69,16 @@ def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_wha
 
     model = generator(keras, tmp_path / "generator.keras")
     with pytest.raises(UnsupportedOperators, match="in a form that TFLite does not") as caught:
-        convert(model, tmp_path / "none", ["float32"])
+        convert(model, out=tmp_path / "none", to=["float32"])
     # No Flex advice for what TFLite has, and each attempt by its name.
     assert "Flex" not in str(caught.value)
     assert "--shape" in caught.value.hint
     assert "tried as it is, and batch fixed to 1: the same" in caught.value.message
     samples = np.random.default_rng(3).random((12, 16, 24, 3), np.float32)
     np.savez(tmp_path / "image.npz", image=samples)
-    made = convert(model, tmp_path / "out", ["float32"], calibration=str(tmp_path / "image.npz"))
+    made = convert(
+        model, out=tmp_path / "out", to=["float32"], calibration=str(tmp_path / "image.npz")
+    )
     assert made.artifacts[0].signature.inputs[0].shape == (1, 16, 24, 3)
 
 
@@ -165,11 +167,11 @@ def test_the_graph_of_another_tag_converts_and_its_baseline_is_measured(tagged, 
     from ai_edge_litert.interpreter import Interpreter
 
     with pytest.raises(InputRefused, match="no graph tagged 'serve', only: train; infer,gpu"):
-        convert(tagged, tmp_path / "none", ["float32"])
+        convert(tagged, out=tmp_path / "none", to=["float32"])
     answers = {}
     for tags in (("train",), ("gpu", "infer")):
         out = tmp_path / tags[0]
-        made = convert(tagged, out, ["float32"], opening=Opening(tags=tags))
+        made = convert(tagged, out=out, to=["float32"], opening=Opening(tags=tags))
         (artifact,) = made.artifacts
         assert artifact.opening.tags == tags
         run = Interpreter(str(out / artifact.file)).get_signature_runner()
@@ -182,5 +184,7 @@ def test_the_graph_of_another_tag_converts_and_its_baseline_is_measured(tagged, 
 
 
 def test_fixed_shapes_and_unchanged_variables_work_from_another_tag_too(tagged, tmp_path):
-    made = convert(tagged, tmp_path / "out", ["float32"], batch=2, opening=Opening(tags=("train",)))
+    made = convert(
+        tagged, out=tmp_path / "out", to=["float32"], batch=2, opening=Opening(tags=("train",))
+    )
     assert made.artifacts[0].signature.inputs[0].shape == (2, 2)

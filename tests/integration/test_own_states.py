@@ -81,8 +81,8 @@ def test_int8_with_its_own_states_stays_close_to_float_with_its_own(place, name)
     made = Made(
         convert(
             place / name,
-            place / f"{name}.out",
-            ["float32", "int8"],
+            out=place / f"{name}.out",
+            to=["float32", "int8"],
             calibration=str(place / "x.npz"),
         )
     )
@@ -110,10 +110,10 @@ def test_denied_states_are_inputs_as_any_other(place):
     made = Made(
         convert(
             place / "rnn",
-            place / "denied",
-            ["float32"],
+            out=place / "denied",
+            to=["float32"],
             calibration=str(place / "both.npz"),
-            states=["none"],
+            state=["none"],
         )
     )
     assert not any("fed back" in note for note in made["float32"].notes)

@@ -16,7 +16,7 @@ from edgeconv.models import digits_cnn
 import edgeconv
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.system.store import read_noun
-from edgeconv.types import Artifact, Distribution, Qat
+from edgeconv.types import Artifact, Qat
 from edgeconv.types.errors import UsageError
 
 pytestmark = [
@@ -63,7 +63,7 @@ def trained(tmp_path_factory):
 
 def converted(place, out, settings=QUICK, *names, training="train.npz", model="digits.keras", **io):
     recipes = make_recipes([*names, "qat"], qat=settings, **io)
-    return edgeconv.convert(place / model, out, recipes, training=str(place / training))
+    return edgeconv.convert(place / model, out=out, to=recipes, training=str(place / training))
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +145,11 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
     model, place = trained
     conversion = edgeconv.qat(
         model,
-        tmp_path,
         str(place / "train.npz"),
-        Qat(epochs=1, distribution=Distribution(strategy="mirrored")),
-        name="live",
-        input_type="int8",
-        output_type="int8",
+        out=tmp_path,
+        qat_epochs=1,
+        strategy="mirrored",
+        io="int8",
     )
     made = artifact(conversion, "qat")
     assert made.qat.training.replicas == 2
@@ -158,7 +157,7 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
         "int8",
         "int8",
     ]
-    assert (tmp_path / "live.keras").is_file()
+    assert (tmp_path / f"{model.name}.keras").is_file()
 
 
 @pytest.mark.parametrize(
@@ -209,7 +208,7 @@ def test_what_cannot_be_trained_is_refused_and_nothing_is_published(
         (["float32"], {"training": "x.npz"}, "--training is for the recipe qat"),
         (
             ["qat"],
-            {"training": "train.npz", "shapes": {"image": (1, 8, 8, 1)}},
+            {"training": "train.npz", "shape": {"image": (1, 8, 8, 1)}},
             "--shape does not work with qat",
         ),
     ],
@@ -219,7 +218,7 @@ def test_options_that_do_not_go_together_are_refused_at_once(
 ):
     monkeypatch.chdir(trained[1])
     with pytest.raises(UsageError, match=said):
-        edgeconv.convert("digits.keras", tmp_path / "out", names, **options)
+        edgeconv.convert("digits.keras", out=tmp_path / "out", to=names, **options)
 
 
 @pytest.mark.slow

@@ -100,8 +100,8 @@ def made(tmp_path_factory):
         np.savez(place / "train.npz", **arrays)
         return edgeconv.convert(
             place / "model.keras",
-            place / "out",
-            make_recipes(["qat"], qat=settings),
+            out=place / "out",
+            to=make_recipes(["qat"], qat=settings),
             training=str(place / "train.npz"),
         )
 

@@ -41,7 +41,9 @@ def split_gestures(name: str, width: int, directory: Path) -> tuple[str, str]:
 
 
 def measure(model: Path, train: str, test: str, directory: Path) -> Report:
-    conversion = convert(model, directory / "out", RECIPE_NAMES, calibration=train, samples=500)
+    conversion = convert(
+        model, out=directory / "out", to=RECIPE_NAMES, calibration=train, samples=500
+    )
     assert not conversion.failures
     return bench([directory / "out"], data=test, measuring=QUICK)
 
@@ -80,7 +82,7 @@ def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path):
     train, test = split_gestures("point_history", 32, tmp_path)
     source = GESTURES / "point_history_classifier.hdf5"
     recipes = make_recipes(["int8"], engine="tflite")
-    convert(source, tmp_path / "out", recipes, calibration=str(train), samples=500)
+    convert(source, out=tmp_path / "out", to=recipes, calibration=str(train), samples=500)
     report = bench([tmp_path / "out"], data=str(test), measuring=Measuring(rounds=1))
     (int8,) = report.measurements
     assert report.data is not None

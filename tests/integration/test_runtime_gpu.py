@@ -148,8 +148,8 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
     out = tmp_path / "out"
     conversion = convert(
         tmp_path / "strided.tflite",
-        out,
-        ["float32", "dynamic"],
+        out=out,
+        to=["float32", "dynamic"],
         calibration=str(tmp_path / "cal.npz"),
         target_runtime="gpu",
     )
@@ -161,8 +161,8 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
     assert "choose float32, which is right on this runtime: 100 %" in failure.hint
     alone = convert(
         tmp_path / "strided.tflite",
-        out,
-        ["dynamic"],
+        out=out,
+        to=["dynamic"],
         calibration=str(tmp_path / "cal.npz"),
         target_runtime="gpu",
     )
@@ -184,8 +184,8 @@ def test_the_float32_model_is_not_published_as_dynamic_where_that_is_wrong(tmp_p
     np.save(tmp_path / "cal.npy", rng.normal(size=(60, 8, 8, 1)).astype(np.float32))
     conversion = convert(
         tmp_path / "small.keras",
-        tmp_path / "out",
-        ["float16", "dynamic"],
+        out=tmp_path / "out",
+        to=["float16", "dynamic"],
         calibration=str(tmp_path / "cal.npy"),
         target_runtime="gpu",
         batch=1,
@@ -212,8 +212,8 @@ def test_layers_that_overflow_in_16_bits_are_named(tmp_path: Path) -> None:
     np.savez(tmp_path / "cal.npz", x=rng.uniform(0.9, 1, (40, 32, 32, 4)).astype(np.float32))
     conversion = convert(
         tmp_path / "mean.tflite",
-        tmp_path / "out",
-        ["float32"],
+        out=tmp_path / "out",
+        to=["float32"],
         calibration=str(tmp_path / "cal.npz"),
         target_runtime="gpu",
     )
@@ -235,16 +235,18 @@ def test_a_graph_that_computes_shapes_is_refused_with_what_fixes_it(
     tmp_path: Path, zoo: Path
 ) -> None:
     """The zoo's network has a Flatten, whose open batch is computed with SHAPE and RESHAPE."""
-    convert(zoo / "modern.keras", tmp_path / "open", ["float32"])
+    convert(zoo / "modern.keras", out=tmp_path / "open", to=["float32"])
     report, (refused,) = in_gpu(tmp_path / "open")
     assert refused.acceleration.state == "refused"
     assert any("the batch is open" in note and "--batch 1" in note for note in report.notes)
 
-    conversion = convert(zoo / "modern.keras", tmp_path / "out", ["float32"], target_runtime="gpu")
+    conversion = convert(
+        zoo / "modern.keras", out=tmp_path / "out", to=["float32"], target_runtime="gpu"
+    )
     assert conversion.artifacts == ()
     assert conversion.failures[0].hint.startswith("add --batch 1: ")
     fixed = convert(
-        zoo / "modern.keras", tmp_path / "out", ["float32"], target_runtime="gpu", batch=1
+        zoo / "modern.keras", out=tmp_path / "out", to=["float32"], target_runtime="gpu", batch=1
     )
     assert [artifact.recipe.name for artifact in fixed.artifacts] == ["float32"]
     report, (full,) = in_gpu(tmp_path / "out")
@@ -286,8 +288,8 @@ def test_the_samples_that_calibrate_count_for_the_agreement(
     np.savez(tmp_path / "cal.npz", x=x)
     conversion = convert(
         tmp_path / "net.tflite",
-        tmp_path / "out",
-        [recipe],
+        out=tmp_path / "out",
+        to=[recipe],
         calibration=str(tmp_path / "cal.npz"),
         target_runtime="gpu",
     )

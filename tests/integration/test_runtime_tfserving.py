@@ -247,7 +247,7 @@ def converted(server, tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("converted")
     rng = np.random.default_rng(4)
     np.savez(place / "samples.npz", x=rng.normal(size=(70, 3)).astype(np.float32))
-    convert(server.directory / "model" / "3", place / "out", ["float32"], signature="twice")
+    convert(server.directory / "model" / "3", out=place / "out", to=["float32"], signature="twice")
     return place
 
 

@@ -35,8 +35,8 @@ def warned(done: Conversion) -> list[str]:
 def test_samples_that_are_scaled_already_are_warned_of(model, place, tmp_path):
     done = convert(
         str(place / model),
-        str(tmp_path),
-        ["int8"],
+        out=str(tmp_path),
+        to=["int8"],
         calibration=str(place / "unlabeled.npz"),
         allow_suspect_calibration=True,
     )
@@ -47,7 +47,7 @@ def test_samples_that_are_scaled_already_are_warned_of(model, place, tmp_path):
 
 def refused_hint(model: Path, samples: Path, out: Path) -> str:
     """What to do next, of a model without a file because of its samples."""
-    done = convert(str(model), str(out), ["int8"], calibration=str(samples))
+    done = convert(str(model), out=str(out), to=["int8"], calibration=str(samples))
     assert done.artifacts == ()
     (failure,) = done.failures
     assert failure.error == "SuspectCalibration"
@@ -64,8 +64,8 @@ def test_labels_that_agree_make_it_certain(model, place, tmp_path):
 def test_pixels_are_not_warned_of_even_if_they_are_dark(samples, place, tmp_path):
     done = convert(
         str(place / "three.keras"),
-        str(tmp_path),
-        ["int8"],
+        out=str(tmp_path),
+        to=["int8"],
         calibration=str(place / samples),
         allow_suspect_calibration=True,
     )

@@ -41,10 +41,10 @@ def made(brought: Path, place: Path, said: list[str]) -> Made:
         return Made(
             convert(
                 brought / "inverse",
-                place / "inverse",
-                ["float32", "float16", "dynamic"],
+                out=place / "inverse",
+                to=["float32", "float16", "dynamic"],
                 calibration=str(brought / "inverse.npz"),
-                select_ops=True,
+                allow_select_ops=True,
                 on_progress=said.append,
             )
         )
@@ -52,7 +52,7 @@ def made(brought: Path, place: Path, said: list[str]) -> Made:
 
 def test_they_are_refused_where_they_are_not_allowed(brought, tmp_path):
     with pytest.raises(UnsupportedOperators, match="MatrixInverse") as caught:
-        convert(brought / "inverse", tmp_path / "out", ["float32"])
+        convert(brought / "inverse", out=tmp_path / "out", to=["float32"])
     assert "--allow-select-ops" in caught.value.hint
 
 
@@ -76,7 +76,11 @@ def test_they_are_verified_in_a_tensorflow_that_has_them(made, said):
 def test_the_environment_serves_the_next_run(made, brought, tmp_path):
     said: list[str] = []
     convert(
-        brought / "inverse", tmp_path / "out", ["float32"], select_ops=True, on_progress=said.append
+        brought / "inverse",
+        out=tmp_path / "out",
+        to=["float32"],
+        allow_select_ops=True,
+        on_progress=said.append,
     )
     assert not any("installing" in line for line in said)
 
@@ -102,8 +106,10 @@ def test_the_file_answers_there_as_in_tensorflow(made, brought, tmp_path):
 def test_a_file_with_them_is_a_source_only_where_they_are_allowed(made, tmp_path):
     assert any(name == "CUSTOM" for name, _ in operators(made.file("float32")))
     with pytest.raises(UnsupportedOperators, match="FlexMatrixInverse"):
-        convert(made.file("float32"), tmp_path / "refused", ["dynamic"])
-    again = convert(made.file("float32"), tmp_path / "out", ["float16"], select_ops=True)
+        convert(made.file("float32"), out=tmp_path / "refused", to=["dynamic"])
+    again = convert(
+        made.file("float32"), out=tmp_path / "out", to=["float16"], allow_select_ops=True
+    )
     assert again.failures == ()
     assert again.artifacts[0].verification.runtime == "tensorflow 2.15.1"
 
@@ -111,7 +117,11 @@ def test_a_file_with_them_is_a_source_only_where_they_are_allowed(made, tmp_path
 def test_a_model_that_needs_none_needs_no_other_tensorflow(brought, tmp_path):
     said: list[str] = []
     plain = convert(
-        brought / "dense", tmp_path / "out", ["float32"], select_ops=True, on_progress=said.append
+        brought / "dense",
+        out=tmp_path / "out",
+        to=["float32"],
+        allow_select_ops=True,
+        on_progress=said.append,
     )
     assert plain.artifacts[0].verification.runtime.startswith("ai_edge_litert")
     assert not any("tensorflow==" in line for line in said)

@@ -34,8 +34,8 @@ def both(brought: Path, place: Path, sources: dict[str, str]) -> Made:
         return Made(
             convert(
                 brought / "coder",
-                place / "both",
-                RECIPES,
+                out=place / "both",
+                to=RECIPES,
                 calibration=sources,
                 signature=["encode", "decode"],
             )
@@ -97,7 +97,7 @@ def test_a_weight_of_both_signatures_is_in_the_file_once(recipe, bytes_each, bot
 
 
 def test_one_signature_has_only_its_own_weights(both, brought, tmp_path):
-    one = Made(convert(brought / "coder", tmp_path / "one", ["float32"], signature="encode"))
+    one = Made(convert(brought / "coder", out=tmp_path / "one", to=["float32"], signature="encode"))
     assert [signature.key for signature in one["float32"].signatures] == ["encode"]
     assert constant_bytes(one.file("float32"))[:2] == [4 * 128 * 128, 4 * 128 * 16]
     assert constant_bytes(one.file("float32"))[2] < 4096
@@ -105,7 +105,9 @@ def test_one_signature_has_only_its_own_weights(both, brought, tmp_path):
 
 def test_an_unknown_signature_beside_a_known_one_is_refused(brought, tmp_path):
     with pytest.raises(UsageError, match="unknown signature 'decoed'") as caught:
-        convert(brought / "coder", tmp_path / "out", ["float32"], signature=["encode", "decoed"])
+        convert(
+            brought / "coder", out=tmp_path / "out", to=["float32"], signature=["encode", "decoed"]
+        )
     assert "did you mean 'decode'?" in caught.value.hint
     assert not (tmp_path / "out").exists()
 
@@ -114,8 +116,8 @@ def test_a_signature_without_samples_is_named(brought, tmp_path, sources):
     with pytest.raises(UsageError, match="samples for signature 'decode'") as caught:
         convert(
             brought / "coder",
-            tmp_path / "out",
-            ["int8"],
+            out=tmp_path / "out",
+            to=["int8"],
             calibration={"encode": sources["encode"]},
             signature="all",
         )
@@ -129,8 +131,8 @@ def test_samples_of_one_signature_for_both_are_refused(brought, tmp_path, source
     with pytest.raises(InputRefused, match=r"coder\.encode\.npz: .*input 'code' has no array"):
         convert(
             brought / "coder",
-            tmp_path / "out",
-            ["int8"],
+            out=tmp_path / "out",
+            to=["int8"],
             calibration=sources["encode"],
             signature="all",
         )
@@ -140,8 +142,8 @@ def test_samples_for_a_signature_that_is_not_converted_are_refused(brought, tmp_
     with pytest.raises(UsageError, match="unknown signature in --calibration 'decode'"):
         convert(
             brought / "coder",
-            tmp_path / "out",
-            ["int8"],
+            out=tmp_path / "out",
+            to=["int8"],
             calibration=sources,
             signature="encode",
         )
@@ -167,7 +169,7 @@ def test_all_and_key_source_from_the_command_line(
 
 
 def test_all_of_the_twins_that_keras_exports_is_one(brought, tmp_path):
-    made = Made(convert(brought / "custom", tmp_path / "out", ["float32"], signature="all"))
+    made = Made(convert(brought / "custom", out=tmp_path / "out", to=["float32"], signature="all"))
     assert [one.key for one in made["float32"].signatures] == ["serving_default"]
 
 
@@ -195,8 +197,8 @@ def test_the_float_file_of_two_signatures_is_a_source_too(both, sources, tmp_pat
     made = Made(
         convert(
             both.file("float32"),
-            tmp_path / "again",
-            ["int8"],
+            out=tmp_path / "again",
+            to=["int8"],
             calibration=sources,
             signature="all",
         )

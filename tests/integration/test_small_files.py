@@ -57,7 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_that_is_used_twice_is_stored_once(place, tmp_path):
     recipes = ["float32", "float16", "dynamic", "weight-only-int8"]
-    made = convert(str(place / "tied"), str(tmp_path), recipes)
+    made = convert(str(place / "tied"), out=str(tmp_path), to=recipes)
     sizes = {each.recipe.name: each.size_bytes for each in made.artifacts}
     assert sizes["float16"] < 0.51 * sizes["float32"]
     for name in ("dynamic", "weight-only-int8"):
@@ -71,8 +71,8 @@ def test_a_constant_of_one_number_takes_no_space(place, tmp_path):
     np.savez(tmp_path / "x.npz", x=random.normal(size=(40, 256, 128)).astype(np.float32))
     made = convert(
         str(place / "ones"),
-        str(tmp_path / "out"),
-        ["float32", "dynamic", "int8"],
+        out=str(tmp_path / "out"),
+        to=["float32", "dynamic", "int8"],
         calibration=str(tmp_path / "x.npz"),
     )
     assert made.failures == ()
@@ -84,8 +84,8 @@ def test_a_constant_of_one_number_takes_no_space(place, tmp_path):
 
 def test_a_note_says_that_a_fixed_batch_makes_dilated_convolutions_smaller(place, tmp_path):
     model = str(place / "dilated.keras")
-    (open_batch,) = convert(model, str(tmp_path / "open"), ["float32"]).artifacts
+    (open_batch,) = convert(model, out=str(tmp_path / "open"), to=["float32"]).artifacts
     assert any("--batch 1" in each for each in open_batch.notes)
-    (fixed,) = convert(model, str(tmp_path / "fixed"), ["float32"], batch=1).artifacts
+    (fixed,) = convert(model, out=str(tmp_path / "fixed"), to=["float32"], batch=1).artifacts
     assert fixed.size_bytes < 0.9 * open_batch.size_bytes
     assert not any("--batch 1" in each for each in fixed.notes)

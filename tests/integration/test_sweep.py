@@ -108,7 +108,7 @@ def test_the_gate_writes_the_verdict_next_to_each_file(folder: Path) -> None:
     text += '[data.more]\nsource = "cal.npz"\ncalibration = "cal.npz"\n'
     (folder / "sweep.toml").write_text(text, encoding="utf-8")
     swept = edgeconv.sweep("sweep.toml", jobs=2)
-    edgeconv.check(report=str(folder / "sweep.sweep" / "sweep.json"), by_table=False)
+    edgeconv.check(report=str(folder / "sweep.sweep" / "sweep.json"))
     for cell in swept.cells:
         file = folder / "sweep.sweep" / cell.file
         last = last_check(file, cell.sha256)
@@ -141,7 +141,7 @@ def test_cells_of_kernels_that_are_compared_with_other_ones_are_measured_alone_t
 
     def swept(runtimes: str, out: str) -> Swept:
         (folder / "sweep.toml").write_text(f"runtimes = [{runtimes}]\n{text}", encoding="utf-8")
-        return edgeconv.sweep("sweep.toml", directory=out)
+        return edgeconv.sweep("sweep.toml", out=out)
 
     alone = swept('"tflite-micro"', "alone")
     assert [cell.reason for cell in alone.cells] == ["", "", ""]
@@ -258,7 +258,7 @@ def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder: Path) -> N
 
 def test_a_cluster_gives_the_same_report_and_a_killed_worker_costs_nothing(folder: Path) -> None:
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
-    here = edgeconv.sweep("sweep.toml", jobs=2, directory="here.sweep")
+    here = edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep")
     (folder / "hold").touch()
     metric = '[bench]\nmetric = "code:waits"\n'
     (folder / "waits.toml").write_text(SWEEP + metric, encoding="utf-8")

@@ -98,7 +98,7 @@ def test_kills_cost_what_ran_and_every_number_of_processes_gives_one_report(
 
     before = results(folder, "killed.sweep")
     assert CELLS // 3 <= len(before) < CELLS
-    resumed = edgeconv.sweep("sweep.toml", jobs=2, resume=True, directory="killed.sweep")
+    resumed = edgeconv.sweep("sweep.toml", jobs=2, resume=True, out="killed.sweep")
     assert (len(resumed.cells), resumed.count("done")) == (CELLS, CELLS)
     after = results(folder, "killed.sweep")
     assert after.items() >= before.items(), "no finished cell is repeated"
@@ -107,13 +107,13 @@ def test_kills_cost_what_ran_and_every_number_of_processes_gives_one_report(
     for jobs in (1, 2, 7):
         # Without this, what an earlier one converted is there already.
         monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / f"cache-{jobs}"))
-        edgeconv.sweep("sweep.toml", jobs=jobs, directory=f"by-{jobs}.sweep")
+        edgeconv.sweep("sweep.toml", jobs=jobs, out=f"by-{jobs}.sweep")
         assert report_of(folder, f"by-{jobs}.sweep") == expected
 
 
 def test_a_cluster_gives_the_report_of_this_machine(folder: Path) -> None:
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
-    edgeconv.sweep("sweep.toml", jobs=2, directory="here.sweep")
+    edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep")
     there = ["--on", "ray", "-q", "-o", "there.sweep"]
     subprocess.run([*edgeconv_command(), "sweep", "sweep.toml", *there], check=True)
     assert report_of(folder, "there.sweep") == report_of(folder, "here.sweep")

@@ -32,7 +32,9 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def recommender(zoo: Path) -> Made:
     return Made(
-        convert(zoo / "recommender", zoo / "out", RECIPES, calibration=str(zoo / "rides.npz"))
+        convert(
+            zoo / "recommender", out=zoo / "out", to=RECIPES, calibration=str(zoo / "rides.npz")
+        )
     )
 
 
@@ -65,14 +67,14 @@ def test_words_of_the_tables_are_found_in_the_file(recommender):
 
 
 def test_without_samples_made_up_words_verify(zoo):
-    done = convert(zoo / "recommender.keras", zoo / "keras", ["float32", "dynamic"])
+    done = convert(zoo / "recommender.keras", out=zoo / "keras", to=["float32", "dynamic"])
     assert [each.verification.synthetic for each in done.artifacts] == [True, True]
 
 
 def test_strings_stay_strings_where_inputs_are_to_be_int8(zoo):
     recipes = make_recipes(["int8"], input_type="int8", output_type="int8")
     calibration = str(zoo / "rides.npz")
-    done = Made(convert(zoo / "recommender", zoo / "io", recipes, calibration=calibration))
+    done = Made(convert(zoo / "recommender", out=zoo / "io", to=recipes, calibration=calibration))
     warnings = done["int8"].verification.warnings
     assert any("'user' holds strings, which --io int8 leaves" in text for text in warnings)
     interpreter = Interpreter(model_path=str(done.file("int8")))
@@ -84,7 +86,7 @@ def test_strings_stay_strings_where_inputs_are_to_be_int8(zoo):
 
 
 def test_a_vocabulary_in_a_file_becomes_constants(zoo):
-    done = Made(convert(zoo / "from_file", zoo / "out", ["float32"]))
+    done = Made(convert(zoo / "from_file", out=zoo / "out", to=["float32"]))
     assert any("40 entries of its file" in note for note in done["float32"].notes)
     rows = answers(done.file("float32"), user=np.array([b"user-0", b"nobody"], object))["scores"]
     table = np.random.default_rng(5).standard_normal((41, 4), np.float32)
@@ -94,7 +96,7 @@ def test_a_vocabulary_in_a_file_becomes_constants(zoo):
 def test_a_lookup_of_whole_numbers_is_exact(zoo):
     calibration = str(zoo / "numbers.npz")
     done = Made(
-        convert(zoo / "numbered", zoo / "out", ["float32", "int8"], calibration=calibration)
+        convert(zoo / "numbered", out=zoo / "out", to=["float32", "int8"], calibration=calibration)
     )
     assert not done.conversion.failures
     assert any("5 keys" in note for note in done["float32"].notes)
@@ -106,7 +108,7 @@ def test_a_lookup_of_whole_numbers_is_exact(zoo):
 
 
 def test_the_name_of_a_class_may_be_the_answer(zoo):
-    done = Made(convert(zoo / "labeled", zoo / "labeled-out", ["float32", "dynamic"]))
+    done = Made(convert(zoo / "labeled", out=zoo / "labeled-out", to=["float32", "dynamic"]))
     x = np.load(zoo / "x.npz")["x"]
     given = answers(done.file("float32"), x=x)
     assert given["label"].tolist() == [
@@ -124,7 +126,7 @@ def test_the_name_of_a_class_may_be_the_answer(zoo):
 
 def test_an_operator_that_hashes_strings_says_what_to_do(zoo):
     with pytest.raises(UnsupportedOperators, match="StringToHashBucketFast") as error:
-        convert(zoo / "hashed", zoo / "out", ["float32"])
+        convert(zoo / "hashed", out=zoo / "out", to=["float32"])
     assert "compute the bucket in the application" in error.value.hint
 
 

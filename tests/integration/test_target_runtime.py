@@ -43,8 +43,8 @@ def proven(
         return Made(
             convert(
                 brought / "dense",
-                place / "dense",
-                ["float32", "float16", "dynamic", "int8"],
+                out=place / "dense",
+                to=["float32", "float16", "dynamic", "int8"],
                 calibration=str(brought / "dense.npz"),
                 target_runtime=OLD,
                 on_progress=said.append,
@@ -84,7 +84,7 @@ def test_dynamic_has_one_scale_a_layer_there_and_says_what_that_costs(proven, br
     (failed,) = [step for step in artifact.ladder if step.attempt == f"on {OLD}"]
     # Its kernels have no version for scales of channels.
     assert "FULLY_CONNECTED" in failed.failed
-    here = Made(convert(brought / "dense", tmp_path / "here", ["dynamic"]))
+    here = Made(convert(brought / "dense", out=tmp_path / "here", to=["dynamic"]))
     assert dense_scales(here.file("dynamic")) == [64, 64]
     assert here["dynamic"].target is None
 
@@ -120,8 +120,8 @@ def test_a_second_run_has_nothing_to_do(proven, brought):
     said: list[str] = []
     again = convert(
         brought / "dense",
-        proven.directory,
-        ["float32", "float16", "dynamic", "int8"],
+        out=proven.directory,
+        to=["float32", "float16", "dynamic", "int8"],
         calibration=str(brought / "dense.npz"),
         target_runtime=OLD,
         on_progress=said.append,
@@ -134,7 +134,7 @@ def test_another_target_is_another_artifact(proven, brought):
     """What was proven for the old runtime is not taken for what was asked now."""
     copy = proven.directory.with_name("copy")
     shutil.copytree(proven.directory, copy)
-    again = convert(brought / "dense", copy, ["dynamic"])
+    again = convert(brought / "dense", out=copy, to=["dynamic"])
     assert again.reused == ()
     assert again.artifacts[0].target is None
 
@@ -144,9 +144,11 @@ def test_a_model_that_cannot_run_there_is_not_published_and_says_why(tmp_path, o
     model = float_model(signature=("serving_default", ["x"], ["y"]))
     model.operatorCodes[0].version = 12
     (tmp_path / "young.tflite").write_bytes(packed(model))
-    here = convert(tmp_path / "young.tflite", tmp_path / "here", ["float32"])
+    here = convert(tmp_path / "young.tflite", out=tmp_path / "here", to=["float32"])
     assert [artifact.recipe.name for artifact in here.artifacts] == ["float32"]
-    there = convert(tmp_path / "young.tflite", tmp_path / "there", ["float32"], target_runtime=OLD)
+    there = convert(
+        tmp_path / "young.tflite", out=tmp_path / "there", to=["float32"], target_runtime=OLD
+    )
     (failure,) = there.failures
     assert failure.recipe == "float32"
     assert f"float32 does not run right on {OLD}" in failure.message
@@ -158,7 +160,7 @@ def test_a_model_that_cannot_run_there_is_not_published_and_says_why(tmp_path, o
 
 def test_with_the_first_engine_alone_the_other_is_not_tried(brought, tmp_path, old_runtime):
     recipes = make_recipes(["weight-only-int8"], engine="litert")
-    made = Made(convert(brought / "dense", tmp_path / "out", recipes, target_runtime=OLD))
+    made = Made(convert(brought / "dense", out=tmp_path / "out", to=recipes, target_runtime=OLD))
     for artifact in made.conversion.artifacts:
         assert artifact.engine == "litert"
     for failure in made.conversion.failures:
@@ -181,8 +183,8 @@ def test_a_runtime_that_is_misspelt_is_refused_before_anything_starts(
     with pytest.raises(UsageError, match=message):
         convert(
             brought / "dense",
-            tmp_path / "out",
-            ["float32"],
+            out=tmp_path / "out",
+            to=["float32"],
             target_runtime=text,
             execution=Execution(use_cache=False),
             on_progress=said.append,

@@ -124,8 +124,8 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_published_for_it_runs_right_there(dense: Path, tmp_path: Path) -> None:
     made = convert(
         dense / "dense.tflite",
-        tmp_path,
-        ["float32", "int8", "int16x8"],
+        out=tmp_path,
+        to=["float32", "int8", "int16x8"],
         calibration=str(dense / "cal.npz"),
         target_runtime="tflite-micro",
     )
@@ -155,8 +155,8 @@ def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path: Path) -> None
     np.savez(tmp_path / "c.npz", x=x)
     made = convert(
         tmp_path / "m",
-        tmp_path / "out",
-        ["int8"],
+        out=tmp_path / "out",
+        to=["int8"],
         calibration=str(tmp_path / "c.npz"),
         target_runtime="tflite-micro",
     )
@@ -176,8 +176,8 @@ def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path: Path) -> None
 def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: Path) -> None:
     made = convert(
         dense / "dense.tflite",
-        tmp_path,
-        ["weight-only-int8", "dynamic"],
+        out=tmp_path,
+        to=["weight-only-int8", "dynamic"],
         calibration=str(dense / "cal.npz"),
         target_runtime="tflite-micro",
     )
@@ -194,7 +194,12 @@ def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: 
 
 def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_path: Path) -> None:
     samples = str(dense / "cal.npz")
-    convert(dense / "dense.tflite", tmp_path, ["float32", "weight-only-int8"], calibration=samples)
+    convert(
+        dense / "dense.tflite",
+        out=tmp_path,
+        to=["float32", "weight-only-int8"],
+        calibration=samples,
+    )
     report = bench(
         [tmp_path], data=samples, measuring=Measuring(rounds=1, runtimes=("tflite-micro",))
     )
@@ -221,15 +226,15 @@ def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path: Path) -> None:
     wish = {
         "data": f"{tmp_path / 'data.npz'}?labels=labels",
         "max_drop": 0.05,
-        "recipes": ("dynamic", "int8"),
+        "to": ("dynamic", "int8"),
         "runtime": "tflite-micro",
     }
-    tuning = tune(tmp_path / "net.tflite", directory=tmp_path / "out", **wish)
+    tuning = tune(tmp_path / "net.tflite", out=tmp_path / "out", **wish)
     assert tuning.ok
     assert tuning.recommended.startswith("int8")
     assert all(trial.error for trial in tuning.trials if trial.recipe.name == "dynamic")
     with pytest.raises(InputRefused, match="has no times, and --objective latency compares"):
-        tune(tmp_path / "net.tflite", directory=tmp_path / "no", objective="latency", **wish)
+        tune(tmp_path / "net.tflite", out=tmp_path / "no", objective="latency", **wish)
 
 
 @pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning")
@@ -254,10 +259,10 @@ def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(
     def search(out: str, batch: int | None) -> Tuning:
         return tune(
             tmp_path / "wide.keras",
-            directory=tmp_path / out,
+            out=tmp_path / out,
             data=f"{tmp_path / 'data.npz'}?labels=labels",
             max_drop=0.1,
-            recipes=("int8",),
+            to=("int8",),
             runtime="tflite-micro",
             batch=batch,
         )
@@ -281,7 +286,9 @@ def test_what_was_zero_in_calibration_runs_and_is_right_where_it_is_not(
     np.savez(tmp_path / "blind.npz", **unseen.blind)
     write_samples(Samples(unseen.seeing, None, "made here"), tmp_path / "seeing")
     calibration = str(tmp_path / "blind.npz")
-    made = convert(tmp_path / "net.tflite", tmp_path / "out", RECIPES, calibration=calibration)
+    made = convert(
+        tmp_path / "net.tflite", out=tmp_path / "out", to=RECIPES, calibration=calibration
+    )
     assert made.failures == ()
     for artifact in made.artifacts:
         assert any(note.startswith("ranges were widened") for note in artifact.details)

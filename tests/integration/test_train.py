@@ -24,7 +24,9 @@ def trained(module, directory, *, on_progress=lambda _: None, places=None, **opt
     own = {name: options.pop(name) for name in Distribution.__struct_fields__ if name in options}
     distribution = Distribution(**{"strategy": "none", **own})
     training = Training(module=str(module), distribution=distribution, **options)
-    return edgeconv.train(training, str(directory), on_progress=on_progress, **places or {})
+    return edgeconv.train(
+        training=training, out=str(directory), on_progress=on_progress, **places or {}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +372,7 @@ def test_a_keras_3_model_trains_the_same(model, loop, distribution, modules, alo
 @pytest.mark.parametrize("loop", ["custom", "fit"])
 def test_a_sequential_goes_on_from_its_checkpoint(library, loop, modules, tmp_path):
     module = written(modules, f"sequential_{library}", *as_sequential(library))
-    kept = {"checkpoints": str(tmp_path / "kept")}
+    kept = {"checkpoint_dir": str(tmp_path / "kept")}
     first = trained(module, tmp_path / "out", loop=loop, epochs=1, places=kept)
     second = trained(module, tmp_path / "out", loop=loop, places=kept)
     assert second.resumed_at == (7,)
@@ -403,7 +405,7 @@ def test_a_module_by_its_dotted_name_finds_what_lies_beside_it(modules, alone, t
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         record = edgeconv.train(
-            Training(
+            training=Training(
                 module="my_models.mine", loop="custom", distribution=Distribution(strategy="none")
             )
         )
@@ -516,7 +518,7 @@ def test_a_model_directory_of_vertex_ai_gets_the_model_itself(small, alone, tmp_
     monkeypatch.setenv("AIP_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
     monkeypatch.setenv("AIP_TENSORBOARD_LOG_DIR", str(tmp_path / "logs"))
     training = Training(module=small, loop="custom", distribution=Distribution(strategy="none"))
-    record = edgeconv.train(training)
+    record = edgeconv.train(training=training)
     assert record.saved_model == str(tmp_path / "model")
     extra = tmp_path / "model" / "assets.extra"
     assert record.keras_file == str(extra / "small.keras")
@@ -594,7 +596,7 @@ print(json.dumps({
 def test_a_finished_training_whose_checkpoints_were_kept_is_exported_again_untrained(
     small, alone, tmp_path
 ):
-    kept, lines = {"checkpoints": str(tmp_path / "kept")}, []
+    kept, lines = {"checkpoint_dir": str(tmp_path / "kept")}, []
     first = trained(small, tmp_path / "out", loop="custom", places=kept)
     second = trained(small, tmp_path / "out", loop="custom", places=kept, on_progress=lines.append)
     assert second.saved_model == str(tmp_path / "out" / "small" / "2")

@@ -57,7 +57,7 @@ def train(strategy: str, loop: str, name: str, directory: Path) -> tuple[Trainin
         distribution=Distribution(strategy=strategy, **STRATEGIES[strategy]),
     )
     lines: list[str] = []
-    record = edgeconv.train(training, str(directory / "out"), on_progress=lines.append)
+    record = edgeconv.train(training=training, out=str(directory / "out"), on_progress=lines.append)
     assert record is not None
     return record, lines
 

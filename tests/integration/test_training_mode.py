@@ -73,8 +73,8 @@ def test_a_keras_file_is_exported_as_its_predict_answers(name, place, tmp_path):
 def test_the_published_file_answers_as_predict_does(name, place, tmp_path):
     done = convert(
         f"{name}.keras",
-        str(tmp_path / "out"),
-        ["float32", "int8"],
+        out=str(tmp_path / "out"),
+        to=["float32", "int8"],
         calibration="x.npz",
         opening=opening(place),
         execution=Execution(allow_code=True),
@@ -101,7 +101,7 @@ def test_the_published_file_answers_as_predict_does(name, place, tmp_path):
 )
 def test_a_layer_that_the_author_called_in_training_mode_is_named(file, layer, place, tmp_path):
     with pytest.raises(RunsInTraining) as refused:
-        convert(f"{file}.keras", str(tmp_path / "out"), ["float32"])
+        convert(f"{file}.keras", out=str(tmp_path / "out"), to=["float32"])
     assert refused.value.cause.layers == (layer,)
     assert layer in refused.value.headline
     assert not (tmp_path / "out").exists()
@@ -124,7 +124,7 @@ def test_a_saved_model_in_training_mode_is_refused_with_its_layers(
     directory, operators, layers, tmp_path
 ):
     with pytest.raises(RunsInTraining) as refused:
-        convert(directory, str(tmp_path / "out"), ["float32"])
+        convert(directory, out=str(tmp_path / "out"), to=["float32"])
     cause = refused.value.cause
     assert operators <= set(cause.operators)
     named = {re.sub(r"(_\d+)+$", "", path.split("/")[-1]) for path in cause.layers}
@@ -146,8 +146,8 @@ def test_random_numbers_in_a_keras_file_are_refused_with_their_layer(
     with pytest.raises(RunsInTraining) as refused:
         convert(
             f"{file}.keras",
-            str(tmp_path / "out"),
-            ["float32"],
+            out=str(tmp_path / "out"),
+            to=["float32"],
             opening=opening(place),
             execution=Execution(allow_code=True),
         )

@@ -63,7 +63,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_outputs_without_a_batch_dimension_become_int8(place):
     made = convert(
-        place / "head", place / "out", ["float32", "int8"], calibration=str(place / "x.npz")
+        place / "head", out=place / "out", to=["float32", "int8"], calibration=str(place / "x.npz")
     )
     assert not made.failures
     for artifact in made.artifacts:
@@ -89,7 +89,9 @@ def test_outputs_without_a_batch_dimension_become_int8(place):
 
 
 def test_inputs_without_a_batch_dimension_become_int8(place):
-    made = convert(place / "graph", place / "out", ["int8"], calibration=str(place / "graphs.npz"))
+    made = convert(
+        place / "graph", out=place / "out", to=["int8"], calibration=str(place / "graphs.npz")
+    )
     (artifact,) = made.artifacts
     assert artifact.verification.samples == 6
     assert artifact.verification.outputs[0].snr_db > 25

@@ -69,8 +69,8 @@ class Workshop:
                 self._made[key] = Made(
                     convert(
                         self._zoo / model,
-                        out,
-                        recipes,
+                        out=out,
+                        to=recipes,
                         calibration=str(self._zoo / calibration) if calibration else None,
                         batch=batch,
                         signature=signature,

@@ -299,7 +299,7 @@ def resolve_opening(opening: Opening, location: LocatedModel, *, allow_code: boo
     if not allow_code:
         raise UsageError(
             f"--custom-objects {named} runs code, and was not given on the command line",
-            hint="check what it runs, and allow it: Execution(allow_code=True)",
+            hint="check what it runs, and allow it: allow_code=True",
         )
     from edgeconv.data.code import custom_hash, find_custom
 

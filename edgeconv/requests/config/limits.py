@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
+from edgeconv.system.store.toml_file import TomlFile
 from edgeconv.system.store.toml_text import shown
 from edgeconv.types import (
     LIMIT_FIELDS,
@@ -25,9 +28,6 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgeconv.system.store.toml_file import TomlFile
     from edgeconv.system.store.toml_text import Key
     from edgeconv.types import AnyLimit, LimitKind, Value
 
@@ -61,6 +61,22 @@ def read_budget(file: TomlFile, *key: str) -> Budget:
     if budget == Budget() and file.has(*key):
         raise no_limit(file, key)
     return budget
+
+
+def budget_of(limits: Mapping[str, Any]) -> Budget:
+    """The budget that Python gives as a table: `max_accuracy_drop`, or the name in [budget].
+
+    Raises `UsageError` as `read_budget`.
+    """
+    table = _named(limits)
+    for name in _TABLES:
+        if isinstance(own := table.get(name), Mapping):
+            table[name] = {each: _named(of) for each, of in own.items()}
+    return read_budget(TomlFile(Path("budget"), "", {"budget": table}), "budget")
+
+
+def _named(limits: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(name).replace("_", "-"): limit for name, limit in limits.items()}
 
 
 def no_limit(file: TomlFile, key: Key) -> Exception:

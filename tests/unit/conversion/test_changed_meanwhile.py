@@ -21,7 +21,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def int8(directory: str) -> bytes:
-    done = convert("net.tflite", directory, ["int8"], calibration="cal.npz")
+    done = convert("net.tflite", out=directory, to=["int8"], calibration="cal.npz")
     return Path(directory, done.artifacts[0].file).read_bytes()
 
 
@@ -50,5 +50,5 @@ def test_a_model_that_changes_while_it_is_read_is_refused(project):
             Path("net.tflite").write_bytes(packed(float_model(names=("a", "b"))))
 
     with pytest.raises(InputRefused, match=r"net\.tflite changed while it was read"):
-        convert("net.tflite", "out", ["float32"], on_progress=told)
+        convert("net.tflite", out="out", to=["float32"], on_progress=told)
     assert not Path("out").exists()

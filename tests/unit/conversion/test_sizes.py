@@ -73,8 +73,8 @@ def test_the_warning_is_in_the_manifest_and_among_the_notes_of_bench(tmp_path):
     (tmp_path / "thin.tflite").write_bytes(packed(signed))
     done = convert(
         tmp_path / "thin.tflite",
-        tmp_path / "out",
-        ["float32", "dynamic"],
+        out=tmp_path / "out",
+        to=["float32", "dynamic"],
         execution=Execution(use_cache=False),
     )
     floating, dynamic = done.artifacts

@@ -58,7 +58,7 @@ def test_the_module_and_the_test_are_written(tmp_path):
 
 def test_only_what_the_plugin_needs_is_written_for_it(tmp_path):
     options = {"module": "no", "plugin": "no", "package": "com.example.app_1"}
-    embed(int8_tiny(tmp_path / "model"), "android", tmp_path / "app", options=options)
+    embed(int8_tiny(tmp_path / "model"), "android", tmp_path / "app", option=options)
     files = set(tree(tmp_path / "app"))
     assert {file.split("/")[0] for file in files} == {"src", "edgeconv-embedded.json"}
     assert "src/main/kotlin/com/example/app_1/Tiny.kt" in files
@@ -92,7 +92,7 @@ def test_every_file_of_kotlin_parses(tmp_path):
         "android",
         tmp_path / "app",
         symbol="when",
-        options=options,
+        option=options,
     )
     files = [f for f in (tmp_path / "app").rglob("*") if f.suffix in (".kt", ".kts")]
     assert len(files) == 8
@@ -128,7 +128,7 @@ def test_a_class_never_takes_a_name_that_its_own_code_uses(tmp_path):
 def test_a_package_that_cannot_be_is_refused(tmp_path, package):
     artifact = int8_tiny(tmp_path / "model")
     with pytest.raises(UsageError, match="--option package=") as raised:
-        embed(artifact, "android", tmp_path / "app", options={"package": package})
+        embed(artifact, "android", tmp_path / "app", option={"package": package})
     assert "com.example.digits" in raised.value.hint
     assert not (tmp_path / "app").exists() or tree(tmp_path / "app") == {}
 

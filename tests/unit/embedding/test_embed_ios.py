@@ -100,7 +100,7 @@ def test_names_and_constants_are_those_of_the_manifest(tmp_path):
 
 
 def test_a_model_without_int8_ends_gets_code_for_tensorflowliteswift_too(tmp_path):
-    embed(float_tiny(tmp_path / "float"), "ios", tmp_path / "app", options={"runtime": "LiteRT"})
+    embed(float_tiny(tmp_path / "float"), "ios", tmp_path / "app", option={"runtime": "LiteRT"})
     runners = (tmp_path / "app" / "Sources/TinyModel/TinyRunners.swift").read_text()
     assert "#elseif canImport(TensorFlowLite)" in runners
     embed(int8_tiny(tmp_path / "int8"), "ios", tmp_path / "levels")
@@ -110,11 +110,11 @@ def test_a_model_without_int8_ends_gets_code_for_tensorflowliteswift_too(tmp_pat
 
 def test_the_package_can_depend_on_tensorflowlite(tmp_path):
     options = {"runtime": "TensorFlowLite"}
-    embed(float_tiny(tmp_path / "float"), "ios", tmp_path / "app", options=options)
+    embed(float_tiny(tmp_path / "float"), "ios", tmp_path / "app", option=options)
     said = (tmp_path / "app" / "Package.swift").read_text()
     assert '.product(name: "TensorFlowLite", package: "LiteRT")' in said
     with pytest.raises(InputRefused, match="'x' is int8, which TensorFlowLiteSwift") as raised:
-        embed(int8_tiny(tmp_path / "int8"), "ios", tmp_path / "levels", options=options)
+        embed(int8_tiny(tmp_path / "int8"), "ios", tmp_path / "levels", option=options)
     assert "runtime=LiteRT" in raised.value.hint
 
 

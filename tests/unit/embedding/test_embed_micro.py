@@ -139,7 +139,7 @@ def test_an_embedding_of_such_a_model_is_refused_unless_it_is_for_another_runtim
         with pytest.raises(UnsupportedOperators, match="SIGN"):
             embed(file, target, tmp_path / "out")
         assert not (tmp_path / "out").exists()
-    embedded = embed(file, "c", tmp_path / "out", options={"micro": "no"})
+    embedded = embed(file, "c", tmp_path / "out", option={"micro": "no"})
     assert not any("micro" in one.path for one in embedded.files)
     assert embedded.notes == ()
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def written(tmp_path: Path, target: str, **options: str) -> dict[str, str]:
-    embed(int8_tiny(tmp_path / "m"), target, tmp_path / "out", symbol="net", options=options)
+    embed(int8_tiny(tmp_path / "m"), target, tmp_path / "out", symbol="net", option=options)
     return {name: content.decode("latin-1") for name, content in tree(tmp_path / "out").items()}
 
 
@@ -112,7 +112,7 @@ def test_two_models_in_one_gradle_build_bring_no_plugin_twice(tmp_path):
     for symbol, plugin in (("first", {}), ("second", {}), ("third", {"plugin": "yes"})):
         place = tmp_path / "app-models" / symbol
         said = embed(
-            float_tiny(tmp_path / "m"), "android", place, symbol=symbol, options=plugin
+            float_tiny(tmp_path / "m"), "android", place, symbol=symbol, option=plugin
         ).notes
         assert any("include it once" in note for note in said) == bool(plugin)
     scripts = {path: path.read_text() for path in (tmp_path / "app-models").rglob("*.kt*")}

@@ -235,7 +235,7 @@ def test_the_package_for_python_is_python_3_8(tmp_path):
 
 def test_the_record_says_what_was_written(tmp_path):
     out = tmp_path / "out"
-    embedded = embed(int8_tiny(tmp_path / "m"), "c", out, options={"bytes": "text"})
+    embedded = embed(int8_tiny(tmp_path / "m"), "c", out, option={"bytes": "text"})
     assert read_noun(out / RECORD, Embedded, what="record") == embedded
     assert embedded.target == "c"
     assert embedded.symbol == embedded.name == "tiny"

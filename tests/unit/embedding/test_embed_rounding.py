@@ -120,7 +120,7 @@ def test_code_in_javascript_rounds_as_litert_does(tmp_path, expected):
 def test_code_for_apps_multiplies_by_the_inverse_of_the_scale(tmp_path, target, code):
     options = {"runtime": "LiteRT"} if target == "ios" else {}
     embed(
-        published(tmp_path / "m", model()), target, tmp_path / "out", symbol="net", options=options
+        published(tmp_path / "m", model()), target, tmp_path / "out", symbol="net", option=options
     )
     texts = [path.read_text() for path in Path(tmp_path / "out").rglob("*.[ks]*t*")]
     assert any(code in text for text in texts)

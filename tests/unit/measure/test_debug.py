@@ -198,7 +198,7 @@ def test_the_worst_layer_is_first_and_those_in_float_are_last():
 
 def test_the_rules_that_were_tried_name_their_layers_shortly_and_alone(model, source):
     (plain,) = make_recipes(["int8"], methods=["none"])
-    found = debug(model, source, plain, execution=Execution(threads=1))
+    found = debug(model, source, to=plain, execution=Execution(threads=1))
     patterns = {rule.pattern for fix in found.fixes for rule in fix.rules}
     assert patterns == {"second"}
     assert {each.layer: each.tensor for each in found.layers} == {
@@ -261,13 +261,13 @@ def test_the_rule_that_helps_gives_the_file_that_was_measured(model, source):
     found = debug(
         model,
         source,
-        make_recipes(["weight-only-int4"], methods=["none"])[0],
+        to=make_recipes(["weight-only-int4"], methods=["none"])[0],
         execution=Execution(threads=1),
     )
     best = found.helpful[0]
     assert best.rules == (LayerRule(pattern="first", precision="int8"),)
     (with_rule,) = make_recipes(["weight-only-int4"], methods=["none"], layers=best.rules)
-    again = debug(model, source, with_rule, execution=Execution(threads=1))
+    again = debug(model, source, to=with_rule, execution=Execution(threads=1))
     assert (again.snr_db, again.size_bytes) == (best.snr_db, best.size_bytes)
     assert again.snr_db > found.snr_db + 3
 
@@ -307,8 +307,8 @@ def test_the_figure_of_the_methods_is_that_of_the_file_that_convert_makes(tmp_pa
     plain, auto = (
         make_recipes(["weight-only-int8"], methods=[name])[0] for name in ("none", "auto")
     )
-    found = debug(file, source, plain, execution=Execution(threads=1))
-    again = debug(file, source, auto, execution=Execution(threads=1))
+    found = debug(file, source, to=plain, execution=Execution(threads=1))
+    again = debug(file, source, to=auto, execution=Execution(threads=1))
     best = found.helpful[0]
     assert best.methods == ("auto",)
     assert best.post_training is not None
@@ -320,7 +320,7 @@ def test_the_figure_of_the_methods_is_that_of_the_file_that_convert_makes(tmp_pa
 
 def test_too_few_samples_for_the_methods_are_noted_and_the_rest_is_tried(model, source):
     (plain,) = make_recipes(["int8"], methods=["none"])
-    found = debug(model, source, plain, samples=12, execution=Execution(threads=1))
+    found = debug(model, source, to=plain, samples=12, execution=Execution(threads=1))
     assert any("no post-training methods were tried" in note for note in found.notes)
     assert not any(fix.methods for fix in found.fixes)
     assert any(fix.rules for fix in found.fixes)
@@ -348,9 +348,9 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path, source):
     file = tmp_path / "net.tflite"
     file.write_bytes(two_dense())
     (recipe,) = make_recipes(["int8"], min_snr_db=60, methods=["none"])
-    refused = convert(file, tmp_path / "out", [recipe], calibration=source)
+    refused = convert(file, out=tmp_path / "out", to=[recipe], calibration=source)
     assert [failure.error for failure in refused.failures] == ["VerificationFailed"]
-    assert debug(file, source, recipe).snr_db < 60
+    assert debug(file, source, to=recipe).snr_db < 60
 
 
 @pytest.mark.parametrize(

@@ -169,8 +169,8 @@ def conversions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Conversio
     return {
         methods: convert(
             folder / "ssd.tflite",
-            folder / methods,
-            [recipe(methods=methods)],
+            out=folder / methods,
+            to=[recipe(methods=methods)],
             calibration=str(folder / "samples.npz"),
         )
         for methods in ("none", "auto")
@@ -220,7 +220,9 @@ def test_a_file_whose_tensors_have_no_names_is_converted_and_its_layers_are_name
     (tmp_path / "ssd.tflite").write_bytes(serialize(nameless))
     np.savez(tmp_path / "samples.npz", x=samples(120))
     source = str(tmp_path / "samples.npz")
-    conversion = convert(tmp_path / "ssd.tflite", tmp_path / "out", [recipe()], calibration=source)
+    conversion = convert(
+        tmp_path / "ssd.tflite", out=tmp_path / "out", to=[recipe()], calibration=source
+    )
     (artifact,) = conversion.artifacts
     assert artifact.shared_scales[0].rules == (
         LayerRule(pattern="concatenation", precision="float32"),

@@ -415,7 +415,7 @@ def test_a_verb_and_a_value_are_found_in_the_package_without_click():
         "sys.modules['click'] = None; import edgeconv; "
         "from inspect import signature; "
         "[str(signature(getattr(edgeconv, name))) for name in edgeconv.__all__]; "
-        "assert {'Measuring', 'ConvertRequest', 'Budget'} <= set(dir(edgeconv)); "
+        "assert {'Measuring', 'Budget', 'EdgeconvError'} <= set(dir(edgeconv)); "
         "[getattr(edgeconv, name) for name in dir(edgeconv)]"
     )
     assert not loaded_by(code) & {"tensorflow", "keras", "tf_keras", "ai_edge_litert"}

@@ -44,7 +44,7 @@ def test_every_option_of_theirs_is_a_field_and_none_is_in_a_configuration() -> N
         assert {"_".join(leaf.path) for leaf in leaves_of(kind)} <= options
         assert name not in OptionNames()
         signature = inspect.signature(getattr(edgeconv, name))
-        assert set(kind.__struct_fields__) < set(signature.parameters)
+        assert {leaf.word for leaf in leaves_of(kind)} < set(signature.parameters)
 
 
 def test_the_words_of_a_request_are_those_of_its_command() -> None:

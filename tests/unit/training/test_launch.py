@@ -195,13 +195,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_started(tm
     (tmp_path / "file").write_text("in the way")
     checkpoints = kept and str(tmp_path / kept)
     with pytest.raises(OutputRefused, match="file"):
-        edgeconv.train("digits_cnn", directory=str(tmp_path / "file"), checkpoints=checkpoints)
+        edgeconv.train("digits_cnn", out=str(tmp_path / "file"), checkpoint_dir=checkpoints)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_name_too_long_for_a_directory_is_refused(tmp_path):
     with pytest.raises(OutputRefused, match="too long"):
-        edgeconv.train("digits_cnn", directory=str(tmp_path / ("m" * 300)))
+        edgeconv.train("digits_cnn", out=str(tmp_path / ("m" * 300)))
     assert not list(tmp_path.iterdir())
 
 

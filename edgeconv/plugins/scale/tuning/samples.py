@@ -91,11 +91,16 @@ def open_samples(
     with opening(request.data, labels=labels) as opened:
         batch = data.batch_size(opened.inputs)
         search, fresh = split_samples(opened, request.samples, request.max_drop, batch)
-        if request.calibration:
+        if request.calibration and not request.calibration.held:
             source = request.calibration
             recipe_source = source_within(source, Path.cwd())
         else:
-            publish_all({calibration_file: archive_of(search, batch)})
+            # The recipe names a file, also where the samples came from memory.
+            content = archive_of(search, batch)
+            if request.calibration:
+                with opening(request.calibration, labels=data.LabelUse(needs="none")) as given:
+                    content = archive_of(given, batch, given.count)
+            publish_all({calibration_file: content})
             source = DataSource(kind="npz", location=str(calibration_file))
             recipe_source = structs.replace(source, location=calibration_file.name)
         with opening(source, labels=data.LabelUse(needs="if classes")) as calibration:
@@ -173,12 +178,12 @@ def _choose(source: DataSet, pool: Array, count: int) -> Array:
     return data.seeded_choice(data.Samples({"": pool}, labels, source.text), count).arrays[""]
 
 
-def archive_of(search: DataSet, batch: int) -> bytes:
-    """An .npz of up to 500 of the search samples as they are stored, by input, without labels.
+def archive_of(search: DataSet, batch: int, most: int = MOST_CALIBRATION) -> bytes:
+    """An .npz of up to `most` of the samples as they are stored, by input, without labels.
 
     Raises `InputRefused` where they differ in shape, which an array cannot.
     """
-    count = min(search.count, max(MOST_CALIBRATION, batch)) // batch * batch
+    count = min(search.count, max(most, batch)) // batch * batch
     stored = search.stored(_choose(search, np.arange(search.count), count))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:

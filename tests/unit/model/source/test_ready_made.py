@@ -87,7 +87,7 @@ def test_its_description_claims_no_comparison(tmp_path: Path) -> None:
 def test_converting_it_says_what_it_is_and_what_takes_it(tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(packed(uint8_model()))
     with pytest.raises(InputRefused, match=r"quantized already, as by the recipe int8") as refused:
-        convert(tmp_path / "net.tflite", tmp_path / "out", ["dynamic"])
+        convert(tmp_path / "net.tflite", out=tmp_path / "out", to=["dynamic"])
     assert "100% of its weights have 8 bits" in str(refused.value)
     assert "bench, check and embed take this file" in str(refused.value)
 

@@ -96,8 +96,8 @@ def converted(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
     names = ["float32", "float16", "dynamic", "weight-only-int8", "int8", "int16x8"]
     return convert(
         place / "old.tflite",
-        place / "out",
-        names,
+        out=place / "out",
+        to=names,
         calibration=str(place / "samples.npz"),
         execution=NO_CACHE,
     )
@@ -151,7 +151,10 @@ def test_weights_that_a_kernel_could_have_smaller_are_counted():
 def test_a_recipe_that_quantized_nothing_though_it_could_is_a_failure(tmp_path):
     (tmp_path / "half.tflite").write_bytes(packed(float16_model()))
     done = convert(
-        tmp_path / "half.tflite", tmp_path / "out", ["float16", "dynamic"], execution=NO_CACHE
+        tmp_path / "half.tflite",
+        out=tmp_path / "out",
+        to=["float16", "dynamic"],
+        execution=NO_CACHE,
     )
     assert [one.recipe.name for one in done.artifacts] == ["float16"]
     (failure,) = done.failures
@@ -169,7 +172,10 @@ def test_a_recipe_that_could_quantize_nothing_is_a_note(tmp_path):
     graph.operator("MUL", [x, w], [y])
     (tmp_path / "scale.tflite").write_bytes(packed(graph.model([x], [y], signature=SIGNED)))
     done = convert(
-        tmp_path / "scale.tflite", tmp_path / "out", ["float16", "dynamic"], execution=NO_CACHE
+        tmp_path / "scale.tflite",
+        out=tmp_path / "out",
+        to=["float16", "dynamic"],
+        execution=NO_CACHE,
     )
     assert done.failures == ()
     made = msgspec.json.decode((tmp_path / "out/scale.dynamic.json").read_bytes(), type=Artifact)

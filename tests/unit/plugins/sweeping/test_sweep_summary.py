@@ -162,7 +162,7 @@ def test_the_schema_is_the_documented_one() -> None:
 
 def check(whole: Swept, tmp_path: Path, **changes) -> dict[str, bool]:
     write_sweep(msgspec.structs.replace(whole, **changes), tmp_path)
-    checked = edgeconv.check(report=str(tmp_path / "sweep.json"), by_table=False)
+    checked = edgeconv.check(report=str(tmp_path / "sweep.json"))
     return {each.name: each.verdict.ok for each in checked.checks}
 
 

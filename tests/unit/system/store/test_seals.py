@@ -264,7 +264,7 @@ def model(tmp_path) -> Path:
 
 def converted(model: Path, directory: Path) -> tuple[Path, list[str]]:
     said: list[str] = []
-    done = edgeconv.convert(model, directory, ["float32"], on_progress=said.append)
+    done = edgeconv.convert(model, out=directory, to=["float32"], on_progress=said.append)
     return directory / done.artifacts[0].file, said
 
 
