@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Artifact,
         Comparison,
         Distance,
+        Grade,
         Measurement,
         OutputError,
         Report,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _MOST_OUTPUTS = 3
 _MOST_STEPS = 1 << 16
 _MOST_TOLD = 4096
+# The best first.
+_GRADES: tuple[Grade, ...] = ("", "close", "usable", "poor")
 _TINY = 1e-4
 _NOT_FINITE = "values that are not finite"
 
@@ -67,9 +70,9 @@ def worst_error(artifact: Artifact) -> str:
     checked = artifact.verification
     if not checked.outputs:
         return units.ABSENT
-    worst = min(checked.outputs, key=_badness)
+    worst = worst_output(checked.outputs)
     name = f"{units.plain(worst.output)}: " if len(checked.outputs) > 1 else ""
-    if worst.argmax_agreement is not None:
+    if worst.argmax_agreement is not None and worst.kind in ("", "classes", "scores", "labels"):
         count = units.counted(worst.samples or checked.samples, "answer")
         return f"{name}{units.percent(worst.argmax_agreement, 1)} of {count} equal"
     if not worst.max_abs_error:
@@ -78,6 +81,16 @@ def worst_error(artifact: Artifact) -> str:
         return f"{name}{_NOT_FINITE}"
     inside = f" in {span(worst, 3)}" if worst.span is not None else ""
     return f"{name}max error {units.significant(worst.max_abs_error)}{inside}"
+
+
+def worst_output(outputs: Iterable[OutputError]) -> OutputError:
+    """The output of the worst grade, and of several the one with the largest error in its range."""
+
+    def badness(error: OutputError) -> tuple[int, float]:
+        extent = error.span[1] - error.span[0] if error.span else 0.0
+        return _GRADES.index(error.grade), error.max_abs_error / (extent or 1.0)
+
+    return max(outputs, key=badness)
 
 
 def error_lines(outputs: Iterable[OutputError], samples: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
+from edgeconv.reporting.closeness import worst_output
 from edgeconv.statistics.proportion import share_interval
 from edgeconv.types.words import listed
 
@@ -40,7 +41,7 @@ def grade_line(artifact: Artifact) -> str:
     if checked.grade not in ("usable", "poor"):
         return ""
     graded = [each for each in checked.outputs if each.grade == checked.grade]
-    worst = max(graded, key=lambda each: each.max_abs_error / (_extent(each) or 1))
+    worst = worst_output(graded)
     name = f"{worst.output}: " if len(checked.outputs) > 1 else ""
     more = f" and {len(graded) - 1} more outputs" if len(graded) > 1 else ""
     closer = f"; closer: {checked.advice}" if checked.advice else ""
@@ -66,10 +67,6 @@ def _why(error: OutputError) -> str:
         f"off by {units.percent(share, 1)} of the deviation, up to "
         f"{units.significant(error.max_abs_error)}"
     )
-
-
-def _extent(error: OutputError) -> float:
-    return error.span[1] - error.span[0] if error.span else 0.0
 
 
 def _part(each: FloatOperators) -> str:

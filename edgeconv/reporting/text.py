@@ -87,7 +87,8 @@ def conversion_page(
         for artifact, remarks in zip(conversion.artifacts, each, strict=True)
         for checked in (artifact.verification,)
     }
-    columns = _artifact_columns(base, conversion.reused, verbose=verbose)
+    is_mixed = 0 < len(conversion.reused) < len(conversion.artifacts)
+    columns = _artifact_columns(base, conversion.reused if is_mixed else (), verbose=verbose)
     made = table(columns, conversion.artifacts, lambda artifact: below[id(artifact)])
     failed = tuple(
         _failure_row(failure, columns, tells_failures) for failure in conversion.failures

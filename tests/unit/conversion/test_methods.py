@@ -237,10 +237,12 @@ def test_a_screen_has_a_line_a_recipe_and_a_failure_is_told_once(tmp_path, monke
     words = ["convert", "-q", "tiny.tflite", "-o", "out", "--calibration", "samples.npz"]
     assert run([*words, "--to", six]) == 0
     brief = capsys.readouterr()
-    assert len(brief.out.splitlines()) <= 12
+    # Below a row is what needs attention: files of so small a model are larger than float32.
+    lines = brief.out.splitlines()
+    assert len([line for line in lines if not line.startswith(" ")]) <= 12
     assert brief.err == ""
     assert run([*words, "--to", six, "-v"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 12
+    assert len(capsys.readouterr().out.splitlines()) > len(lines)
     assert run([*words, "--to", "float32,int8", "--min-snr-db", "199"]) != 0
     failed = capsys.readouterr()
     assert failed.out.count("failed") == 2
