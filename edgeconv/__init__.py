@@ -2,50 +2,13 @@
 
 The verbs are functions; they print nothing and never exit. A verb takes the words of its command.
 Nothing heavy is imported before a verb, or a type of its arguments or results, is first used.
+Editors read __init__.pyi.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from edgeconv.model.source import load
-    from edgeconv.types import (
-        Built,
-        Checked,
-        Conversion,
-        Debugged,
-        Diagnosis,
-        Difference,
-        Embedded,
-        Evidence,
-        Inspection,
-        Report,
-        Scan,
-        Swept,
-        TrainingRecord,
-        Tuning,
-    )
-    from edgeconv.requests.table import Verb
-
-    __version__: str
-    bench: Verb[Report]
-    build: Verb[tuple[Built, ...]]
-    check: Verb[Checked]
-    compare: Verb[Difference]
-    convert: Verb[Conversion]
-    debug: Verb[Debugged]
-    doctor: Verb[Diagnosis]
-    embed: Verb[Embedded]
-    inspect: Verb[Inspection]
-    qat: Verb[Conversion]
-    report: Verb[tuple[Report, ...]]
-    scan: Verb[Scan]
-    sweep: Verb[Swept]
-    train: Verb[TrainingRecord | None]
-    tune: Verb[Tuning]
-    verify: Verb[Evidence]
+from typing import Any
 
 _ELSEWHERE = {
     "EdgeconvError": "edgeconv.types.errors:EdgeconvError",

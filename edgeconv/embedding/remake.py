@@ -73,6 +73,12 @@ def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path
             hint="run it where the model was converted, or run this with your paths: "
             + remake_command(published),
         )
+    for _, samples in published.calibration:
+        if not (samples.kind or Path(samples.location).exists()):
+            raise InputRefused(
+                f"--remake: the samples of {artifact.file} are not there: {samples}",
+                hint="if they were in memory, convert again with batch=1 and io='int8' there",
+            )
     conversion = convert(_conversion(published), on_progress=on_progress)
     for failure in conversion.failures:
         raise ToolFailed(f"--remake: {failure.message}", hint=failure.hint)

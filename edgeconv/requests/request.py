@@ -219,9 +219,19 @@ def other_words(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Python's further arguments: values of several options, and fields that are none."""
     own = {leaf.path[0] for leaf in leaves_of(kind) if len(leaf.path) == 1}
     seconds = {leaf.option.also for leaf in leaves_of(kind)}
-    names = [name for name in kind.__struct_fields__ if name not in own | seconds | _UNSHOWN]
+    names = [
+        field.name
+        for field in msgspec.structs.fields(kind)
+        if field.name not in own | seconds | _UNSHOWN and not _is_request(field.type)
+    ]
     code = (ALLOW_CODE,) if _allowing(kind) and ALLOW_CODE not in names else ()
     return (*names, *code)
+
+
+def _is_request(kind: Any) -> bool:
+    """Whether a field's type is a request, whose words are among those of the verb."""
+    struct = struct_of(kind)
+    return isinstance(struct, type) and issubclass(struct, Request)
 
 
 def _allowing(kind: type[msgspec.Struct]) -> tuple[str, ...]:

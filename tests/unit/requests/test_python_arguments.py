@@ -441,6 +441,15 @@ def test_a_report_is_checked_against_limits_by_their_names() -> None:
         edgeconv.check(report, budget={"max_size_byte": 1})
 
 
+def test_a_file_is_embedded_but_not_converted_again_without_its_samples(
+    conversion: Conversion, tmp_path: Path
+) -> None:
+    embedded = edgeconv.embed(conversion["int8"], "python", tmp_path / "app")
+    assert embedded.files
+    with pytest.raises(InputRefused, match=r"are not there: calibration \(ndarray\)"):
+        edgeconv.embed(conversion["int8"], "c", tmp_path / "c", remake=True)
+
+
 def test_an_error_names_the_argument_and_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "net.tflite").write_bytes(packed(float_model()))
     with pytest.raises(InputRefused, match=r"data \(ndarray\)") as error:
