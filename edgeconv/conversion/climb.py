@@ -37,7 +37,7 @@ from edgeconv.conversion.verify import (
     while_float_is_right,
     with_calibration_checked,
 )
-from edgeconv.statistics.grades import worst_grade
+from edgeconv.statistics.grades import GRADES, worst_grade
 from edgeconv.tf.tflite_converter import refuse_recipe
 from edgeconv.types import EVERY_RECIPE, LadderStep
 from edgeconv.types.conversion import NOT_TRIED
@@ -292,20 +292,20 @@ def _advice(examined: VerifiedCandidate, files: Mapping[RecipeName, VerifiedCand
     candidate, grade = examined.candidate, examined.verification.grade
     recipe = candidate.recipe
     better = [
-        (each.candidate.file.stat().st_size, name, each.verification.grade)
+        (GRADES.index(each.verification.grade), each.candidate.file.stat().st_size, name)
         for name, each in files.items()
         if each.verification.grade and worst_grade((each.verification.grade, grade)) == grade
         if each.verification.grade != grade and name != "float32"
     ]
     parts = []
     if better:
-        size, name, theirs = min(better)
-        parts.append(f"{name} is {theirs}, with {size:,} bytes")
+        theirs, size, name = min(better)
+        parts.append(f"{name} is {GRADES[theirs]}, with {size:,} bytes")
     elif _CLOSER[recipe.name]:
         parts.append(_CLOSER[recipe.name])
     if recipe.methods == ():
         parts.append("--methods auto" * (recipe.name not in ("float16", "float32", "qat")))
-    elif any(text.startswith(NOT_TRIED) for text in candidate.details):
+    elif any(text.startswith(NOT_TRIED) for text in (*candidate.notes, *candidate.details)):
         parts.append("more calibration samples, for methods to be tried")
     if recipe.output_type != "float32":
         parts.append("--io output=float32, since the integers of an output are coarse")

@@ -22,11 +22,14 @@ from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.quantize.rules import unruled_floats, with_eight_bits
+from edgeconv.quantize.spared import Sparing, sparings
+from edgeconv.statistics.grades import THRESHOLDS
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +76,8 @@ _FOUR_BIT_STEPS: tuple[Methods, ...] = (
 class ChosenFile(NamedTuple):
     """A file, and the methods that made it; None where nothing was chosen or done.
 
-    `choosing_s` is what the choice took, in seconds; `notes` say what the samples do not allow.
+    `choosing_s` is what the choice took, in seconds; `notes` say what the samples do not
+    allow, and which layers were kept in higher precision.
     """
 
     file: QuantizedModel
@@ -156,16 +160,41 @@ class MethodSearch:
         except (ToolFailed, InputRefused) as error:
             return self._without_choice(recipe, plain, f"{NOT_TRIED}: {error.headline}")
         best = _best(trials)
-        file = self._make(recipe, best.settings)
+        spared, errors, more = self._spared(recipe, trials[0], best)
+        file = self._make(spared.recipe, best.settings)
         record = _record(
             best.settings,
             file,
             trials=tuple(trial.record() for trial in trials),
             held_back=self._held_back.samples,
-            closeness=closeness(best.errors),
+            closeness=closeness(errors),
             is_less_sure=self._held_back.is_less_sure,
+            spared=spared.layers,
         )
-        return ChosenFile(file, record, time.perf_counter() - started_s)
+        return ChosenFile(file, record, time.perf_counter() - started_s, more)
+
+    def _spared(
+        self, recipe: Recipe, first: _HeldBackTrial, best: _HeldBackTrial
+    ) -> tuple[Sparing, SampleErrors | None, tuple[str, ...]]:
+        """The recipe with a few layers in higher precision, where no method made it close.
+
+        With the errors of its file, and a note that says which layers and what they cost.
+        """
+        if recipe.methods != ("auto",) or best.errors is None or _is_close(best.errors):
+            return Sparing(recipe), best.errors, ()
+        gained_db = max(0.0, best.snr_db - first.snr_db)
+        least_db = _CLOSE_DB if best.errors.agreement is None else _CLOSE_CLASSIFIER_DB
+        try:
+            for each in sparings(self.graph, recipe, best.settings, least_db - gained_db):
+                errors = self._held_back.errors(each.recipe, best.settings)
+                if _is_close(errors) and errors.snr_db >= best.snr_db + _HALVED_DB:
+                    recipes = (recipe, each.recipe)
+                    sizes = [len(self._make(r, best.settings).model) for r in recipes]
+                    return each, errors, (_spared_note(each, best, errors, sizes),)
+        except (ToolFailed, InputRefused, UsageError):
+            # The file without is there.
+            pass
+        return Sparing(recipe), best.errors, ()
 
     def _left_in_float(self, recipe: Recipe, settings: MethodSettings) -> tuple[str, ...]:
         """The operators for which a plain file is not taken as it is, which no method changes.
@@ -367,6 +396,25 @@ def closeness(errors: SampleErrors | None) -> Closeness:
     return "borderline" if errors.snr_db >= least_db else "far"
 
 
+def _is_close(errors: SampleErrors) -> bool:
+    """Whether outputs are close in the terms of `statistics.grades`."""
+    if errors.agreement is None:
+        return errors.is_within_step or errors.snr_db >= _CLOSE_DB
+    return errors.agreement >= THRESHOLDS["share of equal answers"].close
+
+
+def _spared_note(
+    spared: Sparing, best: _HeldBackTrial, errors: SampleErrors, sizes: Sequence[int]
+) -> str:
+    before, after = sizes
+    kept = {"float32": "float", "int16x8": "16 bits", "int8": "8 bits"}[spared.precision]
+    return (
+        f"{quoted(spared.layers, 3)} kept in {kept}, which makes the file close: "
+        f"{errors.snr_db:.1f} dB instead of {best.snr_db:.1f} dB on {errors.samples} samples, for "
+        f"{max(0, after - before):,} bytes more ({100 * max(0.0, after / before - 1):.1f} %)"
+    )
+
+
 def _is_enough(trial: _HeldBackTrial, *, has_four_bits: bool) -> bool:
     """Whether no further method is tried."""
     if trial.errors is None:
@@ -422,6 +470,7 @@ def _record(
     held_back: int = 0,
     closeness: Closeness = "",
     is_less_sure: bool = False,
+    spared: tuple[str, ...] = (),
 ) -> PostTraining:
     return PostTraining(
         calibration_range=settings.calibration_range,
@@ -432,4 +481,5 @@ def _record(
         is_less_sure=is_less_sure,
         four_bit=file.four_bit,
         eight_bit=file.eight_bit,
+        spared=spared,
     )

@@ -213,16 +213,25 @@ def _artifact_columns(
             beneath=True,
         ),
         *(stored if verbose else ()),
-        Column("compared", worst_error, is_text=True),
+        Column("compared", _compared, is_text=True),
         *(state if reused else ()),
+    )
+
+
+def _compared(artifact: Artifact) -> str:
+    grade = artifact.verification.grade
+    return (
+        f"{grade}: {worst_error(artifact)}"
+        if grade in ("usable", "poor")
+        else worst_error(artifact)
     )
 
 
 def _remarks(artifact: Artifact, *, verbose: bool) -> dict[str, str]:
     """What needs attention with its style, and with `verbose` how the file was made."""
     remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
-    if grade := grade_line(artifact):
-        poor = artifact.verification.grade == "poor"
+    poor = artifact.verification.grade == "poor"
+    if (poor or verbose) and (grade := grade_line(artifact)):
         remarks[f"{'warning: ' * poor}{grade}"] = "yellow" if poor else "dim"
     if floats := floats_line(artifact):
         remarks[floats] = "dim"
@@ -359,7 +368,7 @@ def _chosen(record: PostTraining) -> str:
     if record.closeness == "coarse" and len(record.trials) == 1:
         why = "the outputs are about as small as a step of their integers"
         return f"{why}: {_closeness(first)} on {samples}"
-    if record.closeness == "close":
+    if record.closeness == "close" and not record.spared:
         return f"close to float without methods: {_closeness(first)} on {samples}"
     others = ", ".join(dict.fromkeys(_what(trial) for trial in record.trials[1:]))
     tried = f"{others} gained nothing beyond noise" if others else "no method applies"

@@ -270,6 +270,7 @@ class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     small outputs. `is_less_sure`: softmax and sigmoid were compared as if the model were less sure
     of its samples, which shows more of their error. `four_bit` names the layers whose weights have
     4 bits, and `eight_bit` those of a 4-bit recipe that keep 8, since that costs next to nothing.
+    `spared` names those that are kept in a higher precision since no method made the file close.
     """
 
     calibration_range: CalibrationRange
@@ -280,6 +281,7 @@ class PostTraining(FrozenStruct, kw_only=True, frozen=True):
     is_less_sure: bool = False
     four_bit: tuple[str, ...] = ()
     eight_bit: tuple[str, ...] = ()
+    spared: tuple[str, ...] = ()
 
 
 class InputRange(FrozenStruct, kw_only=True, frozen=True):

@@ -67,9 +67,10 @@ def test_the_recipe_that_is_proposed_keeps_the_state(convert):
 
 
 def test_an_accepted_int8_that_changes_answers_is_warned_of(convert):
-    code, printed = convert(100, "--to", "int8")
+    code, printed = convert(200, "--to", "int8")
     assert code == 0, printed
-    assert "int16x8 may keep what int8 does not: inside, '" in printed
+    assert "poor: " in printed
+    assert "closer: int16x8: inside, '" in printed
 
 
 def test_a_state_of_an_ordinary_range_is_not_mentioned(convert):

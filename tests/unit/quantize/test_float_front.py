@@ -135,7 +135,7 @@ def test_an_integer_input_has_a_note_of_what_its_scale_costs():
     graph = CalibratedGraph(regression(), table(100), threads=1)
     same, (note,) = with_float_front(graph, asked)
     assert same == asked
-    assert "--io float32" in note
+    assert "without --io and --full-integer" in note
 
 
 @pytest.mark.parametrize("name", ["int8", "int16x8"])
