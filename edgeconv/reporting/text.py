@@ -213,25 +213,16 @@ def _artifact_columns(
             beneath=True,
         ),
         *(stored if verbose else ()),
-        Column("compared", _compared, is_text=True),
+        Column("compared", worst_error, is_text=True),
         *(state if reused else ()),
-    )
-
-
-def _compared(artifact: Artifact) -> str:
-    grade = artifact.verification.grade
-    return (
-        f"{grade}: {worst_error(artifact)}"
-        if grade in ("usable", "poor")
-        else worst_error(artifact)
     )
 
 
 def _remarks(artifact: Artifact, *, verbose: bool) -> dict[str, str]:
     """What needs attention with its style, and with `verbose` how the file was made."""
     remarks = {f"warning: {w}": "yellow" for w in artifact.verification.warnings}
-    poor = artifact.verification.grade == "poor"
-    if (poor or verbose) and (grade := grade_line(artifact)):
+    if grade := grade_line(artifact):
+        poor = artifact.verification.grade == "poor"
         remarks[f"{'warning: ' * poor}{grade}"] = "yellow" if poor else "dim"
     if floats := floats_line(artifact):
         remarks[floats] = "dim"
