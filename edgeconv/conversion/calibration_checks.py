@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.suspects import (
     answer_remarks,
+    are_hit,
     evenly,
     is_at_chance,
     is_image,
     is_overdriven,
     is_saturated,
+    more_right,
     more_telling,
+    other_preprocessings,
+    saturated_share,
     smaller_scales,
     variation,
 )
@@ -47,9 +51,12 @@ _WIDE = 3.0
 _ENOUGH = 20
 # By how much more answers tell of samples in the scale that is right. Digits in the wrong one: 0.6.
 _CLEARLY_APART = 0.4
-# What images of any usual scale span more than, and how much answers to the right ones vary at
-# least: few of a trained model vary by less than 0.7, those to an eighth of the scale by 0.1.
-_NARROW, _VARIED, _STILL = 0.25, 0.3, 0.05
+# What images, and any inputs, of a usual scale span more than, and how much answers to the right
+# ones vary at least: few of a trained model vary by less than 0.7, those to an eighth of the scale
+# by 0.1.
+_NARROW, _TINY, _VARIED, _STILL = 0.25, 0.05, 0.3, 0.05
+# The share of what answers tell that they keep in a smaller scale, if that may be right.
+_KEPT = 0.5
 
 
 class CalibrationCheck(NamedTuple):
@@ -77,9 +84,9 @@ def check_calibration(session: Session) -> dict[str, CalibrationCheck]:
     }
 
 
-def refuse_suspect(session: Session, recipe: Recipe) -> None:
-    """Raise `SuspectCalibration` for a calibrated recipe whose samples cannot be right."""
-    if session.run.plan.request.allow_suspect_calibration or not recipe.calibrates:
+def refuse_suspect(session: Session, recipe: Recipe, *, used: bool) -> None:
+    """Raise `SuspectCalibration` for a recipe that `used` samples that cannot be right."""
+    if session.run.plan.request.allow_suspect_calibration or not (used and recipe.calibrates):
         return
     for key, check in session.calibration.items():
         if not check.is_wrong:
@@ -87,7 +94,10 @@ def refuse_suspect(session: Session, recipe: Recipe) -> None:
         (record,) = (p.split.record for p in session.prepared.parts if p.signature.key == key)
         assert record is not None, "it was checked"
         reasons = (each.reason for each in check.suspicions)
-        raise _cannot_be(record, f"{recipe.name}: ", "; ".join(reasons), _hint(check))
+        hint = _hint(check)
+        if not recipe.has_ranges:
+            hint += "; --methods none uses no samples"
+        raise _cannot_be(record, f"{recipe.name}: ", "; ".join(reasons), hint)
 
 
 def refuse_untaken(session: Session) -> None:
@@ -179,16 +189,21 @@ def _answers_of_graph(session: Session, part: Part) -> StatisticsCheck:
     most = min(held_back.count, max(_ENOUGH, split.batch)) // split.batch * split.batch
     some = held_back.take(evenly(held_back.count, most))
 
-    def scaled() -> Iterator[tuple[str, Mapping[str, NDArray[Any]]]]:
-        for number, (steps, arrays) in enumerate(smaller_scales(some.arrays)):
-            directory = split.held_back.with_name(f"scaled-{number}")
+    def answered(
+        name: str, changed: Iterator[tuple[str, dict[str, NDArray[Any]]]]
+    ) -> Iterator[tuple[str, Mapping[str, NDArray[Any]]]]:
+        for number, (steps, arrays) in enumerate(changed):
+            directory = split.held_back.with_name(f"{name}-{number}")
             write_samples(Samples(arrays, None, some.source), directory)
             # Ids that were scaled are beyond a table.
             with contextlib.suppress(ToolFailed):
                 yield steps, session.answers_to(part, directory)
 
-    better, information = more_telling(outputs, scaled())
-    return StatisticsCheck(samples=most, better=better, information=information)
+    better, information = more_telling(outputs, answered("scaled", smaller_scales(some.arrays)))
+    some_outputs = {n: a[evenly(held_back.count, most)] for n, a in outputs.items()}
+    others = answered("other", other_preprocessings(some.arrays))
+    right, hits = more_right(some.labels, some_outputs, others)
+    return StatisticsCheck(samples=most, better=right or better, information=information, hits=hits)
 
 
 def verify_samples(
@@ -206,12 +221,14 @@ def verify_samples(
     `images` names the inputs that are images.
     """
     layers = list(_layer_suspicions(statistics)) if statistics else []
-    remarks = list(answer_remarks(outputs))
+    unsettled = [] if layers or statistics is None else list(_unsettled(statistics))
+    # Those of a model whose statistics are not right yet are its own.
+    remarks = [] if unsettled else list(answer_remarks(outputs))
     # As those of a model that is not trained well are, too.
     useless = [
         f"the float model's answers in {name!r} have nothing to do with the labels"
         for name, output in outputs.items()
-        if is_at_chance(output, labels)
+        if not unsettled and is_at_chance(output, labels)
     ]
     is_unscaled = _has_pixels(record.inputs) and any(map(is_saturated, outputs.values()))
     overdriven = [
@@ -219,21 +236,25 @@ def verify_samples(
         for name, output in outputs.items()
         if not is_unscaled and _has_pixels(record.inputs) and is_overdriven(output)
     ]
-    # What is strange about the answers may be the model's own; both together are not.
-    is_wrong = is_unscaled or bool(layers and remarks)
     farthest = statistics.farthest if statistics else None
+    # What is strange about the answers may be the model's own; both together are not.
+    is_extreme = is_unscaled or (farthest is None and _is_at_ends(outputs.values()))
+    is_wrong = (is_extreme and not _fits_only_as_is(statistics)) or bool(layers and remarks)
+    is_wrong = is_wrong and not are_hit(labels, outputs)
     twice = statistics.twice if statistics else None
     better = statistics.better if statistics else ""
+    found = (
+        *record.suspicions,
+        *layers,
+        *_scaled_twice(twice),
+        *(Suspicion(remark, is_wrong) for remark in remarks),
+        *(Suspicion(remark, bool(layers)) for remark in useless),
+        *overdriven,
+        *_narrow(record.inputs, images, outputs.values()),
+    )
+    is_refused = any(each.is_certain for each in found)
     return CalibrationCheck(
-        (
-            *record.suspicions,
-            *layers,
-            *_scaled_twice(twice),
-            *(Suspicion(remark, is_wrong) for remark in remarks),
-            *(Suspicion(remark, bool(layers)) for remark in useless),
-            *overdriven,
-            *_narrow_images(record.inputs, images, outputs.values()),
-        ),
+        found if is_refused else (*unsettled, *found),
         farthest.distance if farthest else None,
         better or (twice.steps if twice and twice.is_confirmed else ""),
     )
@@ -242,7 +263,14 @@ def verify_samples(
 def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
     farthest = check.farthest
     if farthest is None:
-        if check.better:
+        if check.hits:
+            hits = check.hits
+            reason = (
+                f"of {hits.count} labels the float model's answers hit {hits.own} as they are, and "
+                f"{hits.other} with {check.better}"
+            )
+            yield Suspicion(reason, is_certain=True)
+        elif check.better:
             own, other = check.information
             reason = (
                 f"the float model's answers carry {other:.0%} of the possible information with "
@@ -250,7 +278,8 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
             )
             yield Suspicion(reason, other - own > _CLEARLY_APART and check.samples >= _ENOUGH)
         return
-    chance = max(1.0, math.sqrt(_ENOUGH / check.samples))
+    # Deep layers lag behind those before them.
+    chance = max(1.0, math.sqrt(_ENOUGH / check.samples)) * (1 + check.left)
     is_doubtful = farthest.excess > _DOUBTFUL * chance
     if not is_doubtful and not (check.better and check.samples >= _ENOUGH):
         return
@@ -267,7 +296,19 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
     # A layer that no other one is before is the surest, but one trained elsewhere may be far off.
     both = [each for each in (farthest, check.first) if each is not None]
     is_far = any(each.excess > _WRONG * chance or each.spread > _WIDE for each in both)
+    if check.left and not is_far:
+        return
     yield Suspicion(reason, is_doubtful and (is_far or bool(check.better)))
+
+
+def _unsettled(check: StatisticsCheck) -> Iterator[Suspicion]:
+    """That the statistics are not those of the training yet, which is no fault of the samples."""
+    if check.left:
+        yield Suspicion(
+            f"batch normalization has not converged: variance = {check.left:.2g} + "
+            f"{1 - check.left:.2g} × that of the data, in all layers, so the model answers "
+            "otherwise than in its training; train longer, or with a lower momentum"
+        )
 
 
 def _scaled_twice(twice: ScaledTwice | None) -> Iterator[Suspicion]:
@@ -277,27 +318,39 @@ def _scaled_twice(twice: ScaledTwice | None) -> Iterator[Suspicion]:
         f"the model divides {twice.name!r} by {twice.divisor:.4g} itself, and they reach "
         f"{twice.high:.3g} only"
     )
-    if twice.count:
-        own, other = twice.hits
+    if hits := twice.hits:
         reason += (
-            f"; of {twice.count} labels its answers hit {own} as they are, and {other} with "
-            f"{twice.steps}"
+            f"; of {hits.count} labels its answers hit {hits.own} as they are, and {hits.other} "
+            f"with {twice.steps}"
         )
     else:
         reason += f": give them unscaled, or with --preprocess '{twice.steps}'"
     yield Suspicion(reason, twice.is_confirmed)
 
 
-def _narrow_images(
+def _is_at_ends(outputs: Iterable[NDArray[Any]]) -> bool:
+    """Whether the probabilities of every sample are exactly 0 and 1, as no training gets to."""
+    return any(saturated_share(output) == 1 for output in outputs)
+
+
+def _fits_only_as_is(statistics: StatisticsCheck | None) -> bool:
+    """Whether smaller samples would tell the model little, as if it was trained on these pixels."""
+    own, other = statistics.information if statistics else (0.0, 0.0)
+    return 0 < other < _KEPT * own
+
+
+def _narrow(
     inputs: Iterable[InputRange], images: Collection[str], outputs: Iterable[NDArray[Any]]
 ) -> Iterator[Suspicion]:
-    """Images of a scale that is not usual, of which the model sees nothing."""
+    """Inputs of a scale that is not usual, of which the model sees nothing."""
     varied = max((variation(each) for each in outputs if each.dtype.kind == "f"), default=math.inf)
     for each in inputs:
-        if each.name in images and 0 < each.high - each.low < _NARROW and varied < _VARIED:
+        is_image = each.name in images
+        if 0 < each.high - each.low < (_NARROW if is_image else _TINY) and varied < _VARIED:
             yield Suspicion(
-                f"the images {each.name!r} span {each.high - each.low:.3g} only, and the float "
-                "model gives almost the same answer for all",
+                f"{'the images ' if is_image else ''}{each.name!r} span "
+                f"{each.high - each.low:.3g} only, and the float model gives almost the same "
+                "answer for all",
                 varied < _STILL,
             )
 

@@ -176,14 +176,22 @@ def with_calibration_checked(session: Session, outcomes: Outcomes) -> Outcomes:
     checked: Outcomes = {}
     for recipe, outcome in outcomes.items():
         try:
-            refuse_suspect(session, recipe)
+            refuse_suspect(session, recipe, used=_used_samples(recipe, outcome))
         except EdgeconvError as error:
             checked[recipe] = error
             continue
         checked[recipe] = outcome
-        if isinstance(outcome, VerifiedCandidate):
+        if isinstance(outcome, VerifiedCandidate) and _used_samples(recipe, outcome):
             checked[recipe] = outcome.with_warnings(calibration_warnings(session, recipe))
     return checked
+
+
+def _used_samples(recipe: Recipe, outcome: VerifiedCandidate | EdgeconvError) -> bool:
+    """Whether samples shaped a file, for its ranges or by methods; "auto" may have used none."""
+    if recipe.needs_samples or not isinstance(outcome, VerifiedCandidate):
+        return recipe.needs_samples
+    record = outcome.candidate.post_training
+    return record is not None and bool(record.methods)
 
 
 def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate | EdgeconvError:

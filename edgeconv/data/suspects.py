@@ -7,10 +7,12 @@ it is not certain beyond all measure.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from edgeconv.types import InputRange, Suspicion
@@ -55,6 +57,9 @@ _LEAST_CLASSES, _FAR_APART = 3, 50.0
 # How much more answers tell of samples in a smaller scale that fits, of all they could. To samples
 # that fit as they are, those of 12 models told as much at most.
 _TELLS_MORE = 0.1
+# The share of the labels that answers to right samples hit at least, to be sure. By how many
+# deviations others have to hit more, of which there are about a dozen.
+_MOSTLY_HIT, _SURELY = 0.5, 3.5
 _PERMUTATIONS = 200
 _CHANCE = 0.05
 _PERMUTATION_SEED = 20261122
@@ -229,12 +234,19 @@ def evenly(count: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
 
 def is_saturated(output: Array) -> bool:
     """Whether most of the probabilities, (samples, classes) or (samples, 1), are exactly 0 or 1."""
+    return saturated_share(output) > _SATURATED_SHARE
+
+
+def saturated_share(output: Array) -> float:
+    """The share of samples whose probabilities, (samples, classes) or (samples, 1), are exactly 0
+    and 1; 0 for what has none, or too few samples.
+    """
     if not _are_probabilities(output) or len(output) < _LEAST_SAMPLES:
-        return False
+        return 0.0
     if output.shape[1] == 1:
-        return _share_of_limits(output) > _SATURATED_SHARE
+        return _share_of_limits(output)
     second = np.sort(output.astype(np.float64), axis=1)[:, -2]
-    return bool((second < _NEGLIGIBLE).mean() > _SATURATED_SHARE)
+    return float((second < _NEGLIGIBLE).mean())
 
 
 def is_overdriven(output: Array) -> bool:
@@ -307,6 +319,67 @@ def more_telling(
         if amount > best:
             best, better = amount, name
     return (better if best - own >= _TELLS_MORE else ""), (own, best)
+
+
+class Hits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of `count` labels a model's answers hit, to samples as they are and to others.
+
+    `gained` and `lost` are how many of them only the latter, or only the former, hit.
+    """
+
+    count: int
+    own: int
+    other: int
+    gained: int
+    lost: int
+
+    def is_more(self, deviations: float) -> bool:
+        """Whether the others hit more, by so many deviations of a sign test."""
+        return self.gained - self.lost > deviations * math.sqrt(max(1, self.gained + self.lost))
+
+
+def hits_of(
+    labels: Array | None, outputs: Mapping[str, Array], others: Mapping[str, Array]
+) -> Hits | None:
+    """The labels (samples,) that a model's first answers with classes hit; None without both."""
+    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return None
+    for name, output in outputs.items():
+        if output.ndim == 2 and output.shape[1] > 1 and len(output) == len(labels):
+            own, other = (each[name].argmax(axis=1) == labels for each in (outputs, others))
+            return Hits(
+                count=len(labels),
+                own=int(own.sum()),
+                other=int(other.sum()),
+                gained=int((other & ~own).sum()),
+                lost=int((own & ~other).sum()),
+            )
+    return None
+
+
+def are_hit(labels: Array | None, outputs: Mapping[str, Array]) -> bool:
+    """Whether the answers hit most of the labels, (samples,): then the samples are right."""
+    hits = hits_of(labels, outputs, outputs)
+    return hits is not None and hits.own >= _MOSTLY_HIT * hits.count
+
+
+def more_right(
+    labels: Array | None,
+    outputs: Mapping[str, Array],
+    others: Iterable[tuple[str, Mapping[str, Array]]],
+) -> tuple[str, Hits | None]:
+    """Which of other samples, by name, a model's outputs hit far more of the labels for; "" for
+    none. `others` are not asked for where most labels are hit, or there are none.
+    """
+    best: tuple[str, Hits | None] = ("", None)
+    own = hits_of(labels, outputs, outputs)
+    if own is None or own.count < _LEAST_SAMPLES or are_hit(labels, outputs):
+        return best
+    for name, answers in others:
+        hits = hits_of(labels, outputs, answers)
+        if hits and hits.is_more(_SURELY) and hits.other > (best[1].other if best[1] else 0):
+            best = (name, hits)
+    return best
 
 
 def _most_information(outputs: Mapping[str, Array]) -> float:

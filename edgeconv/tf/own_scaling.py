@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from edgeconv.data.suspects import Hits
 from edgeconv.tf.normalization import node_name
 
 if TYPE_CHECKING:
@@ -28,35 +29,31 @@ _SHIFTING = frozenset({"Add", "AddV2", "Sub", "BiasAdd"})
 _SMALL = 1 / 50
 # Samples that were scaled to 0 to 1 or to -1 to 1, or normalized, span between these.
 _LARGEST_HALF, _LARGEST_PIXEL = 130.0, 1000.0
+_DEVIATIONS = 2.0
 _MOST, _MOST_NORMALIZED, _LEAST_SPAN = 1.001, 5.0, 0.25
 
 
 class ScaledTwice(msgspec.Struct, frozen=True, kw_only=True):
     """An input that the model divides by `divisor`, though the samples reach `high` only.
 
-    `steps` would undo the other scaling. `hits` are how many of `count` labels the model's answers
-    hit to the samples as they are and to those so changed, `gained` and `lost` how many samples
-    only the latter or only the former hit; all 0 where no labels say.
+    `steps` would undo the other scaling; `hits` is what labels say of that, None without any.
     """
 
     name: str
     divisor: float
     high: float
     steps: str
-    count: int = 0
-    hits: tuple[int, int] = (0, 0)
-    gained: int = 0
-    lost: int = 0
+    hits: Hits | None = None
 
     @property
     def is_refuted(self) -> bool:
         """Whether labels say that the samples are right as they are."""
-        return self.count > 0 and self.hits[0] >= self.hits[1] and self.hits[0] > 0
+        return self.hits is not None and self.hits.own >= self.hits.other and self.hits.own > 0
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether labels say that they are not, beyond chance: by two deviations of a sign test."""
-        return self.gained - self.lost > 2 * math.sqrt(max(1, self.gained + self.lost))
+        """Whether labels say that they are not, beyond chance."""
+        return self.hits is not None and self.hits.is_more(_DEVIATIONS)
 
 
 def divisors(graph_def: Any, inputs: Mapping[str, str]) -> dict[str, float]:
@@ -153,25 +150,3 @@ def undone(array: NDArray[Any], twice: ScaledTwice) -> NDArray[Any]:
     numbers = dict(step.split("=") for step in twice.steps.split("&"))
     changed = array * float(numbers["scale"]) - float(numbers.get("mean", 0))
     return changed.astype(array.dtype)
-
-
-def compared(
-    twice: ScaledTwice,
-    labels: NDArray[Any] | None,
-    outputs: Mapping[str, NDArray[Any]],
-    others: Mapping[str, NDArray[Any]],
-) -> ScaledTwice:
-    """With what labels, (samples,), say of a model's outputs and of those to other samples."""
-    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
-        return twice
-    for name, output in outputs.items():
-        if output.ndim == 2 and output.shape[1] > 1 and len(output) == len(labels):
-            own, other = (each[name].argmax(axis=1) == labels for each in (outputs, others))
-            return msgspec.structs.replace(
-                twice,
-                count=len(labels),
-                hits=(int(own.sum()), int(other.sum())),
-                gained=int((other & ~own).sum()),
-                lost=int((own & ~other).sum()),
-            )
-    return twice

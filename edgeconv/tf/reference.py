@@ -13,7 +13,10 @@ import msgspec
 import numpy as np
 
 from edgeconv.data.suspects import (
+    Hits,
     evenly,
+    hits_of,
+    more_right,
     more_telling,
     other_preprocessings,
     smaller_scales,
@@ -23,17 +26,22 @@ from edgeconv.tf import lean
 from edgeconv.tf.normalization import inline
 from edgeconv.tf.own_scaling import (
     ScaledTwice,
-    compared,
     divisors,
     scaled_before,
     undone,
 )
 from edgeconv.tf.reasons import reason, whole_reason
-from edgeconv.tf.statistics_probe import LayerDistance, Probe, SignatureTensors
+from edgeconv.tf.statistics_probe import (
+    SIMILAR,
+    LayerDistance,
+    Probe,
+    SignatureTensors,
+    farthest,
+)
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from edgeconv.data import Samples
 
@@ -43,8 +51,6 @@ CHECKED = "checked"
 _CHECKED, _LEAST_CHECKED, _MOST_VALUES = 64, 20, 2**20
 # How many at once where the model takes any number: fewer of large ones, whose layers take memory.
 _AT_ONCE, _MOST_VALUES_AT_ONCE = 16, 2**18
-# Samples like those of the training are rarely farther from the statistics than this.
-SIMILAR = 0.45
 # By which another preprocessing has to be nearer: a training that was too short is off by less.
 _CLEARLY = 2.5
 # And where all is near: by which it has to spread less, and what cannot be chance.
@@ -79,9 +85,11 @@ class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How far `samples` calibration samples are from the statistics of `layers` layers.
 
     `farthest` is the layer farthest off but for a quarter, `first` the one farthest off of those
-    that the inputs meet first; None where none has statistics. With the preprocessing `better`,
-    where there is one, they would be `better_distance` away from these, and not `own_distance`.
-    Of a model without such layers `information` is that of its answers as they are and with it.
+    that the inputs meet first; None where none has statistics. `left` as in `Probed`.
+    With the preprocessing `better`, where there is one, they would be `better_distance` away from
+    these, and not `own_distance`.
+    Of a model without such layers `information` is that of its answers as they are and with it, and
+    `hits` is what labels say of it where they prefer it.
     `twice` is an input that both the model and the samples' preprocessing scale.
     """
 
@@ -89,10 +97,12 @@ class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
     layers: int = 0
     farthest: LayerDistance | None = None
     first: LayerDistance | None = None
+    left: float = 0.0
     better: str = ""
     own_distance: float = 0.0
     better_distance: float = 0.0
     information: tuple[float, float] = (0.0, 0.0)
+    hits: Hits | None = None
     twice: ScaledTwice | None = None
 
 
@@ -281,21 +291,36 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
     at_once = max(1, min(_AT_ONCE, _MOST_VALUES_AT_ONCE // max(1, size)))
     batch = at_once if part.is_open else part.batch
     probe = Probe(running, loaded, part.signature)
-    runs, layers = probe.run(arrays, batch)
-    outputs = _joined(runs, arrays, batch)
+    done = probe.run(arrays, batch)
+    outputs = _joined(done.answers, arrays, batch)
     _write(outputs, Path(part.directory, CHECKED))
     twice = _scaled_twice(loaded, probe, some, outputs, batch)
-    if not layers:
+    if not done.layers:
         scaled = ((name, probe.run_if_taken(x, batch)) for name, x in smaller_scales(arrays))
         better, information = more_telling(
-            outputs, ((name, _joined(done[0], arrays, batch)) for name, done in scaled if done)
+            outputs, ((name, _joined(ran.answers, arrays, batch)) for name, ran in scaled if ran)
         )
-        return StatisticsCheck(samples=most, better=better, information=information, twice=twice)
+        others = ((name, probe.run_if_taken(x, batch)) for name, x in other_preprocessings(arrays))
+        right, hits = more_right(
+            some.labels,
+            outputs,
+            ((name, _joined(ran.answers, arrays, batch)) for name, ran in others if ran),
+        )
+        return StatisticsCheck(
+            samples=most,
+            better=right or better,
+            information=information,
+            hits=hits,
+            twice=twice,
+        )
     check = StatisticsCheck(
         samples=most,
-        layers=len(layers),
-        farthest=_farthest(layers),
-        first=max((each for each in layers if each.meets_inputs), key=lambda each: each.spread),
+        layers=len(done.layers),
+        farthest=farthest(done.layers),
+        first=max(
+            (each for each in done.layers if each.meets_inputs), key=lambda each: each.spread
+        ),
+        left=done.left,
         twice=twice,
     )
     return _with_better(check, probe, arrays, batch)
@@ -312,8 +337,9 @@ def _scaled_twice(
         arrays = {**samples.arrays, name: undone(samples.arrays[name], twice)}
         done = None if samples.labels is None else probe.run_if_taken(arrays, batch)
         if samples.labels is not None and done is not None:
-            others = _joined(done[0], arrays, batch)
-            twice = compared(twice, samples.labels, outputs, others)
+            others = _joined(done.answers, arrays, batch)
+            hits = hits_of(samples.labels, outputs, others)
+            twice = msgspec.structs.replace(twice, hits=hits)
         return None if twice.is_refuted else twice
     return None
 
@@ -342,20 +368,11 @@ def _with_better(
         own, distance = spread, best
     elif steps:
         done = probe.run_if_taken(fitting, batch)
-        distance = _farthest(done[1]).distance if done and done[1] else math.inf
+        distance = farthest(done.layers).distance if done and done.layers else math.inf
         is_better = distance < min(own / _CLEARLY, SIMILAR)
     if not steps or not is_better:
         return check
     return msgspec.structs.replace(check, better=steps, own_distance=own, better_distance=distance)
-
-
-def _farthest(layers: Iterable[LayerDistance]) -> LayerDistance:
-    """The layer that is farther off than three quarters of the others, of few layers the farthest.
-
-    A mistake in the samples moves most layers. In deep ones, a few samples may make the variance.
-    """
-    ranked = sorted(layers, key=lambda layer: layer.excess, reverse=True)
-    return ranked[len(ranked) // 4]
 
 
 def _joined(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ import numpy as np
 from edgeconv.tf.normalization import find_normalizations, node_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,6 +29,8 @@ _OF_DEVIATION = 1.5
 _LEAST = 1e-12
 # What overflowed float32 is as far away as can be: in deviations, and in logarithms.
 _MOST_SHIFT, _MOST_LOGARITHM = 1e9, 100.0
+# Samples like those of the training are rarely farther from the statistics than this.
+SIMILAR = 0.45
 # Shares of their start that moving averages may have left, and how many are tried.
 _MOST_LEFT, _LEFT_STEPS = 0.95, 13
 # So that a channel without variance is not all.
@@ -41,7 +44,8 @@ class Layer(NamedTuple):
     """A layer's own statistics, float64 by channel, and the tensors with its inputs' own.
 
     The latter are the mean and the mean square of each sample in units of the former, (rows,
-    channels): a row is a sample or a part of one.
+    channels): a row is a sample or a part of one. `stored` has the mean and the variance as they
+    are stored, by their tensors.
     """
 
     mean: Array
@@ -50,6 +54,14 @@ class Layer(NamedTuple):
     is_moving: bool
     meets_inputs: bool
     moments: tuple[Any, Any]
+    stored: Mapping[str, NDArray[Any]] = {}
+
+    def without_start(self, left: float) -> dict[str, NDArray[Any]]:
+        """What to feed instead of the stored ones: these without a share `left` of their start."""
+        (mean, first), (variance, second) = self.stored.items()
+        corrected = first / (1 - left), np.maximum((second - left) / (1 - left), 0.0)
+        pairs = zip((mean, variance), corrected, (first, second), strict=True)
+        return {name: value.astype(like.dtype) for name, value, like in pairs}
 
 
 class LayerDistance(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +131,18 @@ class SignatureTensors(NamedTuple):
             }
 
 
+class Probed(NamedTuple):
+    """What samples gave: the outputs of each batch, and the distances of the layers.
+
+    With `left`, they are those of the model without this share, which its training left of the
+    start of its moving averages, a mean of 0 and a variance of 1.
+    """
+
+    answers: list[dict[str, Any]]
+    layers: tuple[LayerDistance, ...]
+    left: float = 0.0
+
+
 class Probe:
     """A signature in a session, with its normalization layers in reach.
 
@@ -136,29 +160,35 @@ class Probe:
         with contextlib.suppress(errors_impl.OpError, LookupError, RuntimeError, ValueError):
             self.layers = self._find_layers(meta_graph.graph_def)
 
-    def run(
-        self, arrays: Mapping[str, NDArray[Any]], batch: int
-    ) -> tuple[list[dict[str, Any]], tuple[LayerDistance, ...]]:
+    def run(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> Probed:
         """The outputs on samples, `batch` at a time, and the distances of the layers.
 
-        Raises TensorFlow's error for samples that the model does not take.
+        Where these are far, and moving averages have something left of their start, they are those
+        without it if that brings them nearer. Raises TensorFlow's error for samples that the model
+        does not take.
         """
         try:
-            return self._run(self.tensors.outputs, self.layers, arrays, batch)
+            answers, layers = self._run(self.tensors.outputs, self.layers, arrays, batch)
+            if layers and farthest(layers).excess > SIMILAR:
+                left, settled = self._settled(arrays, batch)
+                if settled and farthest(settled).excess < farthest(layers).excess:
+                    return Probed(answers, settled, left)
+            return Probed(answers, layers)
         except self._errors:
             if not self.layers:
                 raise
             self.layers = {}
             return self.run(arrays, batch)
 
-    def run_if_taken(
-        self, arrays: Mapping[str, NDArray[Any]], batch: int
-    ) -> tuple[list[dict[str, Any]], tuple[LayerDistance, ...]] | None:
+    def run_if_taken(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> Probed | None:
         """As `run`; None for samples that the model does not take, such as ids that were scaled."""
+        layers = self.layers
         try:
-            return self._run(self.tensors.outputs, self.layers, arrays, batch)
+            return self.run(arrays, batch)
         except self._errors:
             return None
+        finally:
+            self.layers = layers
 
     def spread(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> float:
         """The largest `spread` in the layers that meet the inputs: nothing after them is run.
@@ -171,6 +201,25 @@ class Probe:
         except self._errors:
             return math.inf
 
+    def _settled(
+        self, arrays: Mapping[str, NDArray[Any]], batch: int
+    ) -> tuple[float, tuple[LayerDistance, ...]]:
+        """The distances of the layers in the model without what its training left of the start of
+        their moving averages, and that share: 0 and () where there is none.
+
+        The share is that of the first layers, whose inputs depend on no other one.
+        """
+        moving = {name: layer for name, layer in self.layers.items() if layer.is_moving}
+        first = {name: layer for name, layer in moving.items() if layer.meets_inputs}
+        if not first:
+            return 0.0, ()
+        left = share_left(first, self._moments({}, first, arrays, batch)[1])
+        if not left:
+            return 0.0, ()
+        fed = {key: v for each in moving.values() for key, v in each.without_start(left).items()}
+        moments = self._moments({}, self.layers, arrays, batch, fed)[1]
+        return left, distances(self.layers, moments, left)
+
     def _run(
         self,
         outputs: Mapping[str, str],
@@ -178,10 +227,22 @@ class Probe:
         arrays: Mapping[str, NDArray[Any]],
         batch: int,
     ) -> tuple[list[dict[str, Any]], tuple[LayerDistance, ...]]:
+        answered, moments = self._moments(outputs, layers, arrays, batch)
+        return answered, distances(layers, moments, share_left(layers, moments))
+
+    def _moments(
+        self,
+        outputs: Mapping[str, str],
+        layers: Mapping[str, Layer],
+        arrays: Mapping[str, NDArray[Any]],
+        batch: int,
+        fed: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+    ) -> tuple[list[dict[str, Any]], dict[str, tuple[Array, Array]]]:
+        """The outputs, and the moments of each layer, where `fed` tensors have other values."""
         fetches = (outputs, {name: layer.moments for name, layer in layers.items()})
         answered, rows = [], []
         for feed in self.tensors.feeds(arrays, batch):
-            answers, moments = self._running.run(fetches, feed)
+            answers, moments = self._running.run(fetches, {**feed, **fed})
             size = len(next(iter(feed.values())))
             answered.append(answers)
             rows.append(
@@ -194,7 +255,7 @@ class Probe:
             )
             for name in layers
         }
-        return answered, distances(layers, joined)
+        return answered, joined
 
     def _find_layers(self, graph_def: Any) -> dict[str, Layer]:
         """The layers that have statistics, by name."""
@@ -205,11 +266,11 @@ class Probe:
             return self._running.graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
 
         # All at once: a session takes a tenth of a second for each new set of tensors.
-        names = [_stored(each) for each in normalizations]
-        stored = self._running.run([[tensor(name) for name in each] for each in names])
+        names = [[tensor(name) for name in _stored(each)] for each in normalizations]
+        stored = self._running.run(names)
         layers = (
-            (each.name, _layer(each, values, tensor(each.values)))
-            for each, values in zip(normalizations, stored, strict=True)
+            (each.name, _layer(each, tensors, values, tensor(each.values)))
+            for each, tensors, values in zip(normalizations, names, stored, strict=True)
         )
         return {name: layer for name, layer in layers if layer is not None}
 
@@ -221,7 +282,9 @@ def _stored(normalization: Normalization) -> tuple[str, ...]:
     return (normalization.mean, normalization.variance, *rest)
 
 
-def _layer(normalization: Normalization, stored: Sequence[Any], x: Any) -> Layer | None:
+def _layer(
+    normalization: Normalization, tensors: Sequence[Any], stored: Sequence[Any], x: Any
+) -> Layer | None:
     """A layer that was trained, from its `_stored` arrays and its input; None for another."""
     from tensorflow.python.framework import dtypes
     from tensorflow.python.ops import math_ops
@@ -245,6 +308,7 @@ def _layer(normalization: Normalization, stored: Sequence[Any], x: Any) -> Layer
         is_moving=normalization.is_moving,
         meets_inputs=normalization.meets_inputs,
         moments=(math_ops.reduce_mean(z, others), math_ops.reduce_mean(z * z, others)),
+        stored={each.name: np.asarray(v) for each, v in zip(tensors[:2], stored[:2], strict=True)},
     )
 
 
@@ -258,30 +322,45 @@ def _by_sample(rows: NDArray[Any], samples: int) -> Array:
 
 
 def distances(
-    layers: Mapping[str, Layer], moments: Mapping[str, tuple[Array, Array]]
+    layers: Mapping[str, Layer], moments: Mapping[str, tuple[Array, Array]], left: float
 ) -> tuple[LayerDistance, ...]:
     """How far each layer's inputs are from its statistics; `moments`, two arrays (samples,
-    channels), are as in `Layer`.
+    channels), are as in `Layer`, and `left` as `share_left` gives it.
+    """
+    return tuple(
+        _distance(name, layer, _inputs(layer, *moments[name]), _own(layer, left))
+        for name, layer in layers.items()
+    )
 
-    Moving averages begin at a mean of 0 and a variance of 1. What is left of that after a short
-    training, the same share in every layer, is taken out where that brings them nearer.
+
+def farthest(layers: Iterable[LayerDistance]) -> LayerDistance:
+    """The layer that is farther off than three quarters of the others, of few layers the farthest.
+
+    A mistake in the samples moves most layers. In deep ones, a few samples may make the variance.
+    """
+    ranked = sorted(layers, key=lambda layer: layer.excess, reverse=True)
+    return ranked[len(ranked) // 4]
+
+
+def share_left(layers: Mapping[str, Layer], moments: Mapping[str, tuple[Array, Array]]) -> float:
+    """What a short training left of the start of moving averages, a mean of 0 and a variance of 1.
+
+    It is the same share in every layer, the one that brings their inputs nearest.
     """
     least = [float(layer.variance.min()) for layer in layers.values() if layer.is_moving]
     most = min([*least, _MOST_LEFT])
-    inputs = {name: _inputs(layer, *moments[name]) for name, layer in layers.items()}
+    measured = {name: _inputs(layer, *moments[name]) for name, layer in layers.items()}
 
-    def with_left(left: float) -> dict[str, tuple[Array, Array]]:
-        return {
-            name: _own(layer, left if layer.is_moving else 0.0) for name, layer in layers.items()
-        }
+    def far(left: float) -> float:
+        total = 0.0
+        for name, layer in layers.items():
+            means, variances = measured[name]
+            own = _own(layer, left)
+            total += math.hypot(*map(np.median, _apart((means[0], variances[0]), own, own[1])))
+        return total
 
-    def far(own: Mapping[str, tuple[Array, Array]]) -> float:
-        measured = {name: (means[0], variances[0]) for name, (means, variances) in inputs.items()}
-        apart = (_apart(measured[name], own[name], own[name][1]) for name in layers)
-        return sum(math.hypot(*map(np.median, each)) for each in apart)
-
-    own = min(map(with_left, np.linspace(0.0, most, _LEFT_STEPS)), key=far)
-    return tuple(_distance(name, layer, inputs[name], own[name]) for name, layer in layers.items())
+    shares: list[float] = np.linspace(0.0, most, _LEFT_STEPS).tolist()
+    return min(shares, key=far)
 
 
 def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:
@@ -299,7 +378,8 @@ def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def _own(layer: Layer, left: float) -> tuple[Array, Array]:
-    """A layer's own mean and variance without what is left of its start."""
+    """A layer's own mean and variance without what is left of its start, if they are moving."""
+    left = left if layer.is_moving else 0.0
     variance = np.maximum((layer.variance - left) / (1 - left), 0.0) + layer.epsilon
     return layer.mean / (1 - left), variance
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from edgeconv.conversion.calibration_checks import CalibrationCheck, verify_samples
+from edgeconv.data.suspects import Hits
 from edgeconv.tf.reference import StatisticsCheck
-from edgeconv.tf.statistics_probe import Layer, LayerDistance, distances
+from edgeconv.tf.statistics_probe import Layer, LayerDistance, distances, share_left
 from edgeconv.types import CalibrationRecord, InputRange
 
 RANDOM = np.random.default_rng(2)
@@ -118,6 +119,59 @@ def test_answers_that_tell_more_in_another_scale_say_it(told, is_wrong):
     assert (found.is_wrong, found.better) == (is_wrong, "scale=1/255")
 
 
+def without_layers(**facts: Any) -> StatisticsCheck:
+    return StatisticsCheck(samples=64, **facts)
+
+
+HIT = {"scores": SATURATED["scores"][:, [1, 2, 3, 0]]}
+
+
+@pytest.mark.parametrize(
+    ("facts", "outputs", "labels", "is_wrong"),
+    [
+        # What no training gets to is certain, unless labels or smaller samples say otherwise.
+        ({}, SATURATED, None, True),
+        ({}, SATURATED, np.arange(64) % 4, False),
+        ({}, HIT, np.arange(64) % 4, True),
+        ({"information": (0.9, 0.2)}, SATURATED, None, False),
+        ({"information": (0.9, 0.8)}, SATURATED, None, True),
+        ({}, DIFFERENT, None, False),
+        # Labels prefer other samples.
+        (
+            {"better": "scale=255", "hits": Hits(count=64, own=2, other=60, gained=58, lost=0)},
+            DIFFERENT,
+            None,
+            True,
+        ),
+    ],
+)
+def test_without_normalization_layers_extremes_and_labels_are_certain(
+    facts, outputs, labels, is_wrong
+):
+    given = record(20.5)
+    assert verify_samples(given, outputs, labels, without_layers(**facts)).is_wrong is is_wrong
+
+
+@pytest.mark.parametrize(("high", "is_wrong"), [(1 / 255, True), (0.04, True), (0.2, False)])
+def test_what_is_scaled_twice_and_answered_alike_is_wrong_whatever_it_is(high, is_wrong):
+    assert verify_samples(record(high), SAME, None, without_layers()).is_wrong is is_wrong
+    # A model of such small numbers answers differently.
+    assert not verify_samples(record(high), DIFFERENT, None, without_layers()).is_wrong
+
+
+@pytest.mark.parametrize(
+    ("far", "left", "is_wrong"), [(0.5, 0.45, False), (1.7, 0.45, False), (6.0, 0.45, True)]
+)
+def test_statistics_that_have_not_converged_are_no_fault_of_the_samples(far, left, is_wrong):
+    layer = LayerDistance(name="norm", shift=far, factor=1.0)
+    statistics = without_layers(layers=1, farthest=layer, first=layer, left=left)
+    found = verify_samples(record(), SAME, None, statistics)
+    assert found.is_wrong is is_wrong
+    said = [s for s in found.suspicions if s.reason.startswith("batch normalization has not")]
+    assert len(said) == (not is_wrong)
+    assert all("variance = 0.45 + 0.55 ×" in each.reason for each in said)
+
+
 def test_few_samples_may_be_farther_away_by_chance():
     assert check(1.5, samples=5).suspicions == ()
     assert check(1.5, samples=20).suspicions != ()
@@ -135,6 +189,11 @@ def moments(own: Layer, mean: Any, variance: Any) -> tuple[Any, Any]:
     return np.tile(first, (64, 1)), np.tile(variance / deviation**2 + first**2, (64, 1))
 
 
+def near(layers: Any, seen: Any) -> Any:
+    """The distances without what is left of the first statistics."""
+    return distances(layers, seen, share_left(layers, seen))
+
+
 MEAN, VARIANCE = RANDOM.normal(0, 3, 32), RANDOM.uniform(0.02, 4, 32)
 
 
@@ -144,7 +203,7 @@ MEAN, VARIANCE = RANDOM.normal(0, 3, 32), RANDOM.uniform(0.02, 4, 32)
 def test_a_distance_grows_with_scale_and_offset(scale, offset, expected):
     own = layer(MEAN, VARIANCE)
     inputs = (MEAN * scale + offset * np.sqrt(VARIANCE), VARIANCE * scale**2)
-    (found,) = distances({"a/norm/Rsqrt": own}, {"a/norm/Rsqrt": moments(own, *inputs)})
+    (found,) = near({"a/norm/Rsqrt": own}, {"a/norm/Rsqrt": moments(own, *inputs)})
     assert found.name == "a/norm"
     assert found.distance >= expected * 0.9
     assert expected or found.distance < 0.01
@@ -154,18 +213,18 @@ def test_a_short_training_leaves_something_of_the_first_statistics_and_is_no_fau
     """Of momentum 0.99, 140 steps leave a quarter of a mean of 0 and a variance of 1."""
     own = layer(0.75 * MEAN, 0.75 * VARIANCE + 0.25)
     seen = {"norm/x": moments(own, MEAN, VARIANCE)}
-    (found,) = distances({"norm/x": own}, seen)
+    (found,) = near({"norm/x": own}, seen)
     assert found.distance < 0.1
-    (computed,) = distances({"norm/x": own._replace(is_moving=False)}, seen)
+    (computed,) = near({"norm/x": own._replace(is_moving=False)}, seen)
     assert computed.distance > 0.3
     wrong = {"norm/x": moments(own, MEAN / 255, VARIANCE / 255**2)}
-    assert distances({"norm/x": own}, wrong)[0].distance > 1.8
+    assert near({"norm/x": own}, wrong)[0].distance > 1.8
 
 
 def test_channels_that_are_dead_in_training_and_now_are_no_fault():
     own = layer([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0])
     inputs = (np.float64([0, 0, 0, 1]), np.float64([0, 0, 0, 1]))
-    (found,) = distances({"norm/x": own}, {"norm/x": moments(own, *inputs)})
+    (found,) = near({"norm/x": own}, {"norm/x": moments(own, *inputs)})
     assert found.distance < 0.01
 
 
@@ -174,16 +233,16 @@ def test_what_few_samples_with_rare_large_values_give_is_chance():
     own = layer(np.zeros(32) + 1e-3, np.full(32, 2.0))
     values = RANDOM.normal(0, 0.2, (20, 32)) + (RANDOM.random((20, 32)) < 0.02) * 14.0
     z = values / np.sqrt(2.0)
-    (found,) = distances({"norm/x": own}, {"norm/x": (z, z**2)})
+    (found,) = near({"norm/x": own}, {"norm/x": (z, z**2)})
     assert found.distance > 0.9
-    (many,) = distances({"norm/x": own}, {"norm/x": (np.tile(z, (9, 1)), np.tile(z**2, (9, 1)))})
+    (many,) = near({"norm/x": own}, {"norm/x": (np.tile(z, (9, 1)), np.tile(z**2, (9, 1)))})
     assert many.noise < found.noise / 2
 
 
 def test_what_moves_a_few_channels_spreads():
     own = layer(MEAN, VARIANCE)
     moved = MEAN + np.where(np.arange(32) < 8, 4.0, 0.0) * np.sqrt(VARIANCE)
-    (found,) = distances({"norm/x": own}, {"norm/x": moments(own, moved, VARIANCE)})
+    (found,) = near({"norm/x": own}, {"norm/x": moments(own, moved, VARIANCE)})
     assert found.distance < 0.1
     assert found.spread == pytest.approx(2.0, rel=0.1)
 
@@ -192,5 +251,5 @@ def test_what_overflows_is_far_away_and_a_number():
     own = layer(MEAN, VARIANCE)
     overflown = (np.full((64, 32), np.inf), np.full((64, 32), np.inf))
     with np.errstate(invalid="ignore"):
-        (found,) = distances({"norm/x": own}, {"norm/x": overflown})
+        (found,) = near({"norm/x": own}, {"norm/x": overflown})
     assert 1e6 < found.distance < np.inf

@@ -1,9 +1,11 @@
 """Samples that were scaled before a model that scales its input itself."""
 
+import msgspec
 import numpy as np
 import pytest
 
-from edgeconv.tf.own_scaling import compared, scaled_before, undone
+from edgeconv.data.suspects import hits_of
+from edgeconv.tf.own_scaling import ScaledTwice, scaled_before, undone
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3)).astype(np.float32)
 
@@ -54,11 +56,15 @@ def test_labels_say_whether_the_samples_are_right():
     assert found is not None
     assert not found.is_confirmed
     assert not found.is_refuted
-    wrong = compared(found, labels, {"y": bad}, {"y": good})
-    assert wrong.hits == (10, 40)
-    assert wrong.gained == 30
+
+    def compared(outputs: np.ndarray, others: np.ndarray) -> ScaledTwice:
+        return msgspec.structs.replace(found, hits=hits_of(labels, {"y": outputs}, {"y": others}))
+
+    wrong = compared(bad, good)
+    assert wrong.hits is not None
+    assert (wrong.hits.own, wrong.hits.other, wrong.hits.gained) == (10, 40, 30)
     assert wrong.is_confirmed
-    right = compared(found, labels, {"y": good}, {"y": bad})
+    right = compared(good, bad)
     assert right.is_refuted
     assert not right.is_confirmed
-    assert compared(found, None, {"y": good}, {"y": bad}) == found
+    assert hits_of(None, {"y": good}, {"y": bad}) is None
