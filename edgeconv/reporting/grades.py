@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
-from edgeconv.reporting.closeness import worst_output
+from edgeconv.reporting.closeness import span, worst_output
 from edgeconv.statistics.proportion import share_interval
 from edgeconv.types.words import listed
 
@@ -62,11 +62,11 @@ def _why(error: OutputError) -> str:
         return f"{answers}, probabilities off by up to {error.probability_error:.2g}"
     if error.probability_error is not None:
         return f"a probability is off by up to {error.probability_error:.2g}"
-    share = 10 ** (-error.snr_db / 20)
-    return (
-        f"off by {units.percent(share, 1)} of the deviation, up to "
-        f"{units.significant(error.max_abs_error)}"
-    )
+    largest = f"up to {units.significant(error.max_abs_error)}"
+    if error.is_flat:
+        return f"off by {largest}, and {span(error)}"
+    share = units.percent(10 ** (-error.snr_db / 20), 1)
+    return f"off by {share} of the deviation, {largest}"
 
 
 def _part(each: FloatOperators) -> str:

@@ -55,7 +55,7 @@ class SampleErrors:
     @cached_property
     def least_snr_db(self) -> float:
         """The lower bound of its 95 % interval."""
-        interval = snr_interval_db(1.0, self._worst) if self.noise.size else None
+        interval = snr_interval_db(np.ones(self.samples), self._worst) if self.noise.size else None
         return self.snr_db if interval is None else interval[0]
 
     @property

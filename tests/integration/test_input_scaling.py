@@ -47,4 +47,4 @@ def test_an_integer_input_of_it_says_what_that_costs(table, tmp_path):
     )
     (artifact,) = made.artifacts
     assert artifact.float_operators == ()
-    assert [note for note in artifact.notes if "--io float32" in note]
+    assert [note for note in artifact.notes if "without --io" in note]

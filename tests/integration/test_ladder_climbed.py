@@ -155,23 +155,30 @@ def test_a_loop_converts_as_it_is_and_is_unrolled_for_integers(loops, place):
     assert not any(name == "WHILE" for name, _ in operators(made.file("int8")))
 
 
-def test_a_loop_whose_turns_depend_on_the_input_stays_and_integers_are_refused(loops, place):
+def test_a_loop_whose_turns_depend_on_the_input_stays_in_float_and_is_named(loops, place):
     recipes = make_recipes(["float32", "dynamic", "int8"], engine="litert")
     made = convert(
         loops / "turns_of_input", out=place / "turns", to=recipes, calibration=str(place / "x.npz")
     )
-    assert [artifact.recipe.name for artifact in made.artifacts] == ["float32", "dynamic"]
+    assert [artifact.recipe.name for artifact in made.artifacts] == ["float32", "dynamic", "int8"]
     # The first sample of a batch decides for all of them.
     for artifact in made.artifacts:
         assert artifact.ladder[0].attempt == "as it is"
         assert artifact.signature.inputs[0].shape[0] == 1
-    (failure,) = made.failures
-    assert failure.recipe == "int8"
+    left = {each.name: each.reason for each in made.artifacts[-1].left_in_float}
+    assert left["WHILE"] == "no kernel"
+    refused = convert(
+        loops / "turns_of_input",
+        out=place / "turns_refused",
+        to=make_recipes(["int8"], engine="litert", full_integer=True),
+        calibration=str(place / "x.npz"),
+    )
+    (failure,) = refused.failures
     assert "the number of turns of While at 'while' depends on the model's inputs" in (
         failure.message
     )
     assert UNROLLED in failure.message
-    assert sorted(path.suffix for path in (place / "turns").glob("turns*int8*")) == []
+    assert sorted(path.suffix for path in (place / "turns_refused").glob("turns*int8*")) == []
 
 
 def test_a_layer_that_counts_its_random_numbers_has_them_left_out(brought, place):
