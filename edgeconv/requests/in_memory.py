@@ -7,6 +7,7 @@ here imports Keras, TensorFlow or pandas. The files are there until the call of 
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import inspect
 import json
 import os
@@ -90,7 +91,7 @@ class InMemory:
             if self.model.is_dir():
                 _remove(path)
                 shutil.copytree(self.model, path)
-            elif not (path.exists() and path.read_bytes() == self.model.read_bytes()):
+            elif not (path.is_file() and filecmp.cmp(path, self.model, shallow=False)):
                 publish_all({path: self.model})
             yield str(path)
             undo.pop_all()
@@ -173,12 +174,12 @@ class InMemory:
         if _is_table(inputs):
             return self._table(word, inputs, labels)
         files = ArrayFiles(word, self._place())
-        if isinstance(inputs, Mapping) or not _is_batches(inputs):
-            files.add(inputs, labels)
-            kind = _kind(inputs)
-        else:
-            kind = _kind(inputs) if not isinstance(inputs, list) else "list of batches"
+        kind = _kind(inputs)
+        if labels is None and _is_batches(inputs):
+            kind = "list of batches" if kind == "list" else kind
             self._drain(files, word, inputs, _limit(word, arguments))
+        else:
+            files.add(inputs, labels)
         path, options = files.close()
         return self._source("npz", path, options, f"{word} ({kind})")
 
@@ -352,13 +353,17 @@ def _make_steady(path: Path) -> None:
 
     What a model was compiled with may be code of the user's, which no conversion needs.
     """
+    unsteady: dict[str, dict[str, Any]] = {
+        "metadata.json": {"date_saved": ""},
+        "config.json": {"compile_config": None},
+    }
     steady = path.with_suffix(".steady")
     with zipfile.ZipFile(path) as old, zipfile.ZipFile(steady, "w") as new:
         for member in sorted(old.namelist()):
-            content = old.read(member)
-            if member == "metadata.json":
-                content = json.dumps(json.loads(content) | {"date_saved": ""}).encode()
-            elif member == "config.json":
-                content = json.dumps(json.loads(content) | {"compile_config": None}).encode()
-            new.writestr(zipfile.ZipInfo(member), content)
+            info = zipfile.ZipInfo(member)
+            with old.open(member) as source, new.open(info, "w", force_zip64=True) as target:
+                if member in unsteady:
+                    target.write(json.dumps(json.load(source) | unsteady[member]).encode())
+                else:
+                    shutil.copyfileobj(source, target, 1 << 20)
     steady.replace(path)
