@@ -40,7 +40,7 @@ def digits(tmp_path_factory):
         strategy="mirrored",
         epochs=DIGITS_EPOCHS,
         on_progress=lines.append,
-        places={"tensorboard": str(directory / "logs")},
+        places={"tensorboard_dir": str(directory / "logs")},
     )
     return directory, record, lines
 
@@ -439,7 +439,7 @@ def spoilt(modules, tmp_path_factory):
         learning_rate=0.3,
         validation_fraction=0.2,
         patience=2,
-        places={"tensorboard": str(directory / "logs")},
+        places={"tensorboard_dir": str(directory / "logs")},
     )
     return directory, record
 
