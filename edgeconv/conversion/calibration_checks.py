@@ -11,6 +11,8 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.suspects import (
     answer_remarks,
@@ -25,6 +27,7 @@ from edgeconv.data.suspects import (
     other_preprocessings,
     saturated_share,
     smaller_scales,
+    state_suspicions,
     variation,
 )
 from edgeconv.model.tflite import constant_outputs
@@ -165,19 +168,22 @@ def _check(session: Session, part: Part) -> CalibrationCheck:
     if answer and key in answer.failed:
         refused = f"the trained model does not take them: {answer.failed[key]}"
         return CalibrationCheck((*split.record.suspicions, Suspicion(refused, is_certain=True)))
+    samples = read_samples(split.calibration)
+    more = state_suspicions(samples.arrays, split.states) if split.states else ()
+    suspicions = (*split.record.suspicions, *more)
+    record = msgspec.structs.replace(split.record, suspicions=suspicions)
     images = [spec.name for spec in part.signature.inputs if is_image((1, *spec.shape[1:]))]
     constant = constant_outputs(session.prepared.float_model.read_bytes(), key)
     if session.reference is None or answer is None:
         outputs, labels = session.expected.outputs[key], read_samples(split.held_back).labels
         outputs = {name: array for name, array in outputs.items() if name not in constant}
         statistics = _answers_of_graph(session, part)
-        return verify_samples(split.record, outputs, labels, statistics, images=images)
+        return verify_samples(record, outputs, labels, statistics, images=images)
     statistics = answer.statistics[key]
-    samples = read_samples(split.calibration)
     labels = samples.take(evenly(samples.count, statistics.samples)).labels
     checked = session.reference.checked(key)
     outputs = {name: array for name, array in checked.items() if name not in constant}
-    return verify_samples(split.record, outputs, labels, statistics, images=images)
+    return verify_samples(record, outputs, labels, statistics, images=images)
 
 
 def _answers_of_graph(session: Session, part: Part) -> StatisticsCheck:

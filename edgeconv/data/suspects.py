@@ -19,7 +19,7 @@ from edgeconv.types import InputRange, Suspicion
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from edgeconv.data.samples import Array, Samples
 
@@ -32,6 +32,8 @@ _BLOCK_VALUES = 1 << 20
 # neighbors differ by this share of what any two pixels do. It is 0.79 for digits with much noise.
 _LEAST_SIDE, _LOOKED_AT, _UNRELATED = 16, 1 << 17, 0.95
 _SEED = 20261123
+# Fewer consecutive samples are alike by chance, which moves this ratio by an eighth for 64 of them.
+_ENOUGH_IN_ORDER, _UNRELATED_ROWS = 32, 0.75
 # Scales that are confused: what a sample is multiplied by, and what is subtracted.
 _SCALES = MappingProxyType(
     {
@@ -156,6 +158,35 @@ def _is_random(array: Array) -> bool:
     any_two = np.mean((mixed - mixed[:, order]) ** 2)
     down, across = (np.mean(np.diff(images, axis=axis) ** 2) for axis in (1, 2))
     return bool(min(down, across) > _UNRELATED * any_two > 0)
+
+
+def state_suspicions(arrays: Mapping[str, Array], states: Collection[str]) -> Iterator[Suspicion]:
+    """What is wrong with consecutive samples, (samples, ...), and the `states` they led to."""
+    if zero := [name for name in states if not arrays[name].any()]:
+        yield Suspicion(f"the state {quoted(zero)} is 0 in all samples, so its range is not known")
+    others = (name for name in arrays if name not in states)
+    if noise := [name for name in others if _is_noise(arrays[name])]:
+        yield Suspicion(
+            f"consecutive samples of {quoted(noise)} have nothing in common, as in random noise: "
+            "states need runs of consecutive samples"
+        )
+
+
+def _is_noise(array: Array) -> bool:
+    """Whether consecutive samples, their levels, and neighbors in a sample differ as any two do."""
+    if array.dtype.kind != "f" or len(array) < _ENOUGH_IN_ORDER:
+        return False
+    rows = array.reshape(len(array), -1).astype(np.float64)
+    parts = [rows]
+    if rows.shape[1] >= _LEAST_SIDE:
+        parts += [np.sqrt(np.mean(rows**2, axis=1, keepdims=True)), rows.T]
+    return all(_least_related(part) for part in parts)
+
+
+def _least_related(rows: Array) -> bool:
+    """Whether consecutive rows, (rows, columns), are unrelated, by the ratio of von Neumann."""
+    spread = float(rows.var(axis=0).mean())
+    return bool(np.mean(np.diff(rows, axis=0) ** 2) > 2 * _UNRELATED_ROWS * spread > 0)
 
 
 def _equal(samples: Samples) -> Counter[int]:

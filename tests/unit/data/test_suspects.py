@@ -14,6 +14,7 @@ from edgeconv.data.suspects import (
     other_preprocessings,
     set_suspicions,
     smaller_scales,
+    state_suspicions,
 )
 
 RANDOM = np.random.default_rng(4)
@@ -155,3 +156,28 @@ def test_indices_are_spread_over_all_samples(count: int, most: int) -> None:
     assert len(set(indices.tolist())) == most
     assert (indices[0], indices[-1] < count) == (0, True)
     assert most == 1 or indices[-1] == count - 1
+
+
+RANDOM_ROWS = np.random.default_rng(8).normal(size=(96, 40)).astype(np.float32)
+ZERO, MOVED = np.zeros((96, 4), np.float32), np.ones((96, 4), np.float32)
+# Frames of a tone that swells and fades, and a slowly moving reading of a few sensors.
+TONE = np.sin(np.arange(96 * 40) / 5).reshape(96, 40) * (1 + np.sin(np.arange(96) / 9))[:, None]
+WALK = RANDOM_ROWS[:, :6].cumsum(axis=0)
+
+
+@pytest.mark.parametrize(
+    ("x", "h", "said"),
+    [
+        (TONE.astype(np.float32), MOVED, []),
+        (WALK, MOVED, []),
+        (RANDOM_ROWS, MOVED, ["'x'"]),
+        (RANDOM_ROWS[:, :6], MOVED, ["'x'"]),
+        (WALK, ZERO, ["'h'"]),
+        (RANDOM_ROWS[:20], MOVED[:20], []),
+    ],
+    ids=["tone", "walk", "noise", "noise of sensors", "zero state", "too few"],
+)
+def test_consecutive_samples_are_no_noise_and_their_states_move(x, h, said):
+    found = list(state_suspicions({"x": x, "h": h}, ["h"]))
+    assert [each.is_certain for each in found] == [False] * len(said)
+    assert all(name in each.reason for name, each in zip(said, found, strict=True))
