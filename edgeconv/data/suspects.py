@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from edgeconv.data.scalings import COLORS, PIXELS, Scaling
 from edgeconv.types import InputRange, Suspicion
 from edgeconv.types.words import quoted
 
@@ -34,17 +35,16 @@ _LEAST_SIDE, _LOOKED_AT, _UNRELATED = 16, 1 << 17, 0.95
 _SEED = 20261123
 # Fewer consecutive samples are alike by chance, which moves this ratio by an eighth for 64 of them.
 _ENOUGH_IN_ORDER, _UNRELATED_ROWS = 32, 0.75
-# Scales that are confused: what a sample is multiplied by, and what is subtracted.
+# Scales that are confused, by the steps from one to the other: those that `doctor` tries, a mean
+# that was not subtracted, and audio of 16 bits.
 _SCALES = MappingProxyType(
     {
-        "scale=1/255": (1 / 255, 0.0),
-        "scale=255": (255.0, 0.0),
-        "scale=1/127.5&mean=1": (1 / 127.5, 1.0),
-        "scale=127.5&mean=-127.5": (127.5, -127.5),
-        "scale=2&mean=1": (2.0, 1.0),
-        "scale=0.5&mean=-0.5": (0.5, -0.5),
-        "mean=1": (1.0, 1.0),
-        "scale=1/32768": (1 / 32768, 0.0),
+        change.steps: change
+        for change in (
+            *(to.after(of) for of, to in itertools.permutations(PIXELS, 2)),
+            Scaling("", 1.0, (1.0,)),
+            Scaling("", 1 / 32768),
+        )
     }
 )
 # Fewer samples have the same answer by chance, or too few labels for a verdict.
@@ -211,9 +211,17 @@ def other_preprocessings(
     changes = {} if only_alike else dict(_SCALES)
     if images:
         changes |= _negative(arrays[images[0]])
-    for steps, (scale, mean) in changes.items():
-        yield steps, {n: a * scale - mean if n in floats else a for n, a in arrays.items()}
-    if colors := [name for name in images if arrays[name].shape[3] == 3]:
+    for steps, change in changes.items():
+        yield steps, {n: _scaled(a, change) if n in floats else a for n, a in arrays.items()}
+    colors = [name for name in images if arrays[name].shape[3] == 3]
+    for of, to in itertools.product(PIXELS, COLORS[len(PIXELS) :] if not only_alike else ()):
+        change = to.after(of)
+        if colors:
+            yield (
+                change.steps,
+                {n: _scaled(a, change) if n in colors else a for n, a in arrays.items()},
+            )
+    if colors:
         yield "channels=bgr", {n: a[..., ::-1] if n in colors else a for n, a in arrays.items()}
     for first, second in () if only_alike else itertools.combinations(floats, 2):
         if arrays[first].shape == arrays[second].shape:
@@ -229,20 +237,27 @@ def smaller_scales(arrays: Mapping[str, Array]) -> Iterator[tuple[str, dict[str,
     """
     for name, array in arrays.items():
         if array.dtype.kind == "f" and array.size:
-            for steps, (scale, mean) in _smaller(array).items():
+            for steps, change in _smaller(array).items():
                 prefix = f"{name}." if len(arrays) > 1 else ""
-                changed = {**arrays, name: array * scale - mean}
+                changed = {**arrays, name: _scaled(array, change)}
                 yield "&".join(prefix + step for step in steps.split("&")), changed
 
 
-def _smaller(array: Array) -> dict[str, tuple[float, float]]:
+def _scaled(array: Array, change: Scaling) -> Array:
+    """Samples (samples, ...) after a change of their scale, in their dtype."""
+    changed = array * change.span - np.asarray(change.mean)
+    whole: Array = (changed / np.asarray(change.std) if change.std else changed).astype(array.dtype)
+    return whole
+
+
+def _smaller(array: Array) -> dict[str, Scaling]:
     low, high = float(array.min()), float(array.max())
     if low >= 0 and 2 < high <= 255 and bool((array == np.rint(array)).all()):
         names = ["scale=1/255", "scale=1/127.5&mean=1"]
     elif max(-low, high) > 1000:  # Audio of 16 bits.
         names = ["scale=1/32768"]
     elif is_image(array.shape) and low < -1.5 and high < 4:
-        return {"scale=0.226&mean=-0.449": (0.226, -0.449)}
+        return {"scale=0.226&mean=-0.449": Scaling("", 0.226, (-0.449,))}
     elif -1 <= low < -0.5 and high <= 1:
         names = ["scale=0.5&mean=-0.5"]
     else:
@@ -250,12 +265,12 @@ def _smaller(array: Array) -> dict[str, tuple[float, float]]:
     return {name: _SCALES[name] for name in names}
 
 
-def _negative(image: Array) -> dict[str, tuple[float, float]]:
+def _negative(image: Array) -> dict[str, Scaling]:
     """What makes the negative of images, (samples, height, width, channels), by their range."""
     if float(image.min()) < 0:
-        return {"scale=-1": (-1.0, 0.0)}
+        return {"scale=-1": Scaling("", -1.0)}
     high = 1.0 if float(image.max()) <= 1 else 255.0
-    return {f"scale=-1&mean=-{high:g}": (-1.0, -high)}
+    return {f"scale=-1&mean=-{high:g}": Scaling("", -1.0, (-high,))}
 
 
 def evenly(count: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:

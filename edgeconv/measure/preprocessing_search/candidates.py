@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.data.preprocess import preprocess
+from edgeconv.data.scalings import COLORS, EVERYTHING, PIXELS, WAVES, Scaling
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-# Of ImageNet's pixels in 0 to 1, as torchvision and Keras's mode "torch" have them.
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# Of ImageNet's pixels in 0 to 255, as Caffe and Keras's mode "caffe" have it. In RGB too.
-_CAFFE_MEAN = (123.68, 116.779, 103.939)
 STANDARDIZED = "standardized"
 
 # Above this number of values, they have one mean and deviation together.
@@ -56,25 +53,6 @@ class StoredSamples:
             min(float(sample.min()) for sample in self.samples),
             max(float(sample.max()) for sample in self.samples),
         )
-
-
-class _Scaling(NamedTuple):
-    """What values in 0 to 1 become: (x * span - mean) / std. `mean`, `std` in RGB order."""
-
-    name: str
-    span: float
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = ()
-
-
-_EVERYTHING = (_Scaling("0 to 1", 1.0), _Scaling("−1 to 1", 2.0, (1.0,)))
-_WAVES = (_Scaling("−1 to 1", 2.0, (1.0,)),)
-_PIXELS = (*_EVERYTHING, _Scaling("0 to 255", 255.0))
-_COLORS = (
-    *_PIXELS,
-    _Scaling("ImageNet mean and deviation", 1.0, _IMAGENET_MEAN, _IMAGENET_STD),
-    _Scaling("Caffe mean", 255.0, _CAFFE_MEAN),
-)
 
 
 def fitted(base: Preprocessing, stored: StoredSamples, spec: TensorSpec) -> Preprocessing:
@@ -171,13 +149,13 @@ def _ranges(dtype: np.dtype[Any], low: float, high: float) -> Iterator[tuple[flo
             yield 0.0, _rounded(high)
 
 
-def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[_Scaling, ...]:
+def _targets(dtype: np.dtype[Any], channels: int, *, is_image: bool) -> tuple[Scaling, ...]:
     if not is_image:
-        return _WAVES if dtype == np.int16 else _EVERYTHING
-    return _COLORS if channels == 3 else _PIXELS
+        return WAVES if dtype == np.int16 else EVERYTHING
+    return COLORS if channels == 3 else PIXELS
 
 
-def _moved(geometry: Preprocessing, target: _Scaling, low: float, high: float) -> Preprocessing:
+def _moved(geometry: Preprocessing, target: Scaling, low: float, high: float) -> Preprocessing:
     """`geometry`, and then values of `low` to `high` as the target has them."""
     scale = target.span / (high - low)
     mean = tuple(round(value + scale * low, 6) for value in target.mean)
