@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 from edgeconv.system.processes.escaping import encodable, harmless_line, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from edgeconv.types import Failure
     from edgeconv.types.errors import EdgeconvError
@@ -87,9 +87,16 @@ def echo_error(error: EdgeconvError) -> None:
     _echo_message(error.message, error.hint)
 
 
-def echo_failed(failure: Failure) -> None:
-    """Print why a recipe failed, and what to do."""
-    _echo_message(failure.message, failure.hint)
+def echo_failures(failures: Iterable[Failure]) -> None:
+    """Print why recipes failed, and what to do, once where it is the same."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for failure in failures:
+        reason = failure.message.removeprefix(f"{failure.recipe}: ")
+        prefix = failure.recipe if reason != failure.message else ""
+        alike.setdefault((reason, failure.hint), []).append(prefix)
+    for (reason, hint), recipes in alike.items():
+        prefixes = ", ".join(filter(None, recipes))
+        _echo_message(f"{prefixes}: {reason}" if prefixes else reason, hint)
 
 
 def _echo_message(message: str, hint: str) -> None:

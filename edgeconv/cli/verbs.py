@@ -14,7 +14,7 @@ from edgeconv.cli.printing import (
     COLORS,
     echo,
     echo_error,
-    echo_failed,
+    echo_failures,
     echo_json,
     echo_page,
     echo_text,
@@ -75,8 +75,7 @@ def convert(call: CommandCall) -> int:
     """
     conversion = _printed(call, verbose=call.shown.verbose, tells_failures=False)
     if not call.shown.as_json:
-        for failure in conversion.failures:
-            echo_failed(failure)
+        echo_failures(conversion.failures)
     return exit_code_of(failure.error for failure in conversion.failures)
 
 
@@ -189,8 +188,7 @@ def demo(call: CommandCall) -> int:
             echo_page(text_of(report.verdict, below_table=True, **terminal()))
         echo(f"report: {job.report_html}")
         echo(f"        {job.report_json}")
-    for failure in job.conversion.failures:
-        echo_failed(failure)
+    echo_failures(job.conversion.failures)
     if job.conversion.failures:
         return 4
     return 0 if report.verdict is not None and report.verdict.ok else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ _STYLES = {
 
 # Methods that were chosen faster are not worth a word about it.
 _NOTED_S = 1.0
+_OF_SAMPLES = "warning: calibration samples: "
 
 
 def conversion_page(
@@ -103,10 +105,18 @@ def conversion_page(
 
 
 def _shared(remarks: Sequence[Mapping[str, str]], calibrated: Sequence[str]) -> dict[str, str]:
-    """Remarks of all files, and how all were calibrated that were, each to be said once."""
+    """Remarks of all files, those on the samples of several, and how all were calibrated that
+    were, each to be said once.
+    """
     if not remarks:
         return {}
-    once = {r: style for r, style in remarks[0].items() if all(r in each for each in remarks)}
+    every = {r: style for each in remarks for r, style in each.items()}
+    counts = Counter(remark for each in remarks for remark in each)
+    once = {
+        remark: style
+        for remark, style in every.items()
+        if counts[remark] == len(remarks) or (counts[remark] > 1 and remark.startswith(_OF_SAMPLES))
+    }
     texts = {text for text in calibrated if text}
     return once | ({texts.pop(): "dim"} if len(texts) == 1 else {})
 

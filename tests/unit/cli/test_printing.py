@@ -20,11 +20,19 @@ from hypothesis import strategies as st
 from tiny_tflite import float_model, packed
 
 from edgeconv.cli import run
-from edgeconv.cli.printing import echo, echo_error, echo_page, echo_text, escaped_output
+from edgeconv.cli.printing import (
+    echo,
+    echo_error,
+    echo_failures,
+    echo_page,
+    echo_text,
+    escaped_output,
+)
 from edgeconv.cli.progress import progress
 from edgeconv.reporting.layout import Labeled, to_text
 from edgeconv.reporting.tables import Cell, Column, Row, Table
 from edgeconv.system.processes.escaping import harmless_line, plain, shell_line
+from edgeconv.types import Failure
 from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
@@ -302,3 +310,22 @@ def _assert_run(line: str, words: list[bytes]) -> None:
 test_a_command_that_is_shown_is_what_a_shell_runs = settings(max_examples=30, deadline=None)(
     test_a_command_that_is_shown_is_what_a_shell_runs
 )
+
+
+def test_a_reason_that_recipes_share_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    def failure(recipe: str, message: str) -> Failure:
+        return Failure(recipe=recipe, error="SuspectCalibration", message=message, hint="look")
+
+    echo_failures(
+        [
+            failure("int8", "int8: the samples are wrong"),
+            failure("int16x8", "int16x8: the samples are wrong"),
+            failure("float16", "there is no engine"),
+        ]
+    )
+    assert capsys.readouterr().err.splitlines() == [
+        "error: int8, int16x8: the samples are wrong",
+        "  next: look",
+        "error: there is no engine",
+        "  next: look",
+    ]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 import report_example as example
 from golden_files import assert_golden
@@ -13,7 +14,7 @@ from edgeconv.reporting.closeness import io_types, weights
 from edgeconv.reporting.layout import table_lines
 from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.tables import Cell, Column, Row, Table
-from edgeconv.types import Conversion, Verdict
+from edgeconv.types import Artifact, Conversion, Verdict
 
 HOSTILE = "[bold]x[/] \x1b[31m:smile:\n" + "n" * 200
 COLUMNS: tuple[Column[str], ...] = (
@@ -104,3 +105,17 @@ def test_even_an_absurd_width_ends_and_keeps_every_letter(text: str, width: int)
     conversion = Conversion(directory=text, artifacts=())
     shown = text_of(conversion, width=width)
     assert sorted(re.sub(r"\s", "", shown)) == sorted(re.sub(r"\s", "", f"0 files in {text}"))
+
+
+def test_what_is_doubtful_about_the_samples_of_several_files_is_said_once() -> None:
+    def doubtful(artifact: Artifact) -> Artifact:
+        if artifact.recipe.name not in ("int8", "int16x8"):
+            return artifact
+        said = ("calibration samples: they are few", "its own")
+        verification = msgspec.structs.replace(artifact.verification, warnings=said)
+        return msgspec.structs.replace(artifact, verification=verification)
+
+    made = example.conversion()
+    shown = text_of(msgspec.structs.replace(made, artifacts=tuple(map(doubtful, made.artifacts))))
+    assert shown.count("warning: calibration samples: they are few") == 1
+    assert shown.count("warning: its own") == 2
