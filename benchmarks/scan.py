@@ -21,7 +21,10 @@ from pathlib import Path
 from benchmarks.convert import PEERS, run_python
 from benchmarks.measuring import Contender, in_rounds, median_wall, write_result
 
-_COPIED = ("variables", "constants", "mobilenet", "mobilenet.keras", "mobilenet.h5")
+_COPIED = (
+    *("variables", "constants", "mobilenet", "mobilenet.keras", "mobilenet.h5"),
+    *("digits.keras", "module"),
+)
 _LOAD = """
 import sys, tempfile
 from pathlib import Path
@@ -55,7 +58,7 @@ def measure(scratch: Path, repeats: int, conversions: int) -> dict[str, object]:
     in_rounds(list(contenders.values()), repeats)
     start = median_wall(contenders["start"])
     return {
-        "model": "ResNet50 and MobileNetV2, tf_keras.applications, random weights",
+        "model": "ResNet50 and MobileNetV2 of tf_keras.applications, a small CNN, a tf.Module",
         "repeats": repeats,
         "size_bytes": {name: _size_bytes(scratch / name) for name in ("variables", "constants")},
         "scan_s": {

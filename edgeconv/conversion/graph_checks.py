@@ -53,7 +53,7 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
             f"the quantizer wrote a malformed file: {error.message}"
         ) from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
-    refuse_clipped_biases(candidate, clipped_biases(content))
+    refuse_clipped_biases(candidate.recipe, clipped_biases(content))
     unruled = unruled_floats(candidate.recipe, float_groups(content, candidate.float_outputs))
     if candidate.recipe.only_integers:
         refuse_floats(candidate.recipe, unruled)
@@ -135,8 +135,7 @@ def _check_io(recipe: Recipe, signature: Signature) -> None:
             is_value = tensor.dtype == "float32" or bool(tensor.scale)
             if is_value and tensor.dtype != wanted_type:
                 raise VerificationFailed(
-                    f"{recipe.name}: tensor {tensor.name!r} is {tensor.dtype}, not {wanted_type}",
-                    hint="convert without --io, or try --engine tflite",
+                    f"{recipe.name}: tensor {tensor.name!r} is {tensor.dtype}, not {wanted_type}"
                 )
 
 
@@ -170,18 +169,13 @@ def refuse_rounded_indices(recipe: Recipe, names: Sequence[str]) -> None:
         )
 
 
-def refuse_clipped_biases(candidate: Candidate, names: Sequence[str]) -> None:
+def refuse_clipped_biases(recipe: Recipe, names: Sequence[str]) -> None:
     """Raise `VerificationFailed` where there are biases at the limit of their integers."""
-    if not names:
-        return
-    hint = "keep the layers in float with --layer PATTERN=float32, or choose dynamic"
-    if candidate.engine == "tflite":
-        hint = "convert with --engine litert, or choose dynamic"
-    raise VerificationFailed(
-        f"{candidate.recipe.name}: biases do not fit their integer type, and were clipped: "
-        f"{listed(names, _NAMED_LAYERS)}",
-        hint=hint,
-    )
+    if names:
+        raise VerificationFailed(
+            f"{recipe.name}: biases do not fit their integer type, and were clipped: "
+            f"{listed(names, _NAMED_LAYERS)}"
+        )
 
 
 def refuse_floats(recipe: Recipe, left: Sequence[str]) -> None:

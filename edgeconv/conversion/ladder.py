@@ -22,6 +22,7 @@ from edgeconv.model.tflite.recurrent import STATEFUL
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.errors import (
+    BatchRefused,
     ConversionRefused,
     EdgeconvError,
     InternalError,
@@ -236,8 +237,9 @@ def _likeliest(errors: Sequence[EdgeconvError]) -> EdgeconvError:
 
     Where none did, the operators that the converter refused each time that it named any, in the
     last form of the model, else the first error. Lists of tensors, which a fixed batch removes, are
-    the cause only by themselves.
+    the cause only by themselves, and a batch that is to be fixed is in the next attempt.
     """
+    errors = [error for error in errors if not isinstance(error, BatchRefused)] or errors
     verified = [error for error in errors if isinstance(error, VerificationFailed)]
     if verified:
         return max(verified, key=_progress)

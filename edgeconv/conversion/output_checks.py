@@ -195,7 +195,7 @@ def _too_far(recipe: Recipe, error: OutputError, least_db: float) -> Verificatio
     other = "accept it with --min-snr-db"
     hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
     if recipe.name == "float32":
-        hint = f"look for random or stateful operators in the model, or {other}"
+        hint = f"look for differences of large numbers in the model, which lose digits, or {other}"
     if error.is_flat and error.span is not None:
         what = f" is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
     else:

@@ -16,7 +16,7 @@ from edgeconv.conversion.batches import verify_batches
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.climb import SessionResult
 from edgeconv.conversion.graph_checks import verify_graph
-from edgeconv.conversion.ladder import first_rung
+from edgeconv.conversion.ladder import combined_error, first_rung
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import has_target, verify_on_target
@@ -39,10 +39,17 @@ from edgeconv.tf.qat.annotate import NORMALIZED_IN_FLOAT
 from edgeconv.tf.qat.labels import LabelKind, labels_by_output, metric_name, right_shares
 from edgeconv.tf.qat.member import QatJob, QatResult, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
+from edgeconv.tf.shapes import FixedShapes
 from edgeconv.training.launch import clusters_of, launch, workers_of
 from edgeconv.training.members import ProcessSettings
 from edgeconv.types import QatRecord, Validated
-from edgeconv.types.errors import EdgeconvError, VerificationFailed
+from edgeconv.types.errors import (
+    BatchRefused,
+    ConversionRefused,
+    EdgeconvError,
+    UnsupportedOperators,
+    VerificationFailed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,6 +57,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from edgeconv.conversion.ladder import Rung
     from edgeconv.conversion.prepare import Part, PreparedModel
     from edgeconv.conversion.run import Run
     from edgeconv.training.cluster import Cluster
@@ -85,11 +93,8 @@ def make_qat(run: Run, recipe: Recipe) -> SessionResult | EdgeconvError:
 
 def _make(run: Run, recipe: Recipe) -> SessionResult:
     refuse_without_layers(run.plan.model.path, run.plan.model.kind)
-    with contextlib.ExitStack() as children:
-        prepared = prepare(run, first_rung(run.plan), children, quantizes=False)
-        session = children.enter_context(Session(run, prepared))
-        run.on_progress("verifying float32 against the trained model")
-        verify_float(session)
+    session = _session(run)
+    prepared = session.prepared
     (part,) = prepared.parts
     samples = _stored(run, part.signature, _settings(recipe))
     candidate, trained = _trained(run, prepared, recipe, samples)
@@ -116,6 +121,33 @@ def _make(run: Run, recipe: Recipe) -> SessionResult:
             raise proven
         examined = proven
     return SessionResult(session, examined)
+
+
+def _session(run: Run) -> Session:
+    """The session of a float32 model that is right, its batch fixed to 1 where it is not else."""
+    rung = first_rung(run.plan)
+    try:
+        return _at_rung(run, rung)
+    except (BatchRefused, ConversionRefused, UnsupportedOperators) as error:
+        if run.plan.request.batch is not None:
+            raise
+        failures = [(rung.text, error)]
+    text = "batch fixed to 1"
+    run.on_progress(f"trying again: {text}")
+    fixed = FixedShapes(batch=1, only_open=True)
+    try:
+        return _at_rung(run, msgspec.structs.replace(rung, text=text, fixed=fixed, step=2))
+    except EdgeconvError as error:
+        raise combined_error([*failures, (text, error)]) from error
+
+
+def _at_rung(run: Run, rung: Rung) -> Session:
+    with contextlib.ExitStack() as children:
+        prepared = prepare(run, rung, children, quantizes=False)
+        session = children.enter_context(Session(run, prepared))
+        run.on_progress("verifying float32 against the trained model")
+        verify_float(session)
+    return session
 
 
 def _settings(recipe: Recipe) -> Qat:
@@ -279,7 +311,7 @@ def _job(
         train=str(samples.train),
         validation=str(samples.validation) if samples.validation else None,
         held_back=str(part.split.held_back),
-        batch=plan.request.batch,
+        batch=prepared.rung.fixed.batch,
         checkpoints=str(checkpoints),
         target=str(outputs / _FILE),
         outputs=str(outputs),

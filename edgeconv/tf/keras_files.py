@@ -211,8 +211,7 @@ def export(
         raise InputRefused(
             f"{path}: Keras does not know the shape of its inputs: the model was never called, or "
             "is subclassed, or a Sequential with several inputs",
-            hint="build it with an Input, or call it on a batch, before saving; or export a "
-            "SavedModel with a signature",
+            hint="build it with an Input before saving, or export a SavedModel with a signature",
         )
     refuse_training_layers(path, model)
     if loaders[-1].attempt == "keras":

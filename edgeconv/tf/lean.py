@@ -85,6 +85,8 @@ _DAMAGED = re.compile(
     r"variables\.(?:data|index)\S*; No such file|is not a valid checkpoint)[^\n]*"
 )
 
+_NEWER = re.compile(r"GraphDef min consumer version \d+ above current version \d+")
+
 
 def import_converter_only() -> None:
     """Make `import tensorflow.…` find TensorFlow's modules without its `__init__`.
@@ -180,7 +182,7 @@ def refusal(message: str, fixing: str = "") -> InputRefused:
 
     `fixing` begins the hint where the model has open dimensions that may be the cause.
     """
-    damaged = damaged_variables(message)
+    damaged = damaged_variables(message) or _of_newer(message)
     if damaged:
         return damaged
     unsupported = re.search(r"(?:TF Select|Custom) ops: ([^\n]+)", message)
@@ -193,7 +195,6 @@ def refusal(message: str, fixing: str = "") -> InputRefused:
         return UnsupportedFloats(
             f"the model computes in {_FLOATS[floats[1]]}, which TFLite does not: "
             f"{', '.join(operators)}{_location(message)}",
-            hint="export it with float32 computation (in Keras, the policy float32)",
             cause=cause,
         )
     unknown = tuple(name for name in operators if not has_builtin(name))
@@ -242,6 +243,17 @@ def damaged_variables(message: str) -> InputRefused | None:
         f"the variables of the SavedModel cannot be read: {first_line(match[0], 400)}",
         hint="copy or export the model again; a file in its folder variables is missing or "
         "truncated",
+    )
+
+
+def _of_newer(message: str) -> InputRefused | None:
+    match = _NEWER.search(message)
+    if match is None:
+        return None
+    return InputRefused(
+        f"the SavedModel is of a newer TensorFlow: {match[0]}",
+        hint="install a TensorFlow that is as new, or export it with the TensorFlow that is "
+        "installed here",
     )
 
 

@@ -53,7 +53,7 @@ def rewrite(
     for key in keys:
         signature = loaded.signatures[key]
         specs = {
-            name: tf.TensorSpec(fixed.of(name, _sizes(name, spec)), spec.dtype, name=name)
+            name: tf.TensorSpec(fixed.of(name, spec.shape.as_list()), spec.dtype, name=name)
             for name, spec in signature.structured_input_signature[1].items()
         }
         call = _rewritten(signature, specs, change, in_float32=in_float32)
@@ -105,16 +105,6 @@ def _does_not_load(directory: str, error: Exception) -> InputRefused:
         f"{directory} does not load in TensorFlow: {whole_reason(error)}",
         hint="export it again with the version of TensorFlow that is installed here",
     )
-
-
-def _sizes(name: str, spec: Any) -> list[int | None]:
-    if spec.shape.rank is None:
-        raise InputRefused(
-            f"input {name!r} leaves its number of dimensions open",
-            hint="export the model with an input_signature that gives its shape",
-        )
-    sizes: list[int | None] = spec.shape.as_list()
-    return sizes
 
 
 def _rewritten(

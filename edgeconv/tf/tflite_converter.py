@@ -99,10 +99,7 @@ def _of_tflite(job: EngineJob) -> bytes:
 def refuse_recipe(recipe: Recipe, *, is_tflite: bool) -> None:
     """Raise `ToolFailed` for a recipe that TFLiteConverter does not make, of a .tflite or else."""
     if is_tflite and not recipe.full_integer:
-        raise ToolFailed(
-            "TFLiteConverter makes only int8 and int16x8 from a .tflite",
-            hint="convert the SavedModel or the Keras file",
-        )
+        raise ToolFailed("TFLiteConverter makes only int8 and int16x8 from a .tflite")
     if recipe.name in ("weight-only-int8", *FOUR_BIT):
         raise ToolFailed(
             f"TFLiteConverter has no {recipe.name}",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from forking import output_of
+from hint_texts import hint_texts
 from places import SUPPORT
 
 REFUSED, FAILED = 3, 4
@@ -29,8 +30,9 @@ def converts(place: Path, cli: Any) -> Callable[[str], Any]:
     """Runs `convert` with words, of which those in the place's directory are paths."""
 
     def found(word: str) -> str:
-        is_there = (place / word.partition("?")[0]).exists()
-        return str(place / word) if is_there else word
+        key, equals, path = word.rpartition("=") if "labels=" not in word else ("", "", word)
+        is_there = (place / path.partition("?")[0]).exists()
+        return f"{key}{equals}{place / path}" if is_there else word
 
     def run(words: str) -> Any:
         model, *_ = words.split()
@@ -100,16 +102,155 @@ FOLLOWED = {
 }
 
 
+# The same again, each of some twenty seconds.
+SATURATING = f"saturating {INTEGERS} x.npz"
+TWO = (
+    "two_signatures --signature a --signature b --to int8 --calibration a=x.npz "
+    "--calibration b=x.npz --methods"
+)
+RANGES = "--engine tflite --calibration-range"
+SLOWER = {
+    f"centered {FLOATS}": {"take out what is computed over the batch": f"plain {FLOATS}"},
+    f"powers {INTEGERS} x.npz --full-integer": {
+        "leave out --full-integer": f"powers {INTEGERS} x.npz",
+        "convert to dynamic instead": "powers --to dynamic",
+        "or write in the model": f"logarithms {INTEGERS} x.npz --full-integer",
+    },
+    f"sines {INTEGERS} x.npz --io int8": {"leave out --io": f"sines {INTEGERS} x.npz"},
+    f"far_from_zero {INTEGERS} x.npz": {
+        "choose int16x8": "far_from_zero --to int16x8 --calibration x.npz",
+        "or choose another recipe": "far_from_zero --to dynamic",
+    },
+    f"very_far {FLOATS}": {
+        "look for differences of large numbers": f"plain {FLOATS}",
+        "accept it with --min-snr-db": f"very_far {FLOATS} --min-snr-db 20",
+    },
+    f"{TWO} bias-correction": {"leave these methods out": f"{TWO} none"},
+    f"{SATURATING} --min-snr-db 60": {
+        "choose another recipe": f"saturating {FLOATS} --min-snr-db 60",
+        "accept it with --min-snr-db": f"{SATURATING} --min-snr-db 20",
+    },
+    f"powers_alone {INTEGERS} x.npz": {
+        "convert to float32 or float16": "powers_alone --to float16",
+    },
+    f"overflowing {INTEGERS} x.npz": {"a layer that overflows": SATURATING},
+    f"bessel {FLOATS}": {"no TFLite runtime has them": f"series {FLOATS}"},
+    f"angles {FLOATS}": {"replace that operator": f"angles_of_equal {FLOATS}"},
+    f"pads {FLOATS}": {"replace the layer": f"pads_four {FLOATS}"},
+    f"asserting {FLOATS}": {"correct the model": f"plain {FLOATS}"},
+    f"asserting {FLOATS} --calibration x.npz": {
+        "give samples with the preprocessing used in training": f"asserting {FLOATS} "
+        "--calibration low.npz",
+    },
+    f"random {FLOATS}": {"can be an input of the model": f"random_as_input {FLOATS}"},
+    f"noise.keras {FLOATS} --custom-objects noise.py": {
+        "act in training only": f"noise.keras {FLOATS} --custom-objects noise_in_training.py",
+    },
+    f"always_training.keras {FLOATS}": {
+        "build the model without that training=True": f"inference.keras {FLOATS}",
+    },
+    f"newer {FLOATS}": {"the TensorFlow that is installed here": f"whole {FLOATS}"},
+    f"future.keras {FLOATS}": {
+        "export it as a SavedModel with the version of Keras": f"dense {FLOATS}",
+    },
+    f"own.keras {FLOATS} --custom-objects named/types.py": {
+        "rename the file": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
+    },
+    f"own.keras {FLOATS} --custom-objects layers_of_tf_keras.py": {
+        "derive it from a class of": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
+        "or save the model again with the Keras of the class": f"own_of_tf.keras {FLOATS} "
+        "--custom-objects layers_of_tf_keras.py",
+    },
+    f"choice.keras {FLOATS} --custom-objects choice.py": {
+        "let its call take tensors whose values are not known": f"choice.keras {FLOATS} "
+        "--custom-objects choice_of_tensors.py",
+    },
+    f"coded.keras {FLOATS} --custom-objects coded.py": {
+        "build it with an Input": f"functional.keras {FLOATS}",
+        "export a SavedModel with a signature": f"coded {FLOATS}",
+    },
+    f"umlaut.keras {FLOATS}": {"a name of ASCII letters": f"ascii.keras {FLOATS}"},
+    f"without_file {FLOATS}": {"with its folder assets": f"of_file {FLOATS}"},
+    f"short_file {FLOATS}": {"with the file that it was trained with": f"of_file {FLOATS}"},
+    f"pairs.keras {FLOATS} --batch 4": {"remove --batch": f"pairs.keras {FLOATS}"},
+    f"dense.keras {FLOATS} --shape x=1x2x12": {
+        "give every dimension": f"dense.keras {FLOATS} --shape x=1x12",
+    },
+    "half.tflite --to dynamic": {
+        "convert the float32 model that the file was made from": "plain --to dynamic",
+    },
+    f"custom.tflite {FLOATS}": {"take it out of the model": f"builtin.tflite {FLOATS}"},
+    f"nameless.tflite {FLOATS}": {"a name for each signature": f"builtin.tflite {FLOATS}"},
+    "dense.keras --to weight-only-int8 --engine tflite": {
+        "remove --engine": "dense.keras --to weight-only-int8",
+        "or use the recipe dynamic": "dense.keras --to dynamic --engine tflite",
+    },
+    f"dense.keras {INTEGERS} x.npz --engine tflite --layer *=int16x8": {
+        "remove --engine, or --layer": f"dense.keras {INTEGERS} x.npz --engine tflite",
+    },
+    "dense.keras --to int8 --methods equalization --calibration x.npz --engine tflite": {
+        "or name other methods": "dense.keras --to int8 --methods equalization --calibration x.npz",
+    },
+    f"dense.keras {INTEGERS} x.npz {RANGES} kl": {
+        "use --calibration-range minmax": f"dense.keras {INTEGERS} x.npz {RANGES} minmax",
+    },
+}
+
+
 # The same of trainings with quantization.
 TRAINED = {
     f"two.keras {TRAINING} one_label.npz": {
         "an array for each output": f"two.keras {TRAINING} two_labels.npz",
     },
     f"tanh.keras {TRAINING} seven_labels.npz": {
+        "give labels of that shape": f"tanh.keras {TRAINING} right_labels.npz",
         "?labels=none": f"tanh.keras {TRAINING} seven_labels.npz?labels=none",
+        "--qat-target model": f"tanh.keras {TRAINING} seven_labels.npz --qat-target model",
+    },
+    f"classes.keras {TRAINING} from_1.npz": {
+        "check the labels": f"classes.keras {TRAINING} from_0.npz",
+    },
+    f"classes.keras {TRAINING} from_0.npz --qat-learning-rate 10": {
+        "lower --qat-learning-rate": f"classes.keras {TRAINING} from_0.npz "
+        "--qat-learning-rate 1e-5",
     },
     f"sine.keras {TRAINING} x.npz": {
         "layers of Keras's own": f"tanh.keras {TRAINING} x.npz",
+        "without quantization-aware training (--to int8)": f"sine.keras {INTEGERS} x.npz",
+    },
+    f"normed.keras {TRAINING} x.npz --full-integer": {
+        "without --full-integer": f"normed.keras {TRAINING} x.npz",
+    },
+    f"only_normed.keras {TRAINING} x.npz": {
+        "convert to float16": "only_normed.keras --to float16",
+    },
+    f"coded.keras {TRAINING} x.npz --custom-objects coded.py": {
+        "build it with an Input": f"functional.keras {TRAINING} x.npz",
+    },
+    f"masked.keras {TRAINING} series.npz": {
+        "call it without a mask": f"unmasked.keras {TRAINING} series.npz",
+    },
+    # Its batch is fixed, as that of other recipes is.
+    f"lstm.keras {TRAINING} series.npz --full-integer": {
+        "without --full-integer": f"lstm.keras {TRAINING} series.npz",
+    },
+    f"plain {TRAINING} x.npz": {
+        "saved with model.save('NAME.keras')": f"functional.keras {TRAINING} x.npz",
+    },
+    f"code_of_tf {TRAINING} x.npz": {
+        "replace it by a layer of Keras's own": f"layers_of_tf.keras {TRAINING} x.npz",
+    },
+    f"coded_of_tf {TRAINING} input_1.npz": {
+        "as a functional or Sequential model": f"functional.keras {TRAINING} x.npz",
+    },
+    f"cut_layers {TRAINING} x.npz": {
+        "save the model as NAME.keras": f"layers_of_tf.keras {TRAINING} x.npz",
+    },
+    f"tanh {TRAINING} x.npz": {
+        "the Keras model that it was made from": f"tanh.keras {TRAINING} x.npz",
+    },
+    f"huge.keras {TRAINING} x.npz": {
+        "look at the model's weights": f"dense.keras {TRAINING} x.npz",
     },
 }
 
@@ -117,8 +258,11 @@ TRAINED = {
 @pytest.mark.parametrize(
     ("words", "followed"),
     [
-        *FOLLOWED.items(),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in TRAINED.items()),
+        *(pytest.param(*row, id=row[0]) for row in FOLLOWED.items()),
+        *(
+            pytest.param(*row, id=row[0], marks=pytest.mark.slow)
+            for row in (SLOWER | TRAINED).items()
+        ),
     ],
 )
 def test_what_is_advised_converts(words, followed, converts):
@@ -131,3 +275,50 @@ def test_what_is_advised_converts(words, followed, converts):
 
 def test_a_size_is_not_advised_where_it_changes_nothing(converts):
     assert "--shape" not in hint_of(converts, f"grouped.keras {FLOATS}")
+
+
+# Hints that other tests follow, by words of them.
+ELSEWHERE = {
+    "fix the open dimensions": "test_hints.py::test_the_option_that_is_advised_converts_the_model",
+    "and link the Select-TF (Flex) delegate": "test_select_ops.py::"
+    "test_a_file_with_them_is_a_source_only_where_they_are_allowed",
+    "choose another recipe for this runtime": "test_runtime_gpu.py::"
+    "test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed",
+    "add --batch 1: the delegate": "test_runtime_gpu.py::"
+    "test_a_graph_that_computes_shapes_is_refused_with_what_fixes_it",
+    "`edgeconv inspect` says": "test_target_runtime.py::"
+    "test_a_model_that_cannot_run_there_is_not_published_and_says_why",
+}
+# Hints that nothing here follows, and why.
+LEFT = {
+    "directory for temporary files with TMPDIR": "it needs a disk that is full",
+    "convert with --batch 1": "the attempts before have fixed the batch themselves",
+    "run it again, once nothing writes to it": "it is the same command",
+    "pip install tensorflow": "it needs an environment without TensorFlow",
+    "give a Keras 3 or tf_keras model": "it is of the Python interface, for what is no model",
+    "calibrate with more samples": "how many are enough depends on chance",
+    "export it again with the version of TensorFlow": "it needs another version of TensorFlow",
+    "replace that layer, or convert the model without": "no layer is known whose counterpart in "
+    "tf_keras computes something else",
+    "check the model's weights, and that the samples": "what is not finite is refused before a "
+    "training, but for samples that only the training sees",
+}
+
+
+def test_every_hint_of_a_refusal_is_followed_or_it_is_said_why_not():
+    followed = [
+        advice for rows in (FOLLOWED, SLOWER, TRAINED) for row in rows.values() for advice in row
+    ]
+    known = ("leave out {}", *followed, *ELSEWHERE, *LEFT)
+    texts = hint_texts()
+    assert [
+        (where, text) for text, where in texts.items() if not any(k in text for k in known)
+    ] == []
+    unused = [words for words in (*ELSEWHERE, *LEFT) if not any(words in text for text in texts)]
+    assert unused == []
+
+
+@pytest.mark.parametrize("test", ELSEWHERE.values())
+def test_what_follows_a_hint_elsewhere_is_there(test):
+    file, _, name = test.partition("::")
+    assert f"def {name}(" in Path(__file__).with_name(file).read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ Run as a script with TensorFlow: writes each into the directory given.
 
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,18 +13,63 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+import tf_keras
+from tensorflow.core.protobuf import saved_model_pb2
+from tiny_tflite import Graph, packed
 
 layers = keras.layers
 RNG = np.random.default_rng(4)
 WORDS = ["a", "bb", "ccc"]
-# A layer that only its own code knows.
-TWICE = """\
+# Layers that only their own code knows; some of it does not convert.
+LAYER = """\
+import {keras} as keras
+
+class {name}(keras.layers.Layer):
+    def compute_output_shape(self, shape):
+        return shape
+
+    def call(self, x{takes}):
+        {code}
+"""
+NOISE = "x + keras.random.normal(keras.ops.shape(x))"
+CODE = {
+    "layers_of_mine": ("keras", "Twice", "", "return x * 2"),
+    "named/types": ("keras", "Twice", "", "return x * 2"),
+    "layers_of_tf_keras": ("tf_keras", "Twice", "", "return x * 2"),
+    "noise": ("keras", "Noise", "", f"return {NOISE}"),
+    "noise_in_training": (
+        *("keras", "Noise", ", training=False"),
+        f"return {NOISE} if training else x",
+    ),
+    "choice": ("keras", "Choice", "", "return x if keras.ops.sum(x) > 0 else -x"),
+    "choice_of_tensors": (
+        *("keras", "Choice", ""),
+        "return keras.ops.where(keras.ops.sum(x, -1, keepdims=True) > 0, x, -x)",
+    ),
+}
+# A model that is code.
+CODED = """\
 import keras
 
-class Twice(keras.layers.Layer):
+class Coded(keras.Model):
+    def __init__(self, **others):
+        super().__init__(**others)
+        self.hidden, self.last = keras.layers.Dense(8, "relu"), keras.layers.Dense(4)
+
     def call(self, x):
-        return x * 2
+        return self.last(self.hidden(x))
 """
+
+
+class CodedInTfKeras(tf_keras.Model):  # type: ignore[misc]
+    """A model that is code, of which a SavedModel has the layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = tf_keras.layers.Dense(4)
+
+    def call(self, x: Any) -> Any:
+        return self.last(x)
 
 
 def floats(*shape: int, by: float = 1.0) -> np.ndarray:
@@ -119,21 +165,87 @@ def of_boxes(root: Path) -> None:
     np.savez(root / "boxes.npz", boxes=boxes.astype(np.float32), scores=scores)
 
 
+def answering(function: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., dict[str, tf.Tensor]]:
+    """The function with its output named."""
+    return lambda x: {"y": function(x)}
+
+
 def of_operators(root: Path) -> None:
-    """Operators without an integer kernel."""
+    """Operators without an integer kernel, or without any; and what does the same."""
     weights = tf.constant(floats(12, 8, by=0.4))
-    x = ([None, 12], tf.float32)
-    squares = lambda x: {"y": tf.minimum(tf.square(x @ weights), 3.0)}  # noqa: E731
-    save(root, "squares", squares, x=x)
-    save(root, "sines", lambda x: {"y": tf.sin(x) @ weights}, x=x)
+    large, exponents = weights * 100, tf.constant(np.abs(floats(12)) + 0.5)
+    ones = [[1, 1]] * 2
+
+    def pads(x: tf.Tensor) -> tf.Tensor:
+        return tf.pad(tf.reshape(x, [-1, 2, 2, 3, 1, 1, 1]), [[0, 0], *ones, *[[0, 0]] * 4])
+
+    def pads_four(x: tf.Tensor) -> tf.Tensor:
+        return tf.pad(tf.reshape(x, [-1, 2, 2, 3]), [[0, 0], *ones, [0, 0]])
+
+    functions: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+        "squares": lambda x: tf.minimum(tf.square(x @ weights), 3.0),
+        "sines": lambda x: tf.sin(x) @ weights,
+        "plain": lambda x: x @ weights,
+        "centered": lambda x: (x - tf.reduce_mean(x, 0)) @ weights,
+        "powers": lambda x: tf.pow(tf.abs(x), exponents) @ weights,
+        "logarithms": lambda x: tf.exp(exponents * tf.math.log(tf.abs(x) + 1e-3)) @ weights,
+        "powers_alone": lambda x: tf.pow(tf.abs(x), exponents),
+        "far_from_zero": lambda x: (tf.nn.relu(x + 1e3) - 1e3) @ weights,
+        "very_far": lambda x: (tf.nn.relu(x + 1e5) - 1e5) @ weights,
+        "overflowing": lambda x: 1 / (1 + tf.exp(x @ large)),
+        "saturating": lambda x: tf.sigmoid(-(x @ large)),
+        "bessel": lambda x: tf.math.bessel_i0(x) @ weights,
+        "series": lambda x: (1 + x * x / 4 + x * x * x * x / 64) @ weights,
+        "angles": lambda x: tf.atan2(x @ weights, 0.5),
+        "angles_of_equal": lambda x: tf.atan2(x @ weights, tf.ones_like(x @ weights) / 2),
+        "pads": lambda x: tf.reshape(pads(x), [-1, 48]),
+        "pads_four": lambda x: tf.reshape(pads_four(x), [-1, 48]),
+        "asserting": lambda x: (tf.debugging.assert_less(x, -9.0), x @ weights)[1],
+        "random": lambda x: x @ weights + tf.random.normal([8]),
+    }
+    for name, function in functions.items():
+        save(root, name, answering(function), x=([None, 12], tf.float32))
+    shapes = {"x": ([None, 12], tf.float32), "noise": ([None, 8], tf.float32)}
+    save(root, "random_as_input", lambda x, noise: {"y": x @ weights + noise}, **shapes)
 
 
 def of_layers(root: Path) -> None:
     """Keras files that do not load as they are, and what their authors can give instead."""
-    (root / "layers_of_mine.py").write_text(TWICE, encoding="utf-8")
+    (root / "named").mkdir()
+    for name, (library, kind, takes, code) in CODE.items():
+        text = LAYER.format(keras=library, name=kind, takes=takes, code=code)
+        (root / f"{name}.py").write_text(text, encoding="utf-8")
+    (root / "coded.py").write_text(CODED, encoding="utf-8")
     sys.path.insert(0, str(root))
+    import choice_of_tensors  # type: ignore[import-not-found]
+    import coded  # type: ignore[import-not-found]
     import layers_of_mine  # type: ignore[import-not-found]
+    import layers_of_tf_keras  # type: ignore[import-not-found]
+    import noise_in_training  # type: ignore[import-not-found]
 
+    kinds = {"noise": noise_in_training.Noise(), "choice": choice_of_tensors.Choice()}
+    for name, layer in kinds.items():
+        before = [keras.Input((12,), name="x"), layers.Dense(4), layer]
+        keras.Sequential(before).save(root / f"{name}.keras")
+    inside = [layers_of_tf_keras.Twice(), tf_keras.layers.Dense(4)]
+    tf_keras.Sequential([tf_keras.Input((12,), name="x"), *inside]).save(root / "own_of_tf.keras")
+    model = coded.Coded()
+    model(floats(1, 12))
+    model.save(root / "coded.keras")
+    model.export(root / "coded", verbose=False)
+    same = [keras.Input((12,), name="x"), layers.Dense(8, "relu"), layers.Dense(4)]
+    keras.Sequential(same).save(root / "functional.keras")
+    for name, layer in (("umlaut", "größe"), ("ascii", "size")):
+        keras.Sequential([keras.Input((12,), name="x"), layers.Dense(4, name=layer)]).save(
+            root / f"{name}.keras"
+        )
+    x = keras.Input((12,), name="x")
+    for name, training in (("always_training", True), ("inference", None)):
+        y = layers.BatchNormalization()(layers.Dense(4)(x), training=training)
+        keras.Model(x, y).save(root / f"{name}.keras")
+    keras.Sequential([keras.Input(batch_shape=(2, 12), name="x"), layers.Dense(4)]).save(
+        root / "pairs.keras"
+    )
     own = keras.Sequential([keras.Input((12,), name="x"), layers.Dense(4), layers_of_mine.Twice()])
     code = keras.Sequential([keras.Input((12,), name="x"), layers.Lambda(lambda x: x * 2)])
     for name, model in (("own", own), ("lambda", code)):
@@ -151,13 +263,71 @@ def of_training(root: Path) -> None:
     hidden = layers.Dense(8, "relu")(x)
     kind, size = layers.Dense(3, "softmax", name="kind"), layers.Dense(1, name="size")
     keras.Model(x, [kind(hidden), size(hidden)]).save(root / "two.keras")
-    for name in ("sine", "tanh"):
-        middle = keras.ops.sin(hidden) if name == "sine" else layers.Activation("tanh")(hidden)
-        keras.Model(x, layers.Dense(2)(middle)).save(root / f"{name}.keras")
+    middles = {
+        "sine": keras.ops.sin,
+        "tanh": layers.Activation("tanh"),
+        "normed": layers.LayerNormalization(),
+    }
+    for name, middle in middles.items():
+        keras.Model(x, layers.Dense(2)(middle(hidden))).save(root / f"{name}.keras")
+    keras.saving.load_model(root / "tanh.keras").export(root / "tanh", verbose=False)
+    keras.Model(x, layers.LayerNormalization()(x)).save(root / "only_normed.keras")
+    classifier = keras.Model(x, layers.Dense(3, "softmax")(hidden))
+    classifier.save(root / "classes.keras")
+    series = keras.Input((6, 2), name="x")
+    keras.Model(series, layers.Dense(2)(layers.LSTM(4)(series))).save(root / "lstm.keras")
+    inner = keras.Model(series, layers.GlobalAveragePooling1D()(layers.Dense(4)(series)))
+    outside = keras.Input((6, 2), name="x")
+    seen = keras.ops.any(keras.ops.not_equal(outside, 0), axis=-1)
+    for name, mask in (("masked", {"mask": seen}), ("unmasked", {})):
+        keras.Model(outside, layers.Dense(2)(inner(outside, **mask))).save(root / f"{name}.keras")
+    np.savez(root / "series.npz", x=floats(40, 6, 2))
+    code = [tf_keras.layers.Dense(4), tf_keras.layers.Lambda(lambda x: x * 2)]
+    for name, parts in (("code_of_tf", code), ("layers_of_tf", code[:1])):
+        model = tf_keras.Sequential([tf_keras.Input((12,), name="x"), *parts])
+        model.save(root / name, save_format="tf")
+        model.save(root / f"{name}.keras")
+    coded = CodedInTfKeras()
+    coded(tf.zeros((2, 12)))
+    coded.save(root / "coded_of_tf", save_format="tf")
+    shutil.copytree(root / "layers_of_tf", root / "cut_layers")
+    metadata = root / "cut_layers" / "keras_metadata.pb"
+    metadata.write_bytes(metadata.read_bytes()[:50])
     values, kinds = floats(40, 12), RNG.integers(0, 3, 40)
+    many = floats(600, 12)
+    answers = classifier.predict(many, verbose=0).argmax(-1)
+    for name, first in (("from_0", 0), ("from_1", 1)):
+        np.savez(root / f"{name}.npz", x=many, labels=answers + first)
+    np.savez(root / "right_labels.npz", x=values, labels=floats(40, 2))
     np.savez(root / "one_label.npz", x=values, labels=kinds)
     np.savez(root / "two_labels.npz", x=values, kind=kinds, size=floats(40, 1))
     np.savez(root / "seven_labels.npz", x=values, labels=floats(40, 7))
+
+
+def of_signatures(root: Path) -> None:
+    """A model of two signatures."""
+    module = tf.Module()
+    module.weights = tf.Variable(floats(12, 4))
+    module.serve = tf.function(
+        lambda x: {"y": x @ module.weights}, input_signature=[tf.TensorSpec([None, 12], name="x")]
+    )
+    tf.saved_model.save(
+        module, str(root / "two_signatures"), signatures={"a": module.serve, "b": module.serve}
+    )
+
+
+def of_flatbuffers(root: Path) -> None:
+    """A .tflite in float16, and one with an operator that no runtime has."""
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(root / "plain"))
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.target_spec.supported_types = [tf.float16]
+    (root / "half.tflite").write_bytes(converter.convert())
+    for name, operator in (("custom", "MineAlone"), ("builtin", "ABS"), ("nameless", "ABS")):
+        graph, key = Graph(), "" if name == "nameless" else "serving_default"
+        x, y = (graph.tensor(each, (1, 12), "float32") for each in "xy")
+        graph.operator(operator, [x], [y])
+        model = graph.model([x], [y], signature=(key, ["x"], ["y"]))
+        (root / f"{name}.tflite").write_bytes(packed(model))
 
 
 def of_damage(root: Path) -> None:
@@ -168,9 +338,38 @@ def of_damage(root: Path) -> None:
         lambda x: {"y": x @ module.weights}, input_signature=[tf.TensorSpec([None, 12], name="x")]
     )
     tf.saved_model.save(module, str(root / "whole"), signatures=module.serve)
-    shutil.copytree(root / "whole", root / "cut")
+    for name in ("cut", "newer"):
+        shutil.copytree(root / "whole", root / name)
     (variables,) = (root / "cut" / "variables").glob("*.data*")
     variables.write_bytes(variables.read_bytes()[:100])
+    graph = root / "newer" / "saved_model.pb"
+    content = saved_model_pb2.SavedModel.FromString(graph.read_bytes())
+    content.meta_graphs[0].graph_def.versions.min_consumer = 10**6
+    graph.write_bytes(content.SerializeToString())
+    # A layer has a setting that this Keras does not have yet.
+    with (
+        zipfile.ZipFile(root / "dense.keras") as old,
+        zipfile.ZipFile(root / "future.keras", "w") as new,
+    ):
+        for name in old.namelist():
+            data = old.read(name).replace(b'"units": 4', b'"units": 4, "sparsity": 2')
+            new.writestr(name, data)
+    keras.saving.load_model(root / "dense.keras").export(root / "dense", verbose=False)
+    of_files(root)
+
+
+def of_files(root: Path) -> None:
+    """A table that is filled from a file, which is not there, or not the one that it was."""
+    file = root / "words.txt"
+    file.write_text("".join(f"{word} {number}\n" for number, word in enumerate(WORDS)))
+    entries = tf.lookup.TextFileInitializer(str(file), tf.string, 0, tf.int64, 1, delimiter=" ")
+    index, rows = tf.lookup.StaticHashTable(entries, 3), tf.constant(floats(32, 4))
+    word = ([None], tf.string)
+    save(root, "of_file", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
+    for name in ("without_file", "short_file"):
+        shutil.copytree(root / "of_file", root / name)
+    (root / "without_file" / "assets" / "words.txt").unlink()
+    (root / "short_file" / "assets" / "words.txt").write_text("".join(f"{w}\n" for w in WORDS))
 
 
 def main(root: Path) -> None:
@@ -185,10 +384,21 @@ def main(root: Path) -> None:
     for kind in ("float32", "int32"):
         texts(kind).save(root / f"{kind}_ids.keras")
         np.savez(root / f"{kind}_ids.npz", ids=RNG.integers(0, 50, (40, 12)).astype(kind))
+    np.savez(root / "input_1.npz", input_1=floats(40, 12))
+    np.savez(root / "low.npz", x=-10 - np.abs(floats(40, 12)))
     for by, name in ((1.0, "x"), (1e16, "large")):
         np.savez(root / f"{name}.npz", x=floats(40, 12, by=by))
-    for write in (of_words, of_boxes, of_operators, of_layers, of_training, of_damage):
+    for write in (
+        of_words,
+        of_boxes,
+        of_operators,
+        of_signatures,
+        of_flatbuffers,
+        of_layers,
+        of_training,
+    ):
         write(root)
+    of_damage(root)
 
 
 if __name__ == "__main__":

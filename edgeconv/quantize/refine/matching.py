@@ -48,10 +48,7 @@ def match_layers(quantized: ModelT, floating: ModelT) -> list[RefinableLayer]:
             remaining.remove(match)
             layers.append(_layer(quantized, floating, inside, match))
     if remaining and not layers:
-        raise InputRefused(
-            "the quantized model has other layers than the float model",
-            hint="give the float32 .tflite that it was made from",
-        )
+        raise InputRefused("the quantized model has other layers than the float model")
     return layers
 
 

@@ -194,10 +194,7 @@ def _refuse_unknown(bits: Mapping[str, int], layers: Sequence[RefinableLayer]) -
     names = {layer.name for layer in layers}
     for name, count in bits.items():
         if name not in names:
-            raise InputRefused(
-                f"the model has no convolution or dense layer {name!r}",
-                hint=f"it has {', '.join(sorted(names)) or 'none'}",
-            )
+            raise InputRefused(f"the model has no convolution or dense layer {name!r}")
         if count not in (4, 8):
             raise InputRefused(
                 f"weights of {count} bits for layer {name!r}: only 4 and 8 are known"
@@ -235,8 +232,7 @@ def _inputs(
     for method in sorted(methods):
         if count < MIN_SAMPLES[method]:
             raise InputRefused(
-                f"{method} needs {MIN_SAMPLES[method]} calibration samples, and there are {count}",
-                hint="give more samples, or leave the method out",
+                f"{method} needs {MIN_SAMPLES[method]} calibration samples, and there are {count}"
             )
     assert feed is not None
     batch = count // len(feed)

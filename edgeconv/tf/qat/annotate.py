@@ -11,7 +11,6 @@ import fnmatch
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.lazy import tf_keras
 from edgeconv.tf.qat.convolutions import (
     Core,
     convolution_of,
@@ -61,17 +60,19 @@ def annotate(
     `model` is functional and flat; it does not change, and its weights are copied. The new one has
     the same names of inputs and outputs. Call it in the scope of the training's strategy.
     `takes_floats`: the file will take floats, so that its input may be normalized in float. Raises
-    `UsageError` for a layer name or pattern without a match, and `InputRefused` for a model that is
-    not flat or in which nothing can be quantized.
+    `UsageError` for a layer name or pattern without a match, and `InputRefused` where no layer can
+    be quantized.
     """
-    _refuse_form(model)
     annotation = _Annotation(model, settings, takes_floats)
     inputs = new_inputs(model)
     outputs = walk(model, inputs, annotation.apply)
     treated = tuple(annotation.treated.values())
     if all(layer.treatment == "float" for layer in treated):
-        reason = f"{treated[0].name}: {treated[0].reason}" if treated else "the model has no layers"
-        raise InputRefused("none of the model's layers can be quantized", hint=reason)
+        why = f"{treated[0].name}: {treated[0].reason}" if treated else "the model has no layers"
+        raise InputRefused(
+            f"none of the model's layers can be trained as integers; {why}",
+            hint="convert to float16 instead",
+        )
     return new_model(model, inputs, outputs), treated
 
 
@@ -88,17 +89,6 @@ def refuse_float_layers(treated: Iterable[TreatedLayer], recipe: Recipe) -> None
             f"{recipe.name}: {len(floats)} layers cannot be trained as integers: {names}",
             hint="without --full-integer and --io they stay float; or replace them in the model",
         )
-
-
-def _refuse_form(model: Any) -> None:
-    if not isinstance(model, tf_keras.Model) or not model._is_graph_network:
-        raise InputRefused(
-            f"quantization-aware training needs a functional tf_keras model, not {type(model)}",
-            hint="build the model with tf_keras's functional or sequential API",
-        )
-    nested = [layer.name for layer in model.layers if isinstance(layer, tf_keras.Model)]
-    if nested:
-        raise InputRefused(f"the model has models as layers: {listed(nested)}")
 
 
 def _chosen(model: Any, patterns: Sequence[str]) -> frozenset[str]:

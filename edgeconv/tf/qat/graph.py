@@ -77,7 +77,8 @@ def walk(
             if use.args[1:] or use.kwargs.keys() - {"inputs"}:
                 raise InputRefused(
                     f"the nested model {'/'.join(use.path)!r} is called with its own mask",
-                    hint="quantization-aware training needs layers that take nothing but tensors",
+                    hint="call it without a mask; or convert the model without quantization-aware "
+                    "training (--to int8)",
                 )
             tensors = _flat_inputs(inner, use.args[0] if use.args else use.kwargs["inputs"])
             results = walk(inner, tensors, apply, path=use.path, frozen=use.frozen)

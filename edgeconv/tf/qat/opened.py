@@ -213,8 +213,7 @@ def _batches(flat: Flat, arrays: dict[str, Any]) -> Iterator[list[Any]]:
     """The samples by batch, in the order and of the types of the model's inputs."""
     if set(arrays) != set(flat.input_names):
         raise InputRefused(
-            f"the samples are for {quoted(arrays)}, the model takes {quoted(flat.input_names)}",
-            hint="name each array after its input",
+            f"the samples are for {quoted(arrays)}, the model takes {quoted(flat.input_names)}"
         )
     inputs = flat.model.inputs
     size = next((tensor.shape[0] for tensor in inputs if tensor.shape[0] is not None), _BATCH)

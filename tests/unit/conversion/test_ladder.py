@@ -29,6 +29,7 @@ from edgeconv.requests.texts import KEYED_SOURCE
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import Signature, TensorSpec
 from edgeconv.types.errors import (
+    BatchRefused,
     Cause,
     ConversionRefused,
     InputRefused,
@@ -259,6 +260,16 @@ def test_what_the_user_fixes_stays_fixed_so_on_every_rung(plan):
     first = first_rung(one)
     assert first.text == "x fixed to [2, 4]"
     assert next_rung(one, first, FAILED).fixed.by_input == {"x": (2, 4)}
+
+
+def test_a_batch_that_was_fixed_is_not_what_stopped_the_conversion():
+    failures = [
+        ("as it is", BatchRefused("the model takes one sample at a time")),
+        ("batch fixed to 1", ConversionRefused("TensorFlow's converter does not take it")),
+    ]
+    error = combined_error(failures)
+    assert isinstance(error, ConversionRefused)
+    assert "tried as it is: the model takes one sample" in error.message
 
 
 def test_a_tflite_source_has_one_rung(tmp_path):

@@ -136,9 +136,8 @@ WITHIN = [("int32", 2**31 - 2), ("int64", 2**31), ("int64", 2**40)]
 @pytest.mark.parametrize(("kind", "value"), LIMITS)
 @pytest.mark.parametrize("engine", ["litert", "tflite"])
 def test_verification_refuses_a_bias_at_its_limit_from_either_engine(tmp_path, kind, value, engine):
-    with pytest.raises(VerificationFailed, match="and were clipped: b") as refused:
+    with pytest.raises(VerificationFailed, match="and were clipped: b"):
         verify_graph(_candidate(tmp_path, kind, value, engine), ["serving_default"])
-    assert "--engine litert" in refused.value.hint or engine == "litert"
 
 
 @pytest.mark.parametrize(("kind", "value"), WITHIN)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # ruff: noqa: SIM905
 
 RUNS_CODE = "loading it would run code from the file"
+UNREADABLE_LAYERS = "layers that cannot be read"
 # Classes of Keras that call what the file names.
 _CALLS = {
     "Lambda": RUNS_CODE,

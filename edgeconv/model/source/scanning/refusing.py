@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from edgeconv.model import source
 from edgeconv.model.source.kinds import find_model, unreadable
 from edgeconv.model.source.scanning.findings import Findings
-from edgeconv.model.source.scanning.keras_config import RUNS_CODE
+from edgeconv.model.source.scanning.keras_config import RUNS_CODE, UNREADABLE_LAYERS
 from edgeconv.system.store.user import read_user_config
 from edgeconv.types import Opening, Scan, ScanFinding
 from edgeconv.types.errors import InputRefused
@@ -113,6 +113,11 @@ def _hint(scan: Scan) -> str:
     if scan.kind in ("keras", "hdf5") and any(each.why == RUNS_CODE for each in errors):
         # Trusted or not, Keras is told not to run it.
         return "export the model as a SavedModel where you trust it, and convert that"
+    if scan.kind == "saved_model" and any(each.why == RUNS_CODE for each in errors):
+        # Its layers are read for a training only, which does not run it either.
+        return "replace it by a layer of Keras's own, and save the model as NAME.keras"
+    if any(each.what.startswith(UNREADABLE_LAYERS) for each in errors):
+        return "save the model as NAME.keras where it was trained, and give that"
     is_code = "class" in kinds
     code = (
         "give the module that has it with --custom-objects MODULE, or export the model as a "

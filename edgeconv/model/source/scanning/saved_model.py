@@ -12,7 +12,7 @@ import msgspec
 from edgeconv.model.source.saved_model import garbled, number_of_graph
 from edgeconv.model.source.scanning.copying import write_keras_metadata, write_saved_model
 from edgeconv.model.source.scanning.graphs import read_meta_graphs
-from edgeconv.model.source.scanning.keras_config import scan_config
+from edgeconv.model.source.scanning.keras_config import UNREADABLE_LAYERS, scan_config
 from edgeconv.model.source.scanning.nodes import NodeCheck
 from edgeconv.model.source.scanning.paths import PathCheck, asset_files
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, mapped, messages
@@ -164,5 +164,5 @@ def scan_keras_metadata(
             where = f"{path.name}:{node.node_path}"
             scan_config(held, findings, known, where=where, is_read=is_read, has_graph=True)
     except (MalformedWire, DecodeError, msgspec.DecodeError, RecursionError) as error:
-        what = f"layers that cannot be read: {error}"
+        what = f"{UNREADABLE_LAYERS}: {error}"
         findings.add("structure", path.name, what, "may be anything", is_error=is_read)
