@@ -268,7 +268,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         float | None,
         Quality(
             "Lowest signal-to-noise ratio of an output, against the float model, that verification "
-            "accepts. [default: by recipe]"
+            "accepts. [default: none; 60 for float32]"
         ),
     ] = None
     allow_suspect_calibration: Suspected = False

@@ -165,7 +165,10 @@ def _grade(error: OutputError, columns: int) -> Grade:
     by_error = THRESHOLDS["error over the deviation"].grade(_over_deviation(error))
     if error.kind == "numbers" or (error.kind == "scores" and by_error == "close"):
         return by_error
-    return _grade_of_answers(error)
+    by_answers = _grade_of_answers(error)
+    # Whole numbers may be classes or quantities, as the pixels of a picture.
+    is_whole = error.kind == "labels"
+    return min(by_answers, by_error, key=GRADES.index) if is_whole else by_answers
 
 
 def _range(error: OutputError) -> float:

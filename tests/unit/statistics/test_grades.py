@@ -124,6 +124,13 @@ def test_labels_and_texts_are_equal_or_not() -> None:
     assert grade_of(words, words) == ("labels", "close")
 
 
+def test_pixels_are_close_where_they_are_off_by_little() -> None:
+    picture = RANDOM.integers(0, 256, size=(9, 8, 8, 3)).astype(np.uint8)
+    off = RANDOM.integers(-4, 5, size=picture.shape)
+    other = np.clip(picture + off, 0, 255).astype(np.uint8)
+    assert grade_of(picture, other) == ("labels", "usable")
+
+
 def test_what_is_no_better_than_chance_is_broken() -> None:
     scores = winners(60)
     chance = "no more than by chance"
