@@ -398,9 +398,9 @@ def closeness(errors: SampleErrors | None) -> Closeness:
 
 def _is_close(errors: SampleErrors) -> bool:
     """Whether outputs are close in the terms of `statistics.grades`."""
-    if errors.agreement is None:
-        return errors.is_within_step or errors.snr_db >= _CLOSE_DB
-    return errors.agreement >= THRESHOLDS["share of equal answers"].close
+    least = THRESHOLDS["share of equal answers"].close
+    is_same = errors.agreement is not None and errors.agreement >= least
+    return is_same or errors.is_within_step or errors.snr_db >= _CLOSE_DB
 
 
 def _spared_note(
