@@ -26,7 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def converted(place: Path, samples: str, out: Path) -> Conversion:
     model, data = str(place / "digits.keras"), str(place / samples)
-    return convert(model, str(out), ["dynamic", "int8"], calibration=data, methods=["none"])
+    return convert(model, ["dynamic", "int8"], out=out, calibration=data, methods="none")
 
 
 def test_right_samples_are_not_refused_and_the_share_of_the_start_is_named(place, tmp_path):
