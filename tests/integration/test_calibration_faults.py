@@ -101,6 +101,9 @@ def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(zoo, sto
     assert "--allow-suspect-calibration" in ended.stderr
     assert "'image': 0 to 255, mean " in ended.stderr
     assert {path.name for path in (zoo / "wrong").glob("*.tflite")} == {"photos.float16.tflite"}
+    advised = [*command, "--preprocess", "scale=1/255", "-o", zoo / "advised", "--no-cache"]
+    followed = run([sys.executable, "-m", "edgeconv", *advised])
+    assert followed.returncode == 0, followed.stderr
 
 
 def test_what_is_allowed_is_published_with_its_warnings(zoo, stored):

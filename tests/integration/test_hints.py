@@ -279,6 +279,12 @@ def test_a_size_is_not_advised_where_it_changes_nothing(converts):
 
 # Hints that other tests follow, by words of them.
 ELSEWHERE = {
+    "they fit with --preprocess": "test_calibration_faults.py::"
+    "test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only",
+    "--allow-suspect-calibration converts anyway": "test_calibration_faults.py::"
+    "test_what_is_allowed_is_published_with_its_warnings",
+    "which edgeconv doctor MODEL DATA finds": "test_doctor_models.py::"
+    "test_the_training_of_a_keras_file_is_found",
     "fix the open dimensions": "test_hints.py::test_the_option_that_is_advised_converts_the_model",
     "and link the Select-TF (Flex) delegate": "test_select_ops.py::"
     "test_a_file_with_them_is_a_source_only_where_they_are_allowed",
@@ -291,11 +297,11 @@ ELSEWHERE = {
 }
 # Hints that nothing here follows, and why.
 LEFT = {
+    "correct the data, or rename its arrays": "the rows of other tests have right names",
     "directory for temporary files with TMPDIR": "it needs a disk that is full",
     "convert with --batch 1": "the attempts before have fixed the batch themselves",
     "run it again, once nothing writes to it": "it is the same command",
     "pip install tensorflow": "it needs an environment without TensorFlow",
-    "give a Keras 3 or tf_keras model": "it is of the Python interface, for what is no model",
     "calibrate with more samples": "how many are enough depends on chance",
     "export it again with the version of TensorFlow": "it needs another version of TensorFlow",
     "replace that layer, or convert the model without": "no layer is known whose counterpart in "
