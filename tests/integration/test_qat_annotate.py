@@ -164,11 +164,6 @@ def test_a_layer_name_that_fits_none_is_refused_with_a_suggestion(results):
     assert "did you mean 'head'?" in results["mistyped"].refused
 
 
-def test_a_model_that_is_not_flat_is_refused(results):
-    assert results["nested"].refused.startswith("InputRefused")
-    assert "models as layers" in results["nested"].refused
-
-
 def test_a_model_of_which_nothing_can_be_quantised_is_refused(results):
     assert results["nothing"].refused.startswith("InputRefused")
     assert "gru" in results["nothing"].refused

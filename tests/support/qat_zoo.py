@@ -280,7 +280,6 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
             chain((6,), layers.Dense(8, name="first"), layers.Dense(2, name="head")),
             settings=Qat(layers=("haed",)),
         ),
-        "nested": lambda: Case(chain((6,), chain((6,), layers.Dense(8)), layers.Dense(2))),
         "nothing": lambda: Case(chain((10, 4), layers.GRU(6, name="gru"))),
     }
 
