@@ -72,7 +72,7 @@ def worst_error(artifact: Artifact) -> str:
         return units.ABSENT
     worst = worst_output(checked.outputs)
     name = f"{units.plain(worst.output)}: " if len(checked.outputs) > 1 else ""
-    if worst.argmax_agreement is not None and worst.kind in ("", "classes", "scores", "labels"):
+    if _has_answers(worst):
         count = units.counted(worst.samples or checked.samples, "answer")
         return f"{name}{units.percent(worst.argmax_agreement, 1)} of {count} equal"
     if not worst.max_abs_error:
@@ -165,12 +165,18 @@ def worst_outputs(
 
 def _error_line(error: OutputError, samples: int) -> str:
     parts = [_largest(error, error.max_abs_error, samples, _in_steps(error)), *_ratio(error)]
-    if error.argmax_agreement is None:
+    if not _has_answers(error):
         parts.append(units.counted(samples, "sample"))
     else:
         agreement = units.percent(error.argmax_agreement, 1)
         parts.append(f"argmax {agreement} of {units.counted(samples, 'sample')}")
     return f"{units.plain(error.output)}: {', '.join(parts)}"
+
+
+def _has_answers(error: OutputError) -> bool:
+    """Whether the largest value of an output is an answer: of a landmark it is none."""
+    is_class = error.kind in ("", "classes", "scores", "labels")
+    return is_class and error.argmax_agreement is not None
 
 
 def _badness(error: OutputError) -> tuple[float, float, str]:
