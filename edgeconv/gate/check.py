@@ -286,6 +286,10 @@ def _check_model(project: Project, job: ModelJob, notices: list[str]) -> Check:
         report = msgspec.structs.replace(project.checking.report(job), verdict=check.verdict)
         write_report(report, written.parent)
     notices += _write_verdicts(check, files, report=written)
+    # What stands there is of an earlier conversion, and was not checked now.
+    for failure in conversion.failures:
+        for file in Path(conversion.directory).glob(f"*.{failure.recipe}.tflite"):
+            notices += _write_verdicts(check, {file: sha256_file(file)}, recipe=failure.recipe)
     return check
 
 
@@ -300,14 +304,24 @@ def _is_report_of(report: Path, files: Mapping[Path, str]) -> bool:
 
 
 def _write_verdicts(
-    check: Check, files: Mapping[Path, str], *, clears: bool = True, report: Path | None = None
+    check: Check,
+    files: Mapping[Path, str],
+    *,
+    clears: bool = True,
+    report: Path | None = None,
+    recipe: str = "",
 ) -> list[str]:
-    """Write the verdict next to each published file; returns a notice for each that failed."""
+    """Write the verdict next to each published file; returns a notice for each that failed.
+
+    `recipe` is that of files which could not be made anew.
+    """
     report_sha256 = sha256_file(report) if report else ""
     notices = []
     for file, sha256 in files.items():
         try:
-            write_last_check(check, file, sha256, clears=clears, report_sha256=report_sha256)
+            write_last_check(
+                check, file, sha256, clears=clears, report_sha256=report_sha256, recipe=recipe
+            )
         except OutputRefused as error:
             notices.append(f"note: {file} will count as not checked: {error.message}")
     return notices

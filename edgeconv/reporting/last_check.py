@@ -36,16 +36,23 @@ def verdict_file(model: Path) -> Path:
 
 
 def write_last_check(
-    check: Check, model: Path, sha256: str, *, clears: bool = True, report_sha256: str = ""
+    check: Check,
+    model: Path,
+    sha256: str,
+    *,
+    clears: bool = True,
+    report_sha256: str = "",
+    recipe: str = "",
 ) -> None:
     """Write the verdict of a check on a published file with this hash.
 
     An equal verdict keeps its date. Without `clears`, a verdict that did not pass is not replaced
     by one that does. `report_sha256` is the hash of the report.json, "" where none was written.
+    `recipe` is that of a file which the check could not make anew.
     Raises `OutputRefused` where it cannot be written.
     """
     now = datetime.now(timezone.utc).replace(microsecond=0).isoformat()
-    own = _findings_of(check, sha256)
+    own = _findings_of(check, sha256, recipe)
     findings = tuple(finding for finding in own if finding.outcome != "passed")
     new = LastCheck(
         model=check.name,
@@ -133,9 +140,9 @@ def require_passed(model: Path, sha256: str, *, is_required: bool) -> str:
     raise CheckFailed(f"{model} {failed} its last check ({date}): {why}", hint=_AGAIN)
 
 
-def _findings_of(check: Check, sha256: str) -> list[Finding]:
-    """The findings about the file with this hash, and about the trained model."""
-    models = {
+def _findings_of(check: Check, sha256: str, recipe: str) -> list[Finding]:
+    """The findings about the file with this hash or of a recipe, and about the trained model."""
+    models = {recipe} | {
         stage.model for stage in check.stages if stage.sha256 == sha256 or stage.stage in _TRAINED
     }
     return [
