@@ -209,8 +209,19 @@ def _try_converter(session: Session, recipes: Sequence[Recipe], climb: _Climb) -
         # The user's own limits would be spent once more.
         if failures and (recipe.engine == "litert" or is_final(failures[-1][1])):
             continue
+        if failures and recipe.engine == "auto" and not _can_try_converter(session, recipe):
+            continue
         attempt = f"{session.prepared.rung.text}, quantized with TFLiteConverter"
         climb.add(recipe, session, attempt, convert_with_tflite(session, recipe))
+
+
+def _can_try_converter(session: Session, recipe: Recipe) -> bool:
+    """Whether TFLiteConverter makes such files at all; what it never does is no attempt."""
+    try:
+        refuse_recipe(recipe, is_tflite=session.prepared.saved_model is None)
+    except ToolFailed:
+        return False
+    return True
 
 
 def _replace_mostly_float(climb: _Climb) -> None:
@@ -351,11 +362,7 @@ def may_gain(first: VerifiedCandidate, session: Session) -> bool:
     # TensorFlow has not been started for a .tflite.
     if session.prepared.saved_model is None:
         return False
-    try:
-        refuse_recipe(candidate.recipe, is_tflite=False)
-    except ToolFailed:
-        return False
-    return True
+    return _can_try_converter(session, candidate.recipe)
 
 
 def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandidate:

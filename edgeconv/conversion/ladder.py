@@ -237,7 +237,7 @@ def _likeliest(errors: Sequence[EdgeconvError]) -> EdgeconvError:
 
     Where none did, the operators that the converter refused each time that it named any, in the
     last form of the model, else the first error. Lists of tensors, which a fixed batch removes, are
-    the cause only by themselves, and a batch that is to be fixed is in the next attempt.
+    the cause only where no attempt was over them; a batch to be fixed is in the next attempt.
     """
     errors = [error for error in errors if not isinstance(error, BatchRefused)] or errors
     verified = [error for error in errors if isinstance(error, VerificationFailed)]
@@ -247,6 +247,10 @@ def _likeliest(errors: Sequence[EdgeconvError]) -> EdgeconvError:
     others = [error for error in named if not LISTS.keys() >= {*error.cause.operators}]
     if others and len(others) < len(named):
         return min(others, key=lambda error: len(error.cause.operators))
+    # A later attempt was over the lists, and the quantizer refused it.
+    quantized = [e for e in errors if isinstance(e, ToolFailed) and not e.cause.operators]
+    if named and not others and quantized:
+        return quantized[-1]
     always = frozenset.intersection(*(frozenset(e.cause.operators) for e in named)) if named else ()
     latest = reversed(named)
     return min(latest, key=lambda error: len(error.cause.operators)) if always else errors[0]

@@ -229,7 +229,8 @@ def _refuse_nothing_done(
     why = "; ".join(refined.notes)
     if bits and not any(layer.bits == 4 for layer in refined.layers):
         raise ToolFailed(
-            f"{recipe.name}: no weights of 4 bits could be made: {why or 'no layer took them'}"
+            f"{recipe.name}: no weights of 4 bits could be made: {why or 'no layer took them'}",
+            hint="choose a recipe whose weights have 8 bits, such as int8 or dynamic",
         )
     if not refined.layers and why:
         raise ToolFailed(

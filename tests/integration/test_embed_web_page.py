@@ -184,7 +184,7 @@ def test_a_model_that_was_exchanged_or_a_wrong_output_fails(tmp_path, browse):
 
 
 def test_without_litert_js_the_page_says_so(tmp_path, browse):
-    directory, _ = web(tmp_path, uint8_model(), options={"packages": "./nowhere/"})
+    directory, _ = web(tmp_path, uint8_model(), option={"packages": "./nowhere/"})
     said = self_test(browse, directory)
     assert said["verdict"] == "run-failed"
     assert said["report"]["message"]

@@ -127,11 +127,14 @@ def test_a_recipe_that_it_has_no_kernel_for_says_so_first(tmp_path):
     conversion = convert(
         tmp_path / "model.keras",
         out=tmp_path / "out",
-        to=["int8x4"],
+        to=["int8x4", "int8", "dynamic"],
         calibration=str(tmp_path / "samples.npy"),
     )
     (failure,) = conversion.failures
-    assert failure.message.startswith("int8x4: these operators compute in float: ")
+    assert failure.message.startswith("int8x4: no weights of 4 bits could be made: ")
+    assert "TFLiteConverter has no" not in failure.message
+    assert "such as int8 or dynamic" in failure.hint
+    assert [each.recipe.name for each in conversion.artifacts] == ["dynamic", "int8"]
 
 
 def test_methods_act_on_a_model_with_a_loop(tmp_path):

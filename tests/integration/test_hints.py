@@ -279,6 +279,8 @@ def test_a_size_is_not_advised_where_it_changes_nothing(converts):
 
 # Hints that other tests follow, by words of them.
 ELSEWHERE = {
+    "choose a recipe whose weights have 8 bits": "test_fused_lstm.py::"
+    "test_a_recipe_that_it_has_no_kernel_for_says_so_first",
     "they fit with --preprocess": "test_calibration_faults.py::"
     "test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only",
     "--allow-suspect-calibration converts anyway": "test_calibration_faults.py::"
