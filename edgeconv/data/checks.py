@@ -374,7 +374,8 @@ def used_labels(
     if only_classes and arrays.no_classes:
         raise InputRefused(
             arrays.no_classes,
-            hint="labels are whole numbers from 0, or names; is this the column of the labels?",
+            hint="labels are whole numbers from 0, or names, and numbers with --metric mae or mse; "
+            "is this the column of the labels?",
         )
     return check_labels(source, labels, count, only_classes=only_classes)
 

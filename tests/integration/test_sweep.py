@@ -159,7 +159,7 @@ def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder:
     limits = edgeconv.Execution(
         threads=1, allowance=edgeconv.Allowance(timeout_s=8, memory_bytes=700 << 20)
     )
-    swept = edgeconv.sweep("sweep.toml", jobs=2, any_code=True, execution=limits)
+    swept = edgeconv.sweep("sweep.toml", jobs=2, allow_code=True, execution=limits)
     reasons = {cell.data: cell.reason for cell in swept.cells}
     assert reasons == {
         "good": "",
@@ -172,15 +172,15 @@ def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder:
 def test_a_metric_that_kills_its_process_fails_the_cells_that_it_dies_of(folder: Path) -> None:
     metric = '[bench]\nmetric = "code:dies_of_int8"\n'
     (folder / "sweep.toml").write_text(SWEEP + metric, encoding="utf-8")
-    swept = edgeconv.sweep("sweep.toml", jobs=2, any_code=True)
+    swept = edgeconv.sweep("sweep.toml", jobs=2, allow_code=True)
     failed = {cell.recipe: cell.reason for cell in swept.cells if cell.state == "failed"}
     assert failed == {"int8": "the metric code:dies_of_int8 was ended by SIGKILL"}
     assert (swept.count("done"), swept.count("failed")) == (2, 2)
 
     written = results(folder)
-    edgeconv.sweep("sweep.toml", jobs=2, any_code=True)
+    edgeconv.sweep("sweep.toml", jobs=2, allow_code=True)
     assert results(folder) == written, "a failed cell is not repeated"
-    edgeconv.sweep("sweep.toml", jobs=2, any_code=True, retry_failed=True)
+    edgeconv.sweep("sweep.toml", jobs=2, allow_code=True, retry_failed=True)
     changed = {file for file, at in results(folder).items() if at != written[file]}
     kinds = {read_noun(file, CellResult, what="result").error for file in changed}
     assert len(changed) == 2
@@ -239,7 +239,7 @@ def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(fold
     assert alive == []
     assert jobs
     (folder / "hold").unlink()
-    swept = edgeconv.sweep("sweep.toml", jobs=2, any_code=True)
+    swept = edgeconv.sweep("sweep.toml", jobs=2, allow_code=True)
     assert swept.count("done") == 4
 
 

@@ -69,7 +69,7 @@ def assert_same_reports(folder: Path) -> None:
 
 def test_a_node_needs_no_file_of_this_machine(folder: Path, tmp_path: Path) -> None:
     """The folder is gone while the jobs run, and the report is the one of this machine."""
-    edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", any_code=True, allow=ALLOWED)
+    edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", allow_code=True, allow=ALLOWED)
 
     directory = folder / "there.sweep"
     request = SweepRequest(file="sweep.toml", any_code=True, allow=ALLOWED)
@@ -97,7 +97,7 @@ def test_a_node_needs_no_file_of_this_machine(folder: Path, tmp_path: Path) -> N
         assert result.error == ""
         assert (directory / result.file).is_file()
         assert (directory / result.file).with_suffix(".json").is_file()
-    edgeconv.sweep("sweep.toml", out=str(directory), any_code=True, allow=ALLOWED)
+    edgeconv.sweep("sweep.toml", out=str(directory), allow_code=True, allow=ALLOWED)
     assert_same_reports(folder)
 
 
@@ -119,7 +119,7 @@ def test_the_files_travel_through_the_object_store_of_a_cluster(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
-    edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", any_code=True, allow=ALLOWED)
+    edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", allow_code=True, allow=ALLOWED)
     with started_head(tmp_path_factory.mktemp("r")) as head:
         words = ("sweep", "sweep.toml", "--allow-code", "--allow", *ALLOWED, "-o", "there.sweep")
         command = [*edgeconv_command(), *words, "--on", head.drivers]

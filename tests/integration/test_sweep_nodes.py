@@ -67,7 +67,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
     folder: Path, nodes: Nodes
 ) -> None:
-    edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep", any_code=True)
+    edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep", allow_code=True)
 
     (folder / "hold").touch()
     driver = started(nodes)

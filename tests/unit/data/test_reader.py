@@ -301,8 +301,9 @@ def test_the_time_limit_holds_while_it_reads(place: Path) -> None:
         for _ in range(100):
             file.write("1.25,2.5,3.75,4\n" * 40_000)
     with (
-        pytest.raises(WorkerTimedOut, match=r"reading large\.csv did not end within 1 s"),
-        opened_samples("large.csv", (X,), allowance=Allowance(timeout_s=1)),
+        pytest.raises(WorkerTimedOut, match=r"reading large\.csv did not end within 0\.3 s"),
+        # A fast and quiet machine reads it within a second.
+        opened_samples("large.csv", (X,), allowance=Allowance(timeout_s=0.3)),
     ):
         pass
     assert_nothing_is_left(place)

@@ -207,13 +207,13 @@ def test_a_large_model_is_a_file_whose_hash_is_in_the_command(tmp_path):
 
 
 def test_a_package_of_the_projects_own_tree_has_no_module(tmp_path):
-    directory = bazel(tmp_path, options={"module": "no"})
+    directory = bazel(tmp_path, option={"module": "no"})
     assert not (directory / "MODULE.bazel").exists()
     assert "--//PACKAGE:litert=LABEL" in (directory / "BUILD.bazel").read_text("ascii")
 
 
 def test_the_resolver_for_microcontrollers_is_a_header_of_the_library(tmp_path):
-    directory = bazel(tmp_path, options={"micro": "yes", "golden": "litert"})
+    directory = bazel(tmp_path, option={"micro": "yes", "golden": "litert"})
     assert b"AddFullyConnected" in (directory / "gesture_micro.h").read_bytes()
     headers = Bazel(directory).targets()["gesture_headers"]
     assert headers["srcs"] == ["gesture.h", "gesture_interface.h", "gesture_micro.h"]
@@ -229,7 +229,7 @@ def test_an_operator_that_no_microcontroller_has_matters_only_where_one_is_meant
 
     assert (bazel(tmp_path, gelu) / "gesture.c").exists()
     with pytest.raises(UnsupportedOperators, match="GELU"):
-        bazel(tmp_path, gelu, options={"micro": "yes"})
+        bazel(tmp_path, gelu, option={"micro": "yes"})
 
 
 def test_hostile_names_stay_out_of_starlark(tmp_path, plain):

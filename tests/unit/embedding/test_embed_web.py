@@ -355,7 +355,7 @@ def test_the_page_takes_litert_js_from_where_it_is_told(embedding, address):
 @pytest.mark.parametrize("address", ["", "node_modules/", "./npm", "javascript:x/", "/a b/", "/é/"])
 def test_an_address_that_no_page_can_take_modules_from_is_refused(tmp_path, address):
     with pytest.raises(UsageError, match="packages is where the test page finds"):
-        web(tmp_path, uint8_model(), options={"packages": address})
+        web(tmp_path, uint8_model(), option={"packages": address})
 
 
 def test_the_symbol_begins_the_files_and_names_the_package(tmp_path):

@@ -233,15 +233,22 @@ def _own(report: Report, row: Measurement, cell: JobCell, job: SweepJob) -> Repo
 
 
 def _notes(report: Report, row: Measurement, name: str) -> Iterator[str]:
-    """The notes that are not on another artifact; those on this one begin with its `name`."""
+    """The notes that are not on another artifact; those on this one begin with its `name`.
+
+    A warning of its conversion stays as it is: it is about the file, in whichever runtime.
+    """
+    warnings = {each.sha256: each.verification.warnings for each in report.artifacts}
+    own = warnings.pop(row.sha256, ())
+    of_others = {warning for each in warnings.values() for warning in each}
     # A name may begin another one.
     artifacts = [each.name for each in report.measurements if each.role == "artifact"]
     names = sorted(artifacts, key=len, reverse=True)
     for note in report.notes:
         of = next((each for each in names if note.startswith(f"{each}: ")), None)
-        if of is None:
+        text = note.partition(": ")[2]
+        if text in own or (of is None and text not in of_others):
             yield note
-        elif of == row.name:
+        elif of == row.name and text not in of_others:
             yield name + note.removeprefix(of)
 
 
