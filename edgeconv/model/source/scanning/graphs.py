@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, delimited, fields, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from google.protobuf.message import Message
 
@@ -61,11 +61,11 @@ class MetaGraph(NamedTuple):
 
 
 class KeptGraph:
-    """A graph as it was parsed, to be written."""
+    """A graph as it was parsed, to be written. Its parts are not joined: they may be large."""
 
     def __init__(self) -> None:
-        self._nodes = bytearray()
-        self._functions = bytearray()
+        self._nodes: list[bytes] = []
+        self._functions: list[bytes] = []
         self._rest = b""
         # The strings of the graph itself, among which are the paths of assets.
         self._texts: dict[str, NodeDef] = {}
@@ -77,9 +77,10 @@ class KeptGraph:
         else:
             self._nodes += _field(_NODES, node.SerializeToString())
 
-    def add_function(self, definition: bytes) -> None:
-        """Add a function of the library."""
-        self._functions += _field(_FUNCTIONS, definition)
+    def add_function(self, definition: Sequence[bytes]) -> None:
+        """Add a function of the library, in parts."""
+        self._functions.append(delimited(_FUNCTIONS, sum(map(len, definition))))
+        self._functions += definition
 
     def add_rest(self, rest: bytes) -> None:
         """Add the rest of a graph: all but its nodes and functions."""
@@ -91,18 +92,19 @@ class KeptGraph:
         The constants `assets` get the value `path`: a loader feeds the paths of assets, and where
         it does not, no file may be read.
         """
-        texts = bytearray()
+        yield from self._nodes
         for name, node in self._texts.items():
             if name in assets:
                 node.attr["value"].tensor.ClearField("tensor_content")
                 node.attr["value"].tensor.string_val[:] = [path]
-            texts += _field(_NODES, node.SerializeToString())
-        library = bytes(self._functions)
-        yield from (bytes(self._nodes), bytes(texts), _field(_LIBRARY, library), self._rest)
+            yield from _field(_NODES, node.SerializeToString())
+        yield delimited(_LIBRARY, sum(map(len, self._functions)))
+        yield from self._functions
+        yield self._rest
 
 
-def _field(number: int, content: bytes) -> bytes:
-    return delimited(number, len(content)) + content
+def _field(number: int, content: bytes) -> tuple[bytes, bytes]:
+    return delimited(number, len(content)), content
 
 
 def read_meta_graphs(
@@ -186,13 +188,13 @@ class _GraphReader:
             positions.setdefault(argument.name, index)
         definition.attr.pop(_DEVICE_ATTRIBUTE, None)
         bodies[name] = Body(name, positions, len(arguments), {})
-        written = bytearray(_known(definition) if kept is not None else b"")
+        written = [_known(definition) if kept is not None else b""]
         for begin, end in spans:
             message = self._node(bodies[name], begin, end)
             if kept is not None:
                 written += _field(_FUNCTION_NODES, message.SerializeToString())
         if kept is not None:
-            kept.add_function(bytes(written))
+            kept.add_function(written)
 
     def _node(self, body: Body, start: int, stop: int) -> NodeDef:
         self._count += 1
