@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import interval_value
-from edgeconv.types import MAX_SNR_DB
+from edgeconv.types import MAX_SNR_DB, Grade
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Artifact,
         Comparison,
         Distance,
-        Grade,
         Measurement,
         OutputError,
         Report,
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 _MOST_OUTPUTS = 3
 _MOST_STEPS = 1 << 16
 _MOST_TOLD = 4096
-# The best first.
-_GRADES: tuple[Grade, ...] = ("", "close", "usable", "poor")
 _TINY = 1e-4
 _NOT_FINITE = "values that are not finite"
 
@@ -84,13 +81,8 @@ def worst_error(artifact: Artifact) -> str:
 
 
 def worst_output(outputs: Iterable[OutputError]) -> OutputError:
-    """The output of the worst grade, and of several the one with the largest error in its range."""
-
-    def badness(error: OutputError) -> tuple[int, float]:
-        extent = error.span[1] - error.span[0] if error.span else 0.0
-        return _GRADES.index(error.grade), error.max_abs_error / (extent or 1.0)
-
-    return max(outputs, key=badness)
+    """The first of those that `error_lines` has."""
+    return min(outputs, key=_badness)
 
 
 def error_lines(outputs: Iterable[OutputError], samples: int) -> list[str]:
@@ -179,10 +171,16 @@ def _has_answers(error: OutputError) -> bool:
     return is_class and error.argmax_agreement is not None
 
 
-def _badness(error: OutputError) -> tuple[float, float, str]:
-    agreement = 1.0 if error.argmax_agreement is None else error.argmax_agreement
+def _badness(error: OutputError) -> tuple[int, float, float, str]:
+    """The worst grade first, then the fewest equal answers, then the lowest ratio."""
+    agreement = error.argmax_agreement if _has_answers(error) else None
     ratio = snr(error)
-    return agreement, math.inf if ratio is None else ratio, error.output
+    return (
+        -get_args(Grade).index(error.grade),
+        1.0 if agreement is None else agreement,
+        math.inf if ratio is None else ratio,
+        error.output,
+    )
 
 
 def _largest(error: Distance, largest: float, samples: int, in_steps: str = "") -> str:

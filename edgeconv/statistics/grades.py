@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 import numpy as np
 
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.statistics.proportion import proportion_bounds
-from edgeconv.types import ROUNDING, OutputError
+from edgeconv.types import ROUNDING, Grade, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from edgeconv.types import Grade, OutputKind
+    from edgeconv.types import OutputKind
 
     Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -57,7 +57,7 @@ THRESHOLDS = {
     "error over the deviation": Threshold(0.03, 0.18),
     "error over the range": Threshold(0.01, None),
 }
-GRADES: tuple[Grade, ...] = ("close", "usable", "poor")
+GRADES: tuple[Grade, ...] = get_args(Grade)[1:]
 # A share of so few samples may be the next better one by chance, but not one below this.
 _LEAST_SHARE = 0.75
 # Fewer samples cannot show that answers are no better than chance, nor a kappa of more.
