@@ -72,10 +72,12 @@ def _ordered(tuning: Tuning) -> list[TuningTrial]:
 
 
 def _columns(tuning: Tuning) -> tuple[Column[TuningTrial], ...]:
+    is_timed = any(_latency(trial) != units.ABSENT for trial in tuning.trials)
+    latency = _measured("latency", lambda trial, _: _latency(trial), beneath=True)
     return (
         Column("recipe", lambda trial: units.plain(trial.name), is_text=True, wraps=True),
         _measured("size", lambda trial, _: units.size(trial.size_bytes)),
-        _measured("latency", lambda trial, _: _latency(trial), beneath=True),
+        *([latency] * is_timed),
         _measured("drop", lambda _, loss: f"{loss.drop:+.4f}"),
         _measured("95 % interval", lambda _, loss: _interval(loss), beneath=True),
         _measured(
@@ -152,10 +154,9 @@ def _conclusion(tuning: Tuning) -> Iterator[str | Text]:
         if alike := _as_fast(tuning, best):
             yield f"  equally fast within noise, but larger: {', '.join(alike)}"
         yield f"  {tuning.directory}/{tuning.artifact}"
-        yield (
-            f"  again: edgeconv convert {tuning.model} --config "
-            f"{tuning.directory}/{tuning.recipe_file} -o OUT"
-        )
+        recipe = f"--config {tuning.directory}/{tuning.recipe_file}"
+        words = ("edgeconv convert", tuning.model, recipe, *tuning.allow, "-o OUT")
+        yield f"  again: {' '.join(words)}"
         return
     yield Text(f"No trial is within the budget of {tuning.max_drop:g}.", style="bold red")
     if tuning.closest:

@@ -86,7 +86,8 @@ class Tuning(Result, kw_only=True, frozen=True):
     in this order, and `float_size_bytes` its size. `pareto` names the trials that no other betters
     in cost or drop beyond noise. `recommended` names the trial that was confirmed, and is "" where
     none was; `closest` is then the one that comes nearest to the budget. `artifact` and
-    `recipe_file` are in `directory`. `stopped` is the limit that ended the search, "" where it came
+    `recipe_file` are in `directory`; `allow` has the options that `convert` needs beside that file,
+    where the samples are elsewhere. `stopped` is the limit that ended the search, "" where it came
     to its end. `advice` says what to do where quantization costs too much.
     """
 
@@ -113,6 +114,7 @@ class Tuning(Result, kw_only=True, frozen=True):
     closest: str = ""
     artifact: str = ""
     recipe_file: str = ""
+    allow: tuple[str, ...] = ()
     stopped: Literal["", "time", "trials"] = ""
     seconds: float = 0.0
     advice: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -92,6 +93,17 @@ def test_the_recipe_file_makes_the_same_bytes(place: Path, tuned: tuple[Done, Tu
     assert (place / "again" / tuning.artifact).read_bytes() == (
         place / "out" / tuning.artifact
     ).read_bytes()
+
+
+def test_what_it_says_makes_the_file_again_where_the_samples_are_elsewhere(place: Path) -> None:
+    samples(place / "train.npz", place / "net.tflite", 60, seed=10)
+    words = ("--calibration", "train.npz", "--max-drop", "0.05", "--to", "int8")
+    done, tuning = tune(place, "own", *words)
+    said = next(line for line in done.out.splitlines() if "again: edgeconv" in line)
+    again = edgeconv(place, *shlex.split(said)[2:])
+    assert again.code == 0, again.err
+    made, kept = (place / folder / tuning.artifact for folder in ("OUT", "own"))
+    assert made.read_bytes() == kept.read_bytes()
 
 
 def test_the_samples_that_calibrate_are_none_of_the_fresh_ones(

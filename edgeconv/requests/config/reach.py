@@ -63,10 +63,11 @@ class _Scope(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why something is not allowed, and how the user can allow it."""
+    """Why something is not allowed, and how the user can allow it: `option` on the command line."""
 
     message: str
     hint: str
+    option: str = "--allow-code"
 
 
 def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
@@ -105,6 +106,7 @@ def _out_of_project(real: str, text: str, scope: _Scope) -> Refusal | None:
         f"names {shown(text)}{leads}: not in the project {scope.root}",
         "the project is the configuration's folder, or the repository that tracks it; to allow "
         f"this: {_ways('directory', directory)}",
+        _option("directory", directory),
     )
 
 
@@ -113,7 +115,8 @@ def _named(kind: Kind, what: str) -> Callable[[str, _Scope], Refusal | None]:
         if text in getattr(scope.allowed, KEYS[kind]):
             return None
         hint = f"if you know what it reaches: {_ways(kind, text)}"
-        return Refusal(f"names {what}, {shown(text)}, {_NOT_BY_FILE}", hint)
+        message = f"names {what}, {shown(text)}, {_NOT_BY_FILE}"
+        return Refusal(message, hint, _option(kind, text))
 
     return rule
 
@@ -157,10 +160,14 @@ def _code_hash(text: str) -> str:
         return ""
 
 
+def _option(kind: Kind, value: str) -> str:
+    return f"--allow {shlex.quote(f'{kind}={value}')}"
+
+
 def _ways(kind: Kind, value: str) -> str:
     """How a user allows one thing, once or always."""
     return (
-        f"--allow {shlex.quote(f'{kind}={value}')} on the command line, or "
+        f"{_option(kind, value)} on the command line, or "
         f"{KEYS[kind]} = [{toml_value(value)}] below [allow] in {user_configuration()} (where "
         f"{PROJECTS} can have the folders of your own projects)"
     )

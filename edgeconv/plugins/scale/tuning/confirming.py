@@ -26,6 +26,7 @@ from edgeconv.plugins.scale.tuning.search import (
 )
 from edgeconv.plugins.scale.tuning.trials import TimeIsUp
 from edgeconv.quantize.equalization.equalize import has_pairs
+from edgeconv.reporting import units
 from edgeconv.system.processes.escaping import shell_line
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import FULL_INTEGER, Confirmation, TuningTrial
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 Stopped = Literal["", "time", "trials"]
 # Each confirmation uses the fresh samples, which are a little less fresh for the next.
 MOST = 3
-_MIB = 1 << 20
 # tf_keras writes it into its SavedModels; without it there are no layers to train.
 _KERAS_METADATA = "keras_metadata.pb"
 
@@ -191,11 +191,11 @@ def _summary(trial: TuningTrial) -> str:
         return f"{trial.name} failed"
     if trial.refused:
         return f"{trial.name} refused, drop {trial.loss.drop:+.4f}"
-    cost = f"{trial.size_bytes / _MIB:.3g} MiB"
+    cost = units.size(trial.size_bytes)
     if trial.latency_us is not None:
-        cost += f", {trial.latency_us / 1000:.3g} ms"
+        cost += f", {units.duration(trial.latency_us)}"
     if trial.npu is not None and trial.npu.latency_us is not None:
-        cost += f", estimated {trial.npu.latency_us / 1000:.3g} ms"
+        cost += f", estimated {units.duration(trial.npu.latency_us)}"
     return f"{trial.name}, {cost}, drop {trial.loss.drop:+.4f}"
 
 

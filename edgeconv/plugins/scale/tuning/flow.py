@@ -32,8 +32,10 @@ from edgeconv.plugins.scale.tuning.run import TuneRun, refuse_options
 from edgeconv.plugins.scale.tuning.samples import SampleOpener
 from edgeconv.plugins.scale.tuning.search import pareto
 from edgeconv.plugins.scale.tuning.trials import TrialRunner
+from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
+from edgeconv.requests.texts import source_reach
 from edgeconv.system.store import (
     Cache,
     cache_directory,
@@ -296,4 +298,9 @@ def _recommend(
         recommended=trial.name,
         artifact=artifact.artifact.file,
         recipe_file=run.recipe_file.name,
+        allow=tuple(
+            refused.option
+            for reach in source_reach(samples.recipe_source)
+            if (refused := refusal(reach, run.recipe_file, NOTHING_GRANTED))
+        ),
     )
