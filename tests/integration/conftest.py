@@ -10,6 +10,7 @@ from forking import edgeconv_command, output_of
 from once import made_once, shared_directory
 from places import SUPPORT
 from sources import split_taken
+from zoo import stocked
 
 from edgeconv.data import Samples
 from edgeconv.runtimes.choice import parse_target_runtime
@@ -46,7 +47,7 @@ def make_zoo(root: Path) -> None:
         right=rng.standard_normal((20, 4), np.float32),
     )
     np.savez(root / "rows.npz", x=rng.standard_normal((21, 4), np.float32))
-    output_of(SUPPORT / "model_zoo.py", root)
+    stocked(root, "model_zoo.py")
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +59,13 @@ def loops(shared: Path) -> Path:
 @pytest.fixture(scope="session")
 def brought(shared: Path) -> Path:
     """The models of brought_zoo.py, samples for them, and what TensorFlow answers."""
-    return made_once(shared / "brought", lambda root: output_of(SUPPORT / "brought_zoo.py", root))
+    return made_once(shared / "brought", lambda root: stocked(root, "brought_zoo.py"))
+
+
+@pytest.fixture(scope="module")
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models of the script that the module of the test names as `ZOO`."""
+    return stocked(tmp_path_factory.mktemp("models"), request.module.ZOO)
 
 
 @pytest.fixture(scope="session")

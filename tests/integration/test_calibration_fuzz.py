@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forking import output_of
 from once import made_once
-from places import SHARED, SUPPORT
+from places import SHARED
+from zoo import stocked
 
 import edgeconv
 from benchmarks.quality_models import trained_models
@@ -33,7 +33,7 @@ def digits(shared: Path) -> Path:
     """A model whose mean confidence is about .9, and samples that it was not trained with."""
 
     def make(root: Path) -> None:
-        output_of(SUPPORT / "digits_mlp.py", root)
+        stocked(root, "digits_mlp.py")
         with np.load(root / "digits.npz") as archive:
             pixels = archive["pixels"]
         np.savez(root / "calibration.npz", pixels=pixels)

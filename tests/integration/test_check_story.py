@@ -12,8 +12,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from forking import edgeconv_command, output_of
-from places import SHARED, SUPPORT
+from forking import edgeconv_command
+from places import SHARED
+from zoo import stocked
 
 from edgeconv.reporting.units import percent
 from edgeconv.requests.config import lock
@@ -148,7 +149,7 @@ def write_data(place: Path) -> None:
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> Team:
     """The project on the day its first model was accepted."""
     models = tmp_path_factory.mktemp("models")
-    output_of(SUPPORT / "train_story.py", MNIST, models)
+    stocked(models, "train_story.py", MNIST)
     team = Team(tmp_path_factory.mktemp("team"), models)
     write_data(team.place)
     (team.place / "edgeconv.toml").write_text(CONFIG, encoding="utf-8")

@@ -3,21 +3,14 @@
 from pathlib import Path
 
 import pytest
-from forking import output_of
-from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.types import Artifact
 from edgeconv.types.errors import UsageError
 
+ZOO = "converter_models.py"
+
 METHODS = ["bias-correction", "rounding"]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("converter")
-    output_of(SUPPORT / "converter_models.py", root)
-    return root
 
 
 def int8(models: Path, out: Path, methods: list[str]) -> Artifact:

@@ -3,21 +3,13 @@
 from pathlib import Path
 
 import pytest
-from forking import output_of
-from places import SHARED, SUPPORT
+from places import SHARED
 
 from edgeconv import convert
 from edgeconv.types import Artifact
 
-MODELS = SUPPORT / "other_floats.py"
+ZOO = "other_floats.py"
 SERVING = SHARED / "tf_serving_savedmodels"
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("cures")
-    output_of(MODELS, root)
-    return root
 
 
 def made(model: Path, out: Path, to: list[str], calibration: Path | None) -> dict[str, Artifact]:
@@ -28,8 +20,8 @@ def made(model: Path, out: Path, to: list[str], calibration: Path | None) -> dic
 
 
 @pytest.mark.parametrize("name", ["mixed", "mixed.keras"])
-def test_a_model_of_mixed_precision_is_computed_in_float32_and_that_is_said(name, place, tmp_path):
-    artifacts = made(place / name, tmp_path, ["float32", "int8"], place / "image.npz")
+def test_a_model_of_mixed_precision_is_computed_in_float32_and_that_is_said(name, models, tmp_path):
+    artifacts = made(models / name, tmp_path, ["float32", "int8"], models / "image.npz")
     floating = artifacts["float32"]
     assert [step.attempt for step in floating.ladder] == [
         "in the floats it was trained in",
@@ -44,23 +36,23 @@ def test_a_model_of_mixed_precision_is_computed_in_float32_and_that_is_said(name
     assert artifacts["int8"].float_operators == ()
 
 
-def test_an_unchanged_model_of_mixed_precision_is_not_made_again(place, tmp_path):
-    made(place / "mixed", tmp_path, ["float32"], None)
-    assert convert(place / "mixed", out=tmp_path, to=["float32"]).reused == ("float32",)
+def test_an_unchanged_model_of_mixed_precision_is_not_made_again(models, tmp_path):
+    made(models / "mixed", tmp_path, ["float32"], None)
+    assert convert(models / "mixed", out=tmp_path, to=["float32"]).reused == ("float32",)
 
 
-def test_a_model_of_float64_keeps_its_inputs(place, tmp_path):
-    artifact = made(place / "double", tmp_path, ["float32"], place / "x.npz")["float32"]
+def test_a_model_of_float64_keeps_its_inputs(models, tmp_path):
+    artifact = made(models / "double", tmp_path, ["float32"], models / "x.npz")["float32"]
     assert artifact.signature.inputs[0].dtype == "float64"
     assert artifact.verification.outputs[0].snr_db > 100
 
 
 @pytest.mark.slow
 def test_weights_of_a_recurrent_layer_become_small_in_every_format_of_small_weights(
-    place, tmp_path
+    models, tmp_path
 ):
     recipes = ["float32", "float16", "dynamic", "weight-only-int8"]
-    artifacts = made(place / "recurrent.h5", tmp_path, recipes, place / "steps.npz")
+    artifacts = made(models / "recurrent.h5", tmp_path, recipes, models / "steps.npz")
     assert artifacts["float16"].float16_weight_share > 0.9
     for name in ("dynamic", "weight-only-int8"):
         assert artifacts[name].quantized_weight_share > 0.9

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from forking import edgeconv_command, output_of
-from places import SUPPORT
+from forking import edgeconv_command
 
 from edgeconv import bench, convert, train
 from edgeconv.requests.recipes import make_recipes
@@ -16,31 +15,21 @@ from edgeconv.tf import keras_files
 from edgeconv.types import Artifact, Conversion, Execution, Opening, Qat, Training
 from edgeconv.types.errors import InputRefused, UsageError
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
+ZOO = "custom_zoo.py"
+
 TRUSTED = Execution(allow_code=True)
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The modules and models of custom_zoo.py."""
-    root = tmp_path_factory.mktemp("custom")
-    output_of(SUPPORT / "custom_zoo.py", root)
-    return root
-
-
 @pytest.fixture(autouse=True)
-def _here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+def _here(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(models)
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(models / "cache"))
 
 
 @pytest.fixture(scope="module")
-def converted(place: Path) -> Conversion:
+def converted(models: Path) -> Conversion:
     before = Path.cwd()
-    os.chdir(place)
+    os.chdir(models)
     try:
         opening = Opening(custom_objects=("my_layers",))
         return convert(
@@ -57,12 +46,12 @@ def loaded(file: str, *custom: str) -> list[str]:
     return [step.attempt for step in keras_files.load(file, kind, opening)[1]]
 
 
-def test_a_model_with_layers_of_the_user_s_own_converts_and_says_with_what(converted, place):
+def test_a_model_with_layers_of_the_user_s_own_converts_and_says_with_what(converted, models):
     (artifact,) = converted.artifacts
     assert artifact.verification.outputs[0].snr_db > 100
     assert artifact.opening.custom_objects == ("my_layers",)
     assert artifact.opening.directory == ""
-    manifest = (place / "three" / "three.float32.json").read_bytes()
+    manifest = (models / "three" / "three.float32.json").read_bytes()
     assert msgspec.json.decode(manifest, type=Artifact).opening == artifact.opening
 
 
@@ -118,19 +107,19 @@ def test_a_lambda_layer_stays_refused_and_nothing_is_imported(file):
         loaded(file, "leaves")
 
 
-def test_bench_needs_the_option_again_and_does_not_run_code_that_a_manifest_names(converted, place):
+def test_bench_needs_the_option_again_and_runs_no_code_that_a_manifest_names(converted, models):
     with pytest.raises(UsageError, match="needs the user's own code to load") as caught:
-        bench([place / "three"], execution=TRUSTED)
+        bench([models / "three"], execution=TRUSTED)
     assert "--custom-objects my_layers" in caught.value.hint
     opening = Opening(custom_objects=("my_layers",))
-    report = bench([place / "three"], opening=opening, execution=TRUSTED)
+    report = bench([models / "three"], opening=opening, execution=TRUSTED)
     assert report.baseline is not None
     with pytest.raises(UsageError, match="was not given on the command line"):
-        bench([place / "three"], opening=opening)
+        bench([models / "three"], opening=opening)
 
 
-def test_a_configuration_may_name_the_module_only_with_allow_code(converted, place):
-    config = place / "edgeconv.toml"
+def test_a_configuration_may_name_the_module_only_with_allow_code(converted, models):
+    config = models / "edgeconv.toml"
     config.write_text('[convert]\ncustom-objects = ["./my_layers.py"]\n', encoding="utf-8")
     words = ["convert", "three.keras", "--to", "float32", "-o", "configured", "-q"]
     command = [*edgeconv_command(), *words]
@@ -145,10 +134,10 @@ def test_a_configuration_may_name_the_module_only_with_allow_code(converted, pla
     assert "names code" in refused.stderr
     assert "--allow-code" in refused.stderr
     assert allowed.returncode == 0, allowed.stderr
-    assert (place / "configured" / "three.float32.tflite").is_file()
+    assert (models / "configured" / "three.float32.tflite").is_file()
 
 
-def test_a_training_that_begins_with_a_keras_file_knows_its_layers(place):
+def test_a_training_that_begins_with_a_keras_file_knows_its_layers(models):
     with pytest.raises(InputRefused, match=r"build\(\) of fine_tune failed"):
         train(training=Training(module="fine_tune.py"), out="trained")
     with pytest.raises(InputRefused, match="there is no module 'my_layer'"):
@@ -160,7 +149,7 @@ def test_a_training_that_begins_with_a_keras_file_knows_its_layers(place):
 
 
 @pytest.mark.slow
-def test_a_layer_of_the_user_s_own_stays_float_in_a_training_with_quantization(place):
+def test_a_layer_of_the_user_s_own_stays_float_in_a_training_with_quantization(models):
     steps = np.random.default_rng(4).standard_normal((64, 6, 4)).astype(np.float32)
     np.savez("steps.npz", steps=steps)
     settings = Qat(epochs=1, target="model", validation_fraction=0.0)

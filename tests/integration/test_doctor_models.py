@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 from forking import output_of
-from places import SHARED, SUPPORT
+from places import SHARED
+from zoo import stocked
 
 from edgeconv import bench, convert, doctor
 from edgeconv.requests.recipes import make_recipes
@@ -15,7 +16,6 @@ from edgeconv.types import Diagnosis, Measuring, Timing
 from edgeconv.types.errors import InputRefused
 
 PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
-ZOO = SUPPORT / "doctor_zoo.py"
 SAMPLES = 400
 
 pytestmark = pytest.mark.skipif(not PHOTOS.exists(), reason="the shared CIFAR-10 photos are absent")
@@ -34,8 +34,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("doctor")
     with np.load(PHOTOS) as stored:
         np.savez(root / "raw.npz", photo=stored["x_test"], y=stored["y_test"])
-    output_of(ZOO, PHOTOS, root)
-    return root
+    return stocked(root, "doctor_zoo.py", PHOTOS)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,6 @@ from edgeconv import convert, embed
 from edgeconv.model.tflite import summarize
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
 STEPS, SIZE = 9, 5
 SAMPLES = np.random.default_rng(0).normal(size=(64, STEPS, SIZE)).astype(np.float32)

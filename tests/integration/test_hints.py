@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forking import output_of
 from hint_texts import hint_texts
-from places import SUPPORT
+
+ZOO = "hint_zoo.py"
 
 REFUSED, FAILED = 3, 4
 FLOATS = "--to float32"
@@ -17,22 +17,14 @@ INTEGERS = f"{QUICK} --calibration"
 TRAINING = "--to qat --qat-epochs 1 --training"
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of hint_zoo.py."""
-    root = tmp_path_factory.mktemp("hints")
-    output_of(SUPPORT / "hint_zoo.py", root)
-    return root
-
-
 @pytest.fixture
-def converts(place: Path, cli: Any) -> Callable[[str], Any]:
-    """Runs `convert` with words, of which those in the place's directory are paths."""
+def converts(models: Path, cli: Any) -> Callable[[str], Any]:
+    """Runs `convert` with words, of which those in the directory of models are paths."""
 
     def found(word: str) -> str:
         key, equals, path = word.rpartition("=") if "labels=" not in word else ("", "", word)
-        is_there = (place / path.partition("?")[0]).exists()
-        return f"{key}{equals}{place / path}" if is_there else word
+        is_there = (models / path.partition("?")[0]).exists()
+        return f"{key}{equals}{models / path}" if is_there else word
 
     def run(words: str) -> Any:
         model, *_ = words.split()

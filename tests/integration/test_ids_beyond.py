@@ -3,25 +3,12 @@
 from pathlib import Path
 
 import pytest
-from forking import output_of
-from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.types.errors import SuspectCalibration
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of token_zoo.py."""
-    root = tmp_path_factory.mktemp("tokens")
-    output_of(SUPPORT / "token_zoo.py", root)
-    return root
+ZOO = "token_zoo.py"
 
 
 @pytest.mark.parametrize(
@@ -36,8 +23,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("saved", "int8", "beyond.npz"),
     ],
 )
-def test_tokens_beyond_the_vocabulary_are_said(model, recipe, samples, place, tmp_path):
-    said, hint = refusal(place / model, recipe, place / samples, tmp_path / "out")
+def test_tokens_beyond_the_vocabulary_are_said(model, recipe, samples, models, tmp_path):
+    said, hint = refusal(models / model, recipe, models / samples, tmp_path / "out")
     assert samples in said
     assert "not in [0, 50)" in said
     assert "vocabulary" in hint or "preprocessing" in hint
@@ -56,24 +43,24 @@ def refusal(model: Path, recipe: str, samples: Path, out: Path) -> tuple[str, st
 
 
 @pytest.mark.parametrize("model", ["two_lstm.keras", "three_pooled.keras", "saved"])
-def test_tokens_within_the_vocabulary_are_taken(model, place, tmp_path):
+def test_tokens_within_the_vocabulary_are_taken(model, models, tmp_path):
     # They are whole numbers up to 255, as pixels are, which are tried in other scales too.
     done = convert(
-        str(place / model),
+        str(models / model),
         out=str(tmp_path),
         to=["float32", "int8"],
-        calibration=str(place / "right.npz"),
+        calibration=str(models / "right.npz"),
     )
     assert not done.failures
     assert [artifact.recipe.name for artifact in done.artifacts] == ["float32", "int8"]
 
 
-def test_an_integer_input_does_not_round_ids(place, tmp_path):
+def test_an_integer_input_does_not_round_ids(models, tmp_path):
     done = convert(
-        str(place / "three_pooled.keras"),
+        str(models / "three_pooled.keras"),
         out=str(tmp_path),
         to=make_recipes(["int8"], input_type="int8", output_type="int8"),
-        calibration=str(place / "right.npz"),
+        calibration=str(models / "right.npz"),
     )
     (failure,) = done.failures
     assert "'ids'" in failure.message

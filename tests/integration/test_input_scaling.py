@@ -1,30 +1,18 @@
 """A table whose columns have different sizes, normalized by the model itself."""
 
-from pathlib import Path
-
-import pytest
-from conftest import made_once
-from forking import output_of
-from places import SUPPORT
-
 from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 
-
-@pytest.fixture(scope="module")
-def table(shared: Path) -> Path:
-    return made_once(
-        shared / "table", lambda root: output_of(SUPPORT / "regression_table.py", root)
-    )
+ZOO = "regression_table.py"
 
 
-def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_float(table, tmp_path):
+def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_float(models, tmp_path):
     recipes = make_recipes(["int8", "int16x8", "int8x4"])
     made = convert(
-        table / "table.keras",
+        models / "table.keras",
         out=tmp_path / "out",
         to=recipes,
-        calibration=str(table / "table.npz"),
+        calibration=str(models / "table.npz"),
     )
     assert not made.failures
     by_name = {artifact.recipe.name: artifact for artifact in made.artifacts}
@@ -37,13 +25,13 @@ def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_floa
         assert artifact.recipe.layers == ()
 
 
-def test_an_integer_input_of_it_says_what_that_costs(table, tmp_path):
+def test_an_integer_input_of_it_says_what_that_costs(models, tmp_path):
     recipes = make_recipes(["int8"], input_type="int8", output_type="int8", min_snr_db=-10)
     made = convert(
-        table / "table.keras",
+        models / "table.keras",
         out=tmp_path / "out",
         to=recipes,
-        calibration=str(table / "table.npz"),
+        calibration=str(models / "table.npz"),
     )
     (artifact,) = made.artifacts
     assert artifact.float_operators == ()

@@ -7,8 +7,6 @@ from edgeconv.tf import keras_files
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 
 

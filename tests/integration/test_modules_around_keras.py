@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forking import output_of
-from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.data import Samples, write_samples
@@ -18,24 +17,14 @@ from edgeconv.types.words import SERVING_DEFAULT
 _SAVE_AGAIN = """\
 import sys
 from edgeconv.tf.saved_objects import leaves_variables_unread, save_again
+
+ZOO = "module_zoo.py"
 _, model, target, *keys = sys.argv
 again = leaves_variables_unread(model)
 if again:
     save_again(model, keys, target)
 print(again)
 """
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of module_zoo.py."""
-    root = tmp_path_factory.mktemp("modules")
-    output_of(SUPPORT / "module_zoo.py", root)
-    return root
 
 
 @pytest.mark.parametrize(
@@ -46,12 +35,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("audio", "wave", ["float32"], [SERVING_DEFAULT]),
     ],
 )
-def test_a_module_around_a_model_converts(model, samples, recipes, signatures, place, tmp_path):
+def test_a_module_around_a_model_converts(model, samples, recipes, signatures, models, tmp_path):
     done = convert(
-        str(place / model),
+        str(models / model),
         out=str(tmp_path),
         to=recipes,
-        calibration=str(place / f"{samples}.npz"),
+        calibration=str(models / f"{samples}.npz"),
         signature=signatures,
     )
     assert [artifact.recipe.name for artifact in done.artifacts] == recipes
@@ -76,10 +65,10 @@ def saved_again(model: Path, keys: list[str], target: Path) -> Path:
         ("counting", "x", [SERVING_DEFAULT]),
     ],
 )
-def test_the_reference_is_what_tensorflow_answers(model, samples, keys, place, tmp_path):
-    read = saved_again(place / model, keys, tmp_path / "again")
-    assert (read == place / model) == (model == "two")
-    array = np.load(place / f"{samples}.npz")[samples]
+def test_the_reference_is_what_tensorflow_answers(model, samples, keys, models, tmp_path):
+    read = saved_again(models / model, keys, tmp_path / "again")
+    assert (read == models / model) == (model == "two")
+    array = np.load(models / f"{samples}.npz")[samples]
     for name, rows in (("some", array[:8]), ("more", array)):
         write_samples(Samples({samples: rows}, None, ""), tmp_path / name)
     parts = []
@@ -96,12 +85,12 @@ def test_the_reference_is_what_tensorflow_answers(model, samples, keys, place, t
             )
         )
     job = ReferenceJob(saved_model=str(read), parts=tuple(parts))
-    access = Access(reads=(place, tmp_path), writes=(tmp_path,))
+    access = Access(reads=(models, tmp_path), writes=(tmp_path,))
     with start_task(run_reference, job, label="test", scratch=tmp_path, access=access) as task:
         answer = task.result()
     for key in keys:
         for index, output in enumerate(answer.outputs[key]):
-            expected = np.load(place / f"{model}.{key}.{output}.npy")
+            expected = np.load(models / f"{model}.{key}.{output}.npy")
             got = np.load(tmp_path / key / f"{index}.npy")
             np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
     if samples == "x":
@@ -109,9 +98,9 @@ def test_the_reference_is_what_tensorflow_answers(model, samples, keys, place, t
 
 
 def test_the_functions_of_a_model_without_signatures_are_listed_and_can_be_exported(
-    place, tmp_path
+    models, tmp_path
 ):
-    model = place / "without_signatures"
+    model = models / "without_signatures"
     with pytest.raises(InputRefused) as refused:
         convert(str(model), out=str(tmp_path / "out"), to=["float32"])
     listed = refused.value.message.splitlines()
@@ -128,15 +117,15 @@ def test_the_functions_of_a_model_without_signatures_are_listed_and_can_be_expor
     assert artifact.verification.outputs[0].snr_db > 80
 
 
-def test_what_replaces_a_combined_suppression_is_named_and_converts(place, tmp_path):
+def test_what_replaces_a_combined_suppression_is_named_and_converts(models, tmp_path):
     with pytest.raises(UnsupportedOperators) as refused:
-        convert(str(place / "combined"), out=str(tmp_path / "out"), to=["float32"])
+        convert(str(models / "combined"), out=str(tmp_path / "out"), to=["float32"])
     assert refused.value.cause.operators == ("CombinedNonMaxSuppression",)
     assert "non_max_suppression_padded" in refused.value.hint
     (artifact,) = convert(
-        str(place / "padded"),
+        str(models / "padded"),
         out=str(tmp_path / "out"),
         to=["float32"],
-        calibration=str(place / "boxes.npz"),
+        calibration=str(models / "boxes.npz"),
     ).artifacts
     assert {each.name for each in artifact.operators} >= {"NON_MAX_SUPPRESSION_V4"}

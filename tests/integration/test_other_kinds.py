@@ -18,8 +18,6 @@ from edgeconv.types.errors import InputRefused
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 DOCUMENT = ROOT / "docs" / "models.md"
 

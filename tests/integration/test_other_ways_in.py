@@ -16,8 +16,6 @@ from edgeconv.types.errors import ConversionRefused, InputRefused, UnsupportedOp
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 OTHER = "loaded with tf_keras"
 

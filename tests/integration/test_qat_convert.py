@@ -19,10 +19,6 @@ from edgeconv.system.store import read_noun
 from edgeconv.types import Artifact, Qat
 from edgeconv.types.errors import UsageError
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-]
 QUICK = Qat(epochs=2, warmup_steps=4)
 
 

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SHAPE = (8, 8, 3)
 

@@ -8,10 +8,6 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.tf.qat.goal import OwnLosses, goal_of, own_losses
 from edgeconv.types import Opening, Qat
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-]
 RNG = np.random.default_rng(0)
 
 

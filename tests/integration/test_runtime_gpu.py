@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 GPU = Measuring(rounds=1, runtimes=(RuntimeChoice(name="gpu"),))
 
-pytestmark = [
-    pytest.mark.usefixtures("gpu_device"),
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
+pytestmark = pytest.mark.usefixtures("gpu_device")
 
 
 def measured(directory: Path, **options: object) -> tuple[Report, dict[str, Measurement]]:

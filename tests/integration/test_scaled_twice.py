@@ -3,24 +3,11 @@
 from pathlib import Path
 
 import pytest
-from forking import output_of
-from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.types import Conversion
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of scaling_zoo.py."""
-    root = tmp_path_factory.mktemp("scaling")
-    output_of(SUPPORT / "scaling_zoo.py", root)
-    return root
+ZOO = "scaling_zoo.py"
 
 
 def warned(done: Conversion) -> list[str]:
@@ -32,12 +19,12 @@ def warned(done: Conversion) -> list[str]:
 @pytest.mark.parametrize(
     "model", ["three.keras", "two.keras", "offset.keras", "efficient.keras", "divided"]
 )
-def test_samples_that_are_scaled_already_are_warned_of(model, place, tmp_path):
+def test_samples_that_are_scaled_already_are_warned_of(model, models, tmp_path):
     done = convert(
-        str(place / model),
+        str(models / model),
         out=str(tmp_path),
         to=["int8"],
-        calibration=str(place / "unlabeled.npz"),
+        calibration=str(models / "unlabeled.npz"),
         allow_suspect_calibration=True,
     )
     (warning,) = warned(done)
@@ -55,24 +42,24 @@ def refused_hint(model: Path, samples: Path, out: Path) -> str:
 
 
 @pytest.mark.parametrize("model", ["three.keras", "offset.keras"])
-def test_labels_that_agree_make_it_certain(model, place, tmp_path):
-    hint = refused_hint(place / model, place / "once.npz", tmp_path)
+def test_labels_that_agree_make_it_certain(model, models, tmp_path):
+    hint = refused_hint(models / model, models / "once.npz", tmp_path)
     assert "--preprocess 'scale=255'" in hint
 
 
 @pytest.mark.parametrize("samples", ["digits.npz", "dark.npz"])
-def test_pixels_are_not_warned_of_even_if_they_are_dark(samples, place, tmp_path):
+def test_pixels_are_not_warned_of_even_if_they_are_dark(samples, models, tmp_path):
     done = convert(
-        str(place / "three.keras"),
+        str(models / "three.keras"),
         out=str(tmp_path),
         to=["int8"],
-        calibration=str(place / samples),
+        calibration=str(models / samples),
         allow_suspect_calibration=True,
     )
     assert warned(done) == []
 
 
-def test_a_normalization_of_pixels_tells_by_its_statistics(place, tmp_path):
+def test_a_normalization_of_pixels_tells_by_its_statistics(models, tmp_path):
     assert "scale=255" in refused_hint(
-        place / "normalized.keras", place / "unlabeled.npz", tmp_path
+        models / "normalized.keras", models / "unlabeled.npz", tmp_path
     )

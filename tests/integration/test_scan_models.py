@@ -6,25 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from forking import output_of
-from places import SHARED, SUPPORT
+from places import SHARED
 
 from edgeconv import scan
 from edgeconv.model.source.scanning.nodes import families
 from edgeconv.types.errors import InputRefused
 
-ZOO = SUPPORT / "scan_zoo.py"
+ZOO = "scan_zoo.py"
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the models of scan_zoo.py."""
-    root = tmp_path_factory.mktemp("saved")
-    output_of(ZOO, root)
-    return root
-
-
-def models(root: Path) -> list[Path]:
+def files(root: Path) -> list[Path]:
     directories = [path.parent for path in root.rglob("saved_model.pb")]
     directories = [path for path in directories if path.parent.name != "hostile"]
     return sorted([*directories, *(p for s in (".keras", ".h5") for p in root.rglob(f"*{s}"))])
@@ -36,27 +27,27 @@ def errors(path: Path) -> list[str]:
     ]
 
 
-def test_every_operator_that_tensorflow_registers_is_in_a_family(saved: Path) -> None:
-    registered = set(json.loads((saved / "operators.json").read_text()))
+def test_every_operator_that_tensorflow_registers_is_in_a_family(models: Path) -> None:
+    registered = set(json.loads((models / "operators.json").read_text()))
     assert registered - families().keys() == set()
     assert len(registered) > 1900
 
 
-def test_no_model_that_tensorflow_or_keras_saves_is_refused(saved: Path) -> None:
-    found = models(saved)
+def test_no_model_that_tensorflow_or_keras_saves_is_refused(models: Path) -> None:
+    found = files(models)
     assert len(found) == 3 + 2 * 7 + 1
     assert {path.name: errors(path) for path in found if errors(path)} == {}
 
 
-def test_what_tensorflow_exports_of_functions_that_reach_outside_is_refused(saved: Path) -> None:
-    names = {path.name: errors(path) for path in (saved / "hostile").iterdir() if path.is_dir()}
+def test_what_tensorflow_exports_of_functions_that_reach_outside_is_refused(models: Path) -> None:
+    names = {path.name: errors(path) for path in (models / "hostile").iterdir() if path.is_dir()}
     assert len(names) == 6
     for name, found in names.items():
         assert any(each.startswith(f"operator {name}") for each in found), (name, found)
 
 
 def test_the_models_of_the_other_tests_are_refused_for_their_code_alone(zoo: Path) -> None:
-    refused = {path.name: errors(path) for path in models(zoo) if errors(path)}
+    refused = {path.name: errors(path) for path in files(zoo) if errors(path)}
     assert refused == {}
 
 

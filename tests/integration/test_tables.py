@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 from edge_models import Made
-from forking import output_of
-from places import SUPPORT
 from table_zoo import NUMBERS, WORDS
+from zoo import stocked
 
 from edgeconv import bench, convert, debug
 from edgeconv.model.tflite import vocabularies
@@ -23,7 +22,7 @@ RECIPES = ("float32", "float16", "dynamic", "int8")
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("tables")
-    output_of(SUPPORT / "table_zoo.py", root)
+    stocked(root, "table_zoo.py")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(root / "cache"))
         yield root

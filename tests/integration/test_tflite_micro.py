@@ -237,8 +237,6 @@ def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path: Path) -> None:
         tune(tmp_path / "net.tflite", out=tmp_path / "no", objective="latency", **wish)
 
 
-@pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning")
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(
     tmp_path: Path,
 ) -> None:

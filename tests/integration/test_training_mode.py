@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forking import output_of
-from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
@@ -17,10 +15,8 @@ from edgeconv.types import Execution, Opening
 from edgeconv.types.errors import RunsInTraining
 from edgeconv.types.words import SERVING_DEFAULT
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-]
+ZOO = "training_zoo.py"
+
 ANSWERING = (
     "tutorial",
     "mixed",
@@ -33,36 +29,28 @@ ANSWERING = (
 )
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of training_zoo.py."""
-    root = tmp_path_factory.mktemp("training")
-    output_of(SUPPORT / "training_zoo.py", root)
-    return root
-
-
 @pytest.fixture(autouse=True)
-def _here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(place)
+def _here(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(models)
 
 
-def opening(place: Path) -> Opening:
-    return Opening(custom_objects=("./own_layers.py",), directory=str(place))
+def opening(models: Path) -> Opening:
+    return Opening(custom_objects=("./own_layers.py",), directory=str(models))
 
 
-def exported(place: Path, name: str, target: Path) -> Any:
+def exported(models: Path, name: str, target: Path) -> Any:
     """The signature of a Keras file as it is exported for a conversion."""
     import tensorflow as tf
 
-    keras_files.export(str(place / f"{name}.keras"), "keras", str(target), opening=opening(place))
+    keras_files.export(str(models / f"{name}.keras"), "keras", str(target), opening=opening(models))
     loaded = tf.saved_model.load(str(target))
     return loaded, loaded.signatures[SERVING_DEFAULT]
 
 
 @pytest.mark.parametrize("name", ANSWERING)
-def test_a_keras_file_is_exported_as_its_predict_answers(name, place, tmp_path):
+def test_a_keras_file_is_exported_as_its_predict_answers(name, models, tmp_path):
     x, expected = np.load("x.npz")["image"][:16], np.load(f"{name}.npy")
-    _, serve = exported(place, name, tmp_path / "exported")
+    _, serve = exported(models, name, tmp_path / "exported")
     (only,) = serve.structured_input_signature[1]
     (answer,) = serve(**{only: x}).values()
     np.testing.assert_allclose(answer, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
@@ -70,13 +58,13 @@ def test_a_keras_file_is_exported_as_its_predict_answers(name, place, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tutorial", "doubled"])
-def test_the_published_file_answers_as_predict_does(name, place, tmp_path):
+def test_the_published_file_answers_as_predict_does(name, models, tmp_path):
     done = convert(
         f"{name}.keras",
         out=str(tmp_path / "out"),
         to=["float32", "int8"],
         calibration="x.npz",
-        opening=opening(place),
+        opening=opening(models),
         execution=Execution(allow_code=True),
     )
     assert done.artifacts[1].verification.outputs[0].snr_db > 20
@@ -99,7 +87,7 @@ def test_the_published_file_answers_as_predict_does(name, place, tmp_path):
         ("two_drop", "drop"),
     ],
 )
-def test_a_layer_that_the_author_called_in_training_mode_is_named(file, layer, place, tmp_path):
+def test_a_layer_that_the_author_called_in_training_mode_is_named(file, layer, models, tmp_path):
     with pytest.raises(RunsInTraining) as refused:
         convert(f"{file}.keras", out=str(tmp_path / "out"), to=["float32"])
     assert refused.value.cause.layers == (layer,)
@@ -141,14 +129,14 @@ def test_a_saved_model_in_training_mode_is_refused_with_its_layers(
     ],
 )
 def test_random_numbers_in_a_keras_file_are_refused_with_their_layer(
-    file, layer, operator, place, tmp_path
+    file, layer, operator, models, tmp_path
 ):
     with pytest.raises(RunsInTraining) as refused:
         convert(
             f"{file}.keras",
             out=str(tmp_path / "out"),
             to=["float32"],
-            opening=opening(place),
+            opening=opening(models),
             execution=Execution(allow_code=True),
         )
     assert [path for path in refused.value.cause.layers if layer in path]
@@ -156,5 +144,5 @@ def test_random_numbers_in_a_keras_file_are_refused_with_their_layer(
 
 
 @pytest.mark.parametrize("directory", ["two_tutorial", "fixed_seed", "two_layer_normal"])
-def test_a_saved_model_in_inference_mode_is_not_taken_for_one_that_trains(directory, place):
-    refuse_training(str(place / directory), [SERVING_DEFAULT], is_keras=False)
+def test_a_saved_model_in_inference_mode_is_not_taken_for_one_that_trains(directory, models):
+    refuse_training(str(models / directory), [SERVING_DEFAULT], is_keras=False)

@@ -3,34 +3,25 @@
 from pathlib import Path
 
 import pytest
-from forking import output_of
-from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.types import Conversion
 
+ZOO = "unsettled_zoo.py"
+
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*np.object.*:FutureWarning"),
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
 LEFT = 0.99**80
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("unsettled")
-    output_of(SUPPORT / "unsettled_zoo.py", root)
-    return root
-
-
-def converted(place: Path, samples: str, out: Path) -> Conversion:
-    model, data = str(place / "digits.keras"), str(place / samples)
+def converted(models: Path, samples: str, out: Path) -> Conversion:
+    model, data = str(models / "digits.keras"), str(models / samples)
     return convert(model, ["dynamic", "int8"], out=out, calibration=data, methods="none")
 
 
-def test_right_samples_are_not_refused_and_the_share_of_the_start_is_named(place, tmp_path):
-    done = converted(place, "right.npz", tmp_path)
+def test_right_samples_are_not_refused_and_the_share_of_the_start_is_named(models, tmp_path):
+    done = converted(models, "right.npz", tmp_path)
     assert done.failures == ()
     dynamic, int8 = done.artifacts
     (suspicion,) = int8.calibration[0].suspicions
@@ -40,8 +31,8 @@ def test_right_samples_are_not_refused_and_the_share_of_the_start_is_named(place
     assert not [each for each in dynamic.verification.warnings if "calibration" in each]
 
 
-def test_wrong_samples_are_refused_all_the_same(place, tmp_path):
-    done = converted(place, "wrong.npz", tmp_path)
+def test_wrong_samples_are_refused_all_the_same(models, tmp_path):
+    done = converted(models, "wrong.npz", tmp_path)
     assert [each.recipe.name for each in done.artifacts] == ["dynamic"]
     (failure,) = done.failures
     assert (failure.recipe, failure.error) == ("int8", "SuspectCalibration")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
 import re
 import xml.etree.ElementTree as ET
-import zipfile
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, planned, published, tree
 from embed_syntax import mistakes
-from tiny_tflite import Graph, packed, run
+from tiny_tflite import Graph, packed
 
 from edgeconv import embed
 from edgeconv.embedding.app_files import app_values
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
     from edgeconv.embedding.interface import Embedding
 
 KOTLIN = "src/main/kotlin/edgeconv/tiny/Tiny.kt"
-ASSET = "src/main/assets/tiny.tflite"
 PLUGIN = {"plugin": "yes"}
 TASKS = "gradle-plugin/src/main/kotlin/edgeconv/gradle/EdgeconvTasks.kt"
 
@@ -64,27 +59,6 @@ def test_only_what_the_plugin_needs_is_written_for_it(tmp_path):
     assert "src/main/kotlin/com/example/app_1/Tiny.kt" in files
 
 
-def test_the_hash_and_size_in_the_code_are_those_of_the_file_that_ships(tmp_path):
-    artifact = int8_tiny(tmp_path / "model")
-    embed(artifact, "android", tmp_path / "app")
-    asset = (tmp_path / "app" / ASSET).read_bytes()
-    code = (tmp_path / "app" / KOTLIN).read_text()
-    assert f'SHA256: String = "{hashlib.sha256(asset).hexdigest()}"' in code
-    assert f"SIZE: Int = {len(asset)}\n" in code
-    assert asset != artifact.read_bytes()
-    given = np.array([[3, -7, 100, -128]], np.int8)
-    assert np.array_equal(run(asset, given)[0], run(artifact.read_bytes(), given)[0])
-
-
-def test_labels_are_an_associated_file_of_the_model(tmp_path):
-    labels = tmp_path / "labels.txt"
-    labels.write_text("a\nb b\nü", encoding="utf-8")
-    artifact = float_tiny(tmp_path / "model")
-    embed(artifact, "android", tmp_path / "app", labels=labels)
-    with zipfile.ZipFile(io.BytesIO((tmp_path / "app" / ASSET).read_bytes())) as archive:
-        assert archive.read("labels.txt").decode() == "a\nb b\nü\n"
-
-
 def test_every_file_of_kotlin_parses(tmp_path):
     options = {"plugin": "yes"}
     embed(
@@ -99,11 +73,6 @@ def test_every_file_of_kotlin_parses(tmp_path):
     for file in files:
         assert mistakes(file, "tree_sitter_kotlin") == []
     assert (tmp_path / "app/src/main/kotlin/edgeconv/when_/When.kt").is_file()
-
-
-def test_the_look_at_kotlin_sees_a_mistake(tmp_path):
-    (tmp_path / "bad.kt").write_text("fun f( = 1\n")
-    assert mistakes(tmp_path / "bad.kt", "tree_sitter_kotlin")
 
 
 def test_a_class_never_takes_a_name_that_its_own_code_uses(tmp_path):
@@ -174,9 +143,6 @@ def test_many_labels_are_in_literals_that_a_class_file_can_hold(tmp_path):
     assert named == [f"class {i}" for i in range(20_000)]
 
 
-PHOTO = Preprocessing(resize=(4, 6), channels="rgb", scale=1 / 255, mean=(0.5,), std=(0.25,))
-
-
 def image_metadata(tmp_path: Path, steps: Preprocessing | None) -> tuple[bytes, bytes]:
     """The file that ships for an image model, and the flatbuffer in it."""
     graph = Graph()
@@ -189,19 +155,6 @@ def image_metadata(tmp_path: Path, steps: Preprocessing | None) -> tuple[bytes, 
     data = shipped_model(embedding(artifact))
     model = parse(data, where="here")
     return data, bytes(model.buffers[model.metadata[-1].buffer].data)
-
-
-def test_an_image_says_its_size_its_colours_and_its_normalisation(tmp_path):
-    from flat_read import Read
-
-    _, raw = image_metadata(tmp_path, PHOTO)
-    (photo,) = Read.root(raw).many(3)[0].many(2)
-    assert photo.one(3).byte(0) == 2  # ImageProperties
-    (unit,) = photo.many(4)
-    # (x / 255 - 0.5) / 0.25 is (x - 127.5) / 63.75.
-    assert unit.one(1).floats(0) == pytest.approx([127.5])
-    assert unit.one(1).floats(1) == pytest.approx([63.75])
-    assert photo.text(1).startswith("Prepared by channels=rgb&resize=4x6")
 
 
 @pytest.mark.parametrize(

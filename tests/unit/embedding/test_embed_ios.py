@@ -78,11 +78,6 @@ def test_every_file_of_swift_parses(tmp_path, make):
         assert file.read_text().isascii()
 
 
-def test_the_look_at_swift_sees_a_mistake(tmp_path):
-    (tmp_path / "bad.swift").write_text("func f( -> Int { 1 }\n")
-    assert mistakes(tmp_path / "bad.swift", "tree_sitter_swift")
-
-
 def test_names_and_constants_are_those_of_the_manifest(tmp_path):
     steps = Preprocessing(scale=2.0, mean=(1.0, 2.0), std=(0.5,))
     artifact = float_tiny(tmp_path / "model", preprocessing={"": steps}, name=HOSTILE)

@@ -24,8 +24,6 @@ from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import ToolFailed, UsageError
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 KEY = "serving_default"
 # Without it, the light last layer keeps 8 bits.
 ALL_INT4 = [LayerRule(pattern="*", precision="int4")]

@@ -17,8 +17,6 @@ from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.types import Recipe
 from edgeconv.types.errors import VerificationFailed
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*experimental_preserve_all_tensors")
-
 RELU = schema.ActivationFunctionType.RELU
 DEAD = (2, 5)
 BIAS = np.array([3.78, 2.5], np.float32)

@@ -17,8 +17,6 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import LayerRule
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 KEY = "serving_default"
 LOW, HIGH = np.array([0.0, 0, 1970, 3]), np.array([1.0, 5000, 1990, 8])
 PLAIN = MethodSettings("minmax", ())

@@ -14,8 +14,6 @@ from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.requests.recipes import make_recipes
 
 # The quantizer asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 KEY, LENGTH, BINS, BANDS = "serving_default", 64, 33, 8
 PLAIN = MethodSettings("minmax", ())
 

@@ -15,8 +15,6 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import LayerRule
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 KEY, INPUTS = "serving_default", 32
 PLAIN = MethodSettings("minmax", ())
 

@@ -14,8 +14,6 @@ from edgeconv.quantize.trials import outputs_of
 from edgeconv.requests.recipes import make_recipes
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 PLAIN = MethodSettings("minmax", ())
 FOLDS = 3
 

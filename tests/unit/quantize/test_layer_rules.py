@@ -20,8 +20,6 @@ from edgeconv.types import LayerRule
 from edgeconv.types.errors import ToolFailed, UsageError
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 LAYERS = float_layers(two_dense())
 
 

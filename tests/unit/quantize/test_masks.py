@@ -11,7 +11,6 @@ from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.trials import outputs_of
 from edgeconv.types import LayerRule, Recipe
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*preserve_all_tensors")
 KEY = "serving_default"
 LEAST = float(np.finfo(np.float32).min)
 ROW = (1, 8)

@@ -32,8 +32,6 @@ from edgeconv.requests.recipes import make_recipes, parse_rule
 from edgeconv.types.errors import UsageError
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 RULE = "FULLY_CONNECTED=int4-block32"
 REFINEMENTS = ("rounding", "bias-correction")
 RELU = schema.ActivationFunctionType.RELU

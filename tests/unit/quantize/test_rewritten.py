@@ -14,7 +14,6 @@ from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.trials import outputs_of
 from edgeconv.types import LayerRule, Recipe
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*preserve_all_tensors")
 PLAIN = MethodSettings("minmax", ())
 # Of the output's span.
 MOST = {"int8": 0.02, "int16x8": 0.004}

@@ -18,8 +18,6 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import LayerRule, PostTraining
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 SPIKE = 200
 
 

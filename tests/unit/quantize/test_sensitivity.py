@@ -18,7 +18,6 @@ from edgeconv.quantize.trials import COMPARISON_SAMPLES, comparison_feeds
 from edgeconv.types import MAX_SNR_DB, Sensitivity
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
 
 
 def feeds(samples: np.ndarray = SAMPLES, batch: int = 1) -> dict[str, Feed]:

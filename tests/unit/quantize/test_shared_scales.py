@@ -29,7 +29,6 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.types import Artifact, Conversion, LayerRule, SharedScale
 
 # The quantizer chooses this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
 
 
 def graph(model: bytes, count: int = 64) -> CalibratedGraph:

@@ -10,7 +10,6 @@ from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.spared import sparings
 from edgeconv.requests.recipes import make_recipes
 
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
 KEY = "serving_default"
 PLAIN = MethodSettings("minmax", ())
 

@@ -14,8 +14,6 @@ from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.requests.recipes import make_recipes
 
 # The quantiser asks for this mode itself.
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Enabling `experimental_preserve")
-
 KEY = "serving_default"
 KINDS = ("LOGISTIC", "TANH")
 KIND = st.sampled_from(KINDS)

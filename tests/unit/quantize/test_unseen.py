@@ -15,8 +15,6 @@ from edgeconv.quantize.ranges.unseen import widen_unseen
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*experimental_preserve_all_tensors.*")
-
 NOT_ASKED = MethodSettings("minmax", ())
 # The samples show nothing of the range, so that its guess is several times too wide.
 LEAST_DB = {"int8": 12.0, "int16x8": 30.0}

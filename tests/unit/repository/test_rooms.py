@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from package_sources import SOURCES, imports
 from places import ROOT, TESTS
 
-import edgeconv
-
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -154,10 +152,6 @@ def test_every_module_that_a_table_of_the_code_names_is_in_the_table():
     assert listed == {room: named().get(room, set()) for room in names_of_rooms()}
 
 
-def test_every_room_says_what_it_is():
-    assert [room for room, one in rooms().items() if not one["text"]] == []
-
-
 def test_no_arrow_runs_back_up_and_rooms_floors_and_arrows_are_few():
     level = floors(imported())
     assert len({*level} - PLUGINS - {"plugins", "models"}) <= MOST_ROOMS
@@ -177,11 +171,6 @@ def test_no_files_import_one_another_in_a_circle():
             if one.is_run and one.module in MODULES - {source.module}:
                 edges[source.module].add(one.module)
     graphlib.TopologicalSorter(edges).prepare()
-
-
-def test_no_room_has_the_name_of_a_verb():
-    """Else importing the one would hide the other."""
-    assert not names_of_rooms() & {*edgeconv.__all__}
 
 
 def test_the_documentation_shows_the_table_and_fits_a_page():
