@@ -71,6 +71,8 @@ _SUMS_TO = 0.01
 # Scores of classes have a winner, and no column that always has it: see `_are_scores`.
 _WINS_BY = 0.6
 _OWN_SHARE = 0.5
+# A softmax tells scores apart by their differences alone, so training leaves their sum as it was.
+_SUM_SHARE = 0.5
 # What arithmetic in float may change in a quantized file.
 _QUANTIZED_ROUNDING = 2.0**-10
 
@@ -128,8 +130,9 @@ def _kind(expected: NDArray[np.generic], *, is_sigmoid: bool) -> OutputKind:
 def _are_scores(rows: Floats) -> bool:
     """Whether rows of numbers look like the scores of classes before a softmax.
 
-    The largest is well above the next, and not the same one in each row; of landmarks or forecasts
-    most of the variance is that of the columns' means.
+    The largest is well above the next, and not the same one in each row, and the sums vary less
+    than those of independent numbers, such as the two of a position, would; of landmarks or
+    forecasts most of the variance is that of the columns' means.
     """
     spread = float(rows.std())
     if spread <= 0 or len(np.unique(rows.argmax(axis=1))) == 1:
@@ -137,7 +140,12 @@ def _are_scores(rows: Floats) -> bool:
     largest = np.partition(rows, -2, axis=1)[:, -2:]
     wins_by = float(np.median(largest[:, 1] - largest[:, 0]))
     of_columns = float(rows.mean(axis=0).var())
-    return wins_by >= _WINS_BY * spread and of_columns <= _OWN_SHARE * spread**2
+    of_sums = float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
+    return (
+        wins_by >= _WINS_BY * spread
+        and of_columns <= _OWN_SHARE * spread**2
+        and of_sums <= _SUM_SHARE
+    )
 
 
 def _equal(

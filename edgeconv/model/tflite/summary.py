@@ -264,13 +264,13 @@ class InnerRange(NamedTuple):
 def inner_ranges(data: bytes) -> list[InnerRange]:
     """The int8 activations that operators compute for others, in the order of the file.
 
-    What goes to the model's outputs is left out. Raises `InputRefused` for bytes that are not a
-    model.
+    What goes to the model's outputs is left out, and so are its quantized inputs. Raises
+    `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where="the model")
     ranges = []
     for graph in model.subgraphs:
-        ends = _before_outputs(model, graph)
+        ends = _at_the_ends(model, graph)
         for operator in graph.operators:
             for index in set(operator.outputs) - ends - {-1}:
                 tensor = graph.tensors[index]
@@ -282,15 +282,16 @@ def inner_ranges(data: bytes) -> list[InnerRange]:
     return ranges
 
 
-def _before_outputs(model: ModelT, graph: SubGraphT) -> set[int]:
-    """The outputs of a graph, and what a DEQUANTIZE makes one of."""
-    ends = set(graph.outputs)
-    return ends | {
-        index
-        for operator in graph.operators
-        if operator_name(model, operator) == "DEQUANTIZE" and ends.intersection(operator.outputs)
-        for index in operator.inputs
-    }
+def _at_the_ends(model: ModelT, graph: SubGraphT) -> set[int]:
+    """The outputs of a graph, what a DEQUANTIZE makes one of, and its quantized inputs."""
+    ends, starts = set(graph.outputs), set(graph.inputs)
+    for operator in graph.operators:
+        name = operator_name(model, operator)
+        if name == "DEQUANTIZE" and not ends.isdisjoint(operator.outputs):
+            ends.update(operator.inputs)
+        if name == "QUANTIZE" and not starts.isdisjoint(operator.inputs):
+            ends.update(operator.outputs)
+    return ends
 
 
 def vocabularies(data: bytes, *, where: str) -> tuple[tuple[bytes, ...], ...]:

@@ -79,8 +79,8 @@ def test_a_state_of_an_ordinary_range_is_not_mentioned(convert):
     assert "int16x8" not in printed
 
 
-def test_inputs_of_the_outputs_are_not_inside(convert):
+def test_what_is_at_the_ends_is_not_inside(convert):
     assert convert(1, "--to", "int8")[0] == 0
     names = {inner.name for inner in inner_ranges(Path("out/model.int8.tflite").read_bytes())}
     assert {"state", "next_state", "change"} <= names
-    assert not any(name.startswith("y") for name in names)
+    assert not any(name.startswith(("x", "y")) for name in names)

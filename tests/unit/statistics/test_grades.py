@@ -101,6 +101,11 @@ def test_scores_are_judged_as_classes_and_landmarks_are_not() -> None:
     assert grade_of(scores, flipped) == ("scores", "poor")
     # A shift of all scores changes no answer.
     assert grade_of(scores, scores + 4.0) == ("scores", "close")
+    # Two numbers of a position win by as much, but do not compete.
+    positions = np.random.default_rng(1).normal(0.5, 0.1, (28, 2))
+    assert grade_of(positions, positions + 0.001) == ("numbers", "close")
+    logits = np.stack([positions[:, 0], 1 - positions[:, 0]], 1) + 0.2 * positions[:, 1:]
+    assert grade_of(logits, logits + 0.001)[0] == "scores"
     landmarks = np.linspace(0, 1, 20) + RANDOM.normal(0, 0.05, size=(100, 20))
     assert grade_of(landmarks, landmarks + 0.02) == ("numbers", "usable")
     embedding = RANDOM.normal(size=(100, 64))
