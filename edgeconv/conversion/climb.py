@@ -311,7 +311,8 @@ def _advice(examined: VerifiedCandidate, files: Mapping[RecipeName, VerifiedCand
     parts = []
     if better:
         theirs, size, name = min(better)
-        parts.append(f"{name} is {GRADES[theirs]}, with {size:,} bytes")
+        how = GRADES[theirs].replace("unproven", "closer")
+        parts.append(f"{name} is {how}, with {size:,} bytes")
     elif _CLOSER[recipe.name]:
         parts.append(_CLOSER[recipe.name])
     if recipe.methods == ():

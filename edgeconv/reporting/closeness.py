@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import interval_value
+from edgeconv.statistics.grades import LEAST_SAMPLES
 from edgeconv.types import MAX_SNR_DB, Grade
 
 if TYPE_CHECKING:
@@ -133,8 +134,9 @@ def comparison_lines(artifacts: Sequence[Artifact]) -> list[str]:
     synthetic = any(verification.synthetic for _, verification in checked)
     kind = "synthetic samples" if synthetic else "samples held back from calibration"
     counts = {verification.samples for _, verification in checked}
-    count = f"{counts.pop()} " if len(counts) == 1 else ""
-    return [f"compared on {count}{kind}: {', '.join(pairs)}"]
+    count = f"{max(counts)} " if len(counts) == 1 else ""
+    few = ", too few to tell whether a file is close" if max(counts) < LEAST_SAMPLES else ""
+    return [f"compared on {count}{kind}{few}: {', '.join(pairs)}"]
 
 
 def worst_outputs(

@@ -1,7 +1,8 @@
 """Grades of an output: how close to its reference it is, in the output's own terms.
 
 A classifier is judged by its answers, a probability by its error, any other number by its error
-next to the spread of the output. What is no better than chance has no grade: it is broken.
+next to the spread of the output. What is no better than chance has no grade: it is broken. What is
+close on few samples is unproven.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ THRESHOLDS = {
 GRADES: tuple[Grade, ...] = get_args(Grade)[1:]
 # A share of so few samples may be the next better one by chance, but not one below this.
 _LEAST_SHARE = 0.75
-# Fewer samples cannot show that answers are no better than chance, nor a kappa of more.
-_LEAST_SAMPLES = 8
+# Fewer samples prove nothing: not that a file is close, nor that answers are right by chance, nor a
+# kappa of more.
+LEAST_SAMPLES = 8
 _BY_CHANCE = 0.25
 # Where the reference gives one answer more often, chance tells nothing.
 _ONE_ANSWER = 0.75
@@ -110,6 +112,9 @@ def graded(
         fields["probability_error"] = _probability_error(expected, actual)
     error = msgspec.structs.replace(error, **fields)
     grade = _grade(error, expected.shape[-1] if expected.ndim > 1 else 1)
+    is_rounding = error.rms_error <= ROUNDING * error.rms_reference
+    if grade == "close" and error.samples < LEAST_SAMPLES and not is_rounding:
+        grade = "unproven"
     broken = _broken(error, expected, actual) if grade == "poor" else ""
     return Graded(msgspec.structs.replace(error, grade=grade), broken)
 
@@ -210,7 +215,7 @@ def _grade_of_answers(error: OutputError) -> Grade:
 def _broken(error: OutputError, expected: NDArray[np.generic], actual: NDArray[np.generic]) -> str:
     """Why a poor output is broken: no better than a constant, or than guessing; "" if it is."""
     count = error.samples
-    if error.kind in ("classes", "scores", "labels") and count >= _LEAST_SAMPLES:
+    if error.kind in ("classes", "scores", "labels") and count >= LEAST_SAMPLES:
         share, chance = error.argmax_agreement or 0.0, _chance(error.kind, expected, actual)
         low, _ = proportion_bounds(round(share * count), count, LEVEL, LEVEL)
         if low <= chance and share - chance < _BY_CHANCE * (1 - chance):

@@ -45,7 +45,8 @@ Closeness = Literal["", "close", "borderline", "far", "coarse"]
 # next to such an operator; `engine`: its kernel was not used.
 FloatReason = Literal["no kernel", "rule", "neighbor", "engine"]
 # How close an output is, in its own terms (statistics/grades.py); "" where nothing was compared.
-Grade = Literal["", "close", "usable", "poor"]
+# `unproven`: close on too few samples to tell.
+Grade = Literal["", "close", "unproven", "usable", "poor"]
 # Rows of probabilities; scores of classes; probabilities, each by itself; whole numbers and texts.
 OutputKind = Literal["", "classes", "scores", "probabilities", "labels", "numbers"]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]

@@ -129,6 +129,15 @@ def test_the_conversion_says_what_its_numbers_are_against() -> None:
     assert comparison_lines([msgspec.structs.replace(made[0], verification=checked)]) == []
 
 
+def test_so_few_samples_that_nothing_is_proven_are_said_once() -> None:
+    artifact = example.conversion().artifacts[0]
+    for count, few in ((2, True), (7, True), (8, False)):
+        checked = msgspec.structs.replace(artifact.verification, samples=count)
+        (said,) = comparison_lines([msgspec.structs.replace(artifact, verification=checked)])
+        assert said.startswith(f"compared on {count} samples held back from calibration")
+        assert ("too few to tell whether a file is close:" in said) == few
+
+
 def in_decibels(artifact: Artifact, snr_db: float) -> Artifact:
     (error,) = artifact.verification.outputs
     error = msgspec.structs.replace(error, snr_db=snr_db)

@@ -72,7 +72,7 @@ def test_a_rare_event_is_close_where_its_probability_is_however_little_it_varies
 
 
 def test_the_edges_of_a_mask_do_not_make_it_poor() -> None:
-    want = RANDOM.uniform(size=(4, 80, 80, 1))
+    want = RANDOM.uniform(size=(8, 80, 80, 1))
     have = want.copy()
     have[0, :2, :5] += 0.4
     assert grade_of(want, have, is_sigmoid=True) == ("probabilities", "close")
@@ -84,12 +84,13 @@ def test_the_edges_of_a_mask_do_not_make_it_poor() -> None:
     [
         *((28, 27, "close"), (28, 26, "close"), (28, 25, "usable"), (28, 20, "poor")),
         *((1000, 980, "close"), (1000, 965, "usable"), (1000, 900, "usable"), (1000, 870, "poor")),
-        *((4, 3, "usable"), (2, 1, "poor"), (1, 1, "close")),
+        *((4, 3, "usable"), (2, 1, "poor"), (8, 8, "close"), (7, 7, "unproven")),
     ],
 )
 def test_a_classifier_is_judged_by_its_answers(samples: int, same: int, grade: str) -> None:
     want = softmax(np.log(np.tile([0.50, 0.44, 0.06], (samples, 1))))
     have = want.copy()
+    have[:, 2] += 0.001
     have[same:] = [0.44, 0.50, 0.06]
     assert grade_of(want, have) == ("classes", grade)
 
@@ -160,8 +161,8 @@ def test_an_error_of_a_step_of_coarse_integers_is_poor_and_not_broken() -> None:
 
 
 def test_an_output_that_is_flat_is_judged_by_its_size() -> None:
-    assert grade_of(np.ones((6, 2)), np.full((6, 2), 0.996)) == ("numbers", "close")
-    assert grade_of(np.ones((6, 2)), np.full((6, 2), 0.9)) == ("numbers", "usable")
+    assert grade_of(np.ones((8, 2)), np.full((8, 2), 0.996)) == ("numbers", "close")
+    assert grade_of(np.ones((8, 2)), np.full((8, 2), 0.9)) == ("numbers", "usable")
     assert grade_of(np.zeros((6, 2)), np.zeros((6, 2))) == ("numbers", "close")
     assert grade_of(np.zeros((6, 2)), np.full((6, 2), 0.5)) == ("numbers", "poor")
 
@@ -170,3 +171,11 @@ def test_the_worst_grade_is_that_of_the_whole() -> None:
     assert worst_grade(["close", "poor", "usable"]) == "poor"
     assert worst_grade(["", "close"]) == "close"
     assert worst_grade([]) == ""
+
+
+def test_a_few_samples_do_not_prove_that_a_file_is_close_but_for_rounding() -> None:
+    want = RANDOM.normal(size=(2, 4))
+    assert grade_of(want, want + 0.001)[1] == "unproven"
+    assert grade_of(want, want * (1 + 1e-7))[1] == "close"
+    assert grade_of(want, want + 0.1)[1] == "usable"
+    assert worst_grade(["unproven", "close"]) == "unproven"
