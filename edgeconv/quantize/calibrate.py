@@ -22,6 +22,7 @@ from edgeconv.model.tflite import (
     sum_units,
     with_input_shapes,
 )
+from edgeconv.model.tflite.kernels import JUMPING
 from edgeconv.model.tflite.rewriting import may_be_rewritten
 from edgeconv.quantize.equalization.equalize import equalize
 from edgeconv.quantize.quantize import engine_errors, plain_ranges
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 # No activation of a working model is this large, and no scale made from it makes sense.
 MAX_MAGNITUDE = 1e15
 _INT32_MAX = 2**31 - 1
+# Other samples go beyond the range of these: cut off, they cost up to 24 dB. In 16 bits a wider
+# range costs nothing that can be measured.
+_ROOM = 1.5
 _MOST_NAMED = 3
 
 
@@ -279,7 +283,7 @@ class CalibratedGraph:
         self.states = states
         self._parts: tuple[CalibratedGraph, ...] = ()
         # Equal graphs by integers and what stays in float; and for which this one is, with notes.
-        self._rewritten: dict[tuple[IntegerType, tuple[str, ...]], CalibratedGraph] = {}
+        self._rewritten: dict[tuple[IntegerType, tuple[str, ...], bool], CalibratedGraph] = {}
         self._settled: dict[IntegerType, tuple[str, ...]] = {}
         self._fitted: dict[tuple[CalibrationRange, int], FittedRanges] = {}
         # Files with weights of 8 bits after the pass over layers, by its methods; see `quantize`.
@@ -410,11 +414,17 @@ class CalibratedGraph:
         kept = float_outputs(self.layers, recipe)
         if integers in self._settled or not may_be_rewritten(self.model, integers):
             return self, self._settled.get(integers, ())
-        key = (integers, kept)
+        key = (integers, kept, recipe.only_integers)
         if key not in self._rewritten:
             ranges = plain_ranges(self._measured)
             equal = equal_graph(
-                self.model, self.feeds, ranges, integers, kept=kept, threads=self.threads
+                self.model,
+                self.feeds,
+                ranges,
+                integers,
+                kept=kept,
+                left=() if recipe.only_integers else JUMPING,
+                threads=self.threads,
             )
             notes: tuple[str, ...] = ()
             # What stays for one recipe's rules may change for another recipe.
@@ -436,8 +446,12 @@ class CalibratedGraph:
             return activation_ranges(
                 self.model, self.feeds, calibration_range="ema", threads=self.threads
             )
-        # With 16 bits there is room for every value, and nothing to gain by clipping.
-        if method == "minmax" or method == "auto" or bits == 16:
+        if bits == 16:
+            return {
+                name: {"min": each["min"] * _ROOM, "max": each["max"] * _ROOM}
+                for name, each in self._minmax.items()
+            }
+        if method == "minmax" or method == "auto":
             return self._minmax
         return clip_ranges(method, self._histograms, self._minmax, bits=bits)
 

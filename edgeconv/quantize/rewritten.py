@@ -6,6 +6,7 @@ is left as it was.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from edgeconv.quantize.trials import comparison_feeds, outputs_of
 from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from edgeconv.model.tflite.kernels import IntegerType
     from edgeconv.quantize.calibrate import Feed
@@ -40,13 +41,16 @@ def equal_graph(
     *,
     kept: Sequence[str],
     threads: int,
+    left: Collection[str] = (),
 ) -> EqualGraph:
     """The model with kernels for these integers wherever they are and the outputs stay the same.
 
     `feeds` has samples by signature, `ranges` what they gave, by tensor; the layers with an output
-    in `kept` stay. Raises `ToolFailed` where the model itself does not run.
+    in `kept` stay, and so do operators with a name in `left`. Raises `ToolFailed` where the model
+    itself does not run.
     """
-    whole = EqualGraph(*rewritten(model, ranges, integers, kept=kept))
+    change = partial(rewritten, model, ranges, integers, kept=kept)
+    whole = EqualGraph(*change(without=left))
     if not whole.changes:
         return whole
     samples = comparison_feeds(feeds)
@@ -62,7 +66,7 @@ def equal_graph(
         return whole
     floors = "masks" in whole.changes
     if floors:
-        whole = EqualGraph(*rewritten(model, ranges, integers, kept=kept, floors=True))
+        whole = EqualGraph(*change(without=left, floors=True))
         if is_equal(whole):
             return whole
     wrong = [
@@ -70,18 +74,14 @@ def equal_graph(
         for kind in whole.changes
         if not is_equal(
             EqualGraph(
-                *rewritten(
-                    model,
-                    ranges,
-                    integers,
-                    kept=kept,
+                *change(
                     floors=floors,
-                    without=[each for each in whole.changes if each != kind],
+                    without=[*left, *(each for each in whole.changes if each != kind)],
                 )
             )
         )
     ]
-    rest = EqualGraph(*rewritten(model, ranges, integers, kept=kept, floors=floors, without=wrong))
+    rest = EqualGraph(*change(floors=floors, without=[*left, *wrong]))
     return rest if wrong and is_equal(rest) else EqualGraph(model, ())
 
 

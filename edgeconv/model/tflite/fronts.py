@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SCALES = frozenset(
     {
         *("ABS", "ADD", "DIV", "EXP", "LOG", "MAXIMUM", "MINIMUM", "MUL", "NEG", "POW", "RELU"),
-        *("RSQRT", "SQRT", "SQUARE", "SUB"),
+        *("RSQRT", "SQRT", "SQUARE", "SUB", "COS", "FLOOR_DIV", "FLOOR_MOD", "SIN"),
     }
 )
 _JOINS = frozenset({"CONCATENATION", "PACK"})

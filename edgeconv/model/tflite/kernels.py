@@ -24,6 +24,9 @@ _ITSELF = "itself, in float"
 Scales = Literal["litert-quantizer", "values", "input", "kernel", "none"]
 
 
+# They jump by the divisor, and integers are on the wrong side of a jump too often: what they become
+# is right within a step of its input, and is made only where floats are forbidden.
+JUMPING = frozenset({"FLOOR_DIV", "FLOOR_MOD"})
 COMPARISONS = frozenset({"EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"})
 
 

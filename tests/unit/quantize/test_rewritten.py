@@ -5,13 +5,14 @@ Each file runs in LiteRT, and is compared with the float model.
 
 import numpy as np
 import pytest
-from single_operators import CASES, KEY, single
+from single_operators import CASES, KEY, ROW, of, single
 
 from edgeconv.model.tflite import summarize
+from edgeconv.model.tflite.floats_left import floats_left
 from edgeconv.model.tflite.kernels import KERNELS
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
-from edgeconv.quantize.trials import outputs_of
+from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.types import LayerRule, Recipe
 
 PLAIN = MethodSettings("minmax", ())
@@ -65,4 +66,19 @@ def test_a_rule_keeps_an_operator_for_its_own_recipe_only():
     assert summarize(file.model, where="test").float_operators == ("DIV",)
     assert file.float_outputs == ("y",)
     file = make_file(graph, Recipe(name="int8"), PLAIN)
+    assert summarize(file.model, where="test").float_operators == ()
+
+
+@pytest.mark.parametrize("name", ["FLOOR_DIV", "FLOOR_MOD"])
+@pytest.mark.parametrize("recipe", ["int8", "int16x8"])
+def test_what_jumps_stays_in_float_where_floats_may_be(name, recipe):
+    case = of(ROW, np.float32(3), low=-15, high=15)
+    model, samples = single(name, case)
+    graph = CalibratedGraph(model, {KEY: Feed(samples, 1)}, threads=1)
+    file = make_file(graph, Recipe(name=recipe), PLAIN)
+    assert summarize(file.model, where="test").float_operators == (name,)
+    assert lowest_snr_db(*(outputs_of(m, graph.feeds, threads=1) for m in (model, file.model))) > 60
+    (left,) = floats_left(file.model, (), "int8" if recipe == "int8" else "int16").operators
+    assert (left.name, left.reason) == (name, "no kernel")
+    file = make_file(graph, Recipe(name=recipe, only_integers=True), PLAIN)
     assert summarize(file.model, where="test").float_operators == ()
