@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from places import SHARED
@@ -297,8 +296,3 @@ def test_samples_that_do_not_fill_a_fixed_batch_are_refused():
     ) as info:
         batch_sizes((spec,), 64, 10)
     assert info.value.hint == "give 8 samples"
-
-
-def test_a_job_and_its_answer_survive_json(tmp_path):
-    job = BaselineJob(path="p", kind="keras", signature=None, inputs="i", outputs="o", samples=3)
-    assert msgspec.json.decode(msgspec.json.encode(job), type=BaselineJob) == job

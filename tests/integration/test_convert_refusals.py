@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 import psutil
 import pytest
-from edge_models import COUNT, images
+from edge_models import images
 from live_processes import alive
 
 from edgeconv.cli import run
@@ -73,48 +72,6 @@ def test_a_model_that_does_not_exist(convert):
     )
 
 
-def test_an_empty_model_directory(convert, tmp_path):
-    (tmp_path / "empty").mkdir()
-    said = convert(tmp_path / "empty", "--to", "float32")
-    assert_says(said, REFUSED, tmp_path / "empty", "is an empty directory", "next: give")
-
-
-def test_a_directory_that_holds_no_model(convert, zoo):
-    said = convert(zoo / "outputs", "--to", "float32")
-    assert_says(said, REFUSED, "holds no model: it has no saved_model.pb", "next: ")
-
-
-def zip_without_a_model(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("readme.txt", "nothing here")
-
-
-NO_MODELS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "empty.keras": (lambda path: path.touch(), "is empty (0 bytes)"),
-    "text.tflite": (lambda path: path.write_text("what a model"), "its content is nothing that"),
-    "garbled.tflite": (lambda p: p.write_bytes(b"\x08\0\0\0TFL3" + b"\xff" * 99), "malformed"),
-    "text.h5": (lambda path: path.write_text("what a model"), "its content is nothing that"),
-    "garbled.h5": (lambda p: p.write_bytes(b"\x89HDF\r\n\x1a\n" + b"\xff" * 99), "cannot be read"),
-    "zip.keras": (zip_without_a_model, "without a config.json"),
-    "photo.png": (lambda path: path.write_bytes(b"\x89PNG"), "not a kind of model"),
-}
-
-
-@pytest.mark.parametrize("name", NO_MODELS)
-def test_a_file_that_is_no_model(name, convert, tmp_path):
-    write, reason = NO_MODELS[name]
-    write(tmp_path / name)
-    assert_says(convert(tmp_path / name, "--to", "float32"), REFUSED, name, reason, "next: ")
-
-
-def test_a_saved_model_that_is_cut_short(convert, zoo, tmp_path):
-    (tmp_path / "cut").mkdir()
-    whole = (zoo / "legacy" / "saved_model.pb").read_bytes()
-    (tmp_path / "cut" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
-    said = convert(tmp_path / "cut", "--to", "float32")
-    assert_says(said, REFUSED, "cannot be read as a SavedModel", "next: ")
-
-
 def test_a_saved_model_whose_weights_are_missing(convert, zoo, tmp_path):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "saved_model.pb").write_bytes(
@@ -135,34 +92,10 @@ def test_a_tflite_that_needs_select_tf(convert, zoo):
     assert_says(said, REFUSED, "operators that TFLite does not have: FlexMatrixInverse", "next: ")
 
 
-def test_a_tflite_that_is_quantised_already(convert, zoo):
-    said = convert(zoo / "by_hand" / "int8.tflite", "--to", "float16")
-    assert_says(said, REFUSED, "int8.tflite is quantized already", "next: convert the float model")
-
-
-def test_several_signatures_and_none_chosen(convert, zoo):
-    said = convert(zoo / "many", "--to", "float32")
-    signatures = ("double(x: float32 [?, 4])", "project(x: float32 [?, 4])")
-    assert_says(said, USAGE, "has 2 signatures:", *signatures, "next: choose one with --signature")
-
-
-def test_a_signature_that_the_model_does_not_have(convert, zoo):
-    said = convert(zoo / "many", "--to", "float32", "--signature", "projekt")
-    assert_says(said, USAGE, "unknown signature 'projekt'", "did you mean 'project'?")
-
-
 # The recipes and options
 
 
-def test_an_unknown_recipe_is_told_with_the_likely_one(convert, zoo):
-    said = convert(zoo / "legacy", "--to", "float32,int-8")
-    assert_says(said, USAGE, "unknown recipe 'int-8'", "did you mean 'int8'?", "weight-only-int8")
-
-
 OPTIONS: list[tuple[list[str], str, str]] = [
-    (["legacy", "--to", ","], "no recipe given", "--to float32"),
-    (["legacy", "--to", "float32", "--io", "int8"], "needs a full-integer recipe", "add int8"),
-    (["legacy", "--to", "float32", "--io", "int9"], "unknown --io type 'int9'", "int8"),
     (["legacy", "--to", "float32", "--samples", "3"], "--samples without", "--calibration SOURCE"),
     (["legacy", "--to", "float32", "--batch", "0"], "--batch 0", ""),
     (["legacy.h5", "--to", "float32", "--signature", "x"], "a Keras file has one", "remove"),
@@ -226,37 +159,6 @@ def with_value(value: float) -> np.ndarray:
     return bad
 
 
-SAMPLES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "empty": ({"image": images()[:0]}, ("'image' has no samples", "next: give at least one")),
-    "nan": ({"image": with_value(np.nan)}, ("1 NaN and 0 infinite values", "[3, 2, 1, 0]")),
-    "inf": ({"image": with_value(np.inf)}, ("0 NaN and 1 infinite values", "[3, 2, 1, 0]")),
-    "huge": ({"image": with_value(1e38)}, ("has the value 1e+38", "next: check how")),
-    "shape": (
-        {"image": images()[:, :7]},
-        (f"has shape ({COUNT}, 7, 8, 1), the model takes (n, 8, 8, 1)", "next: "),
-    ),
-    "channel": ({"image": images()[..., 0]}, ("the model takes (n, 8, 8, 1)", "x[..., None]")),
-    "dtype": (
-        {"image": (images() * 255).astype(np.uint8)},
-        ("is uint8, the model takes float32", "next: convert it: x.astype(np.float32)"),
-    ),
-    "float64": ({"image": images().astype(np.float64)}, ("is float64, the model takes float32",)),
-    "name": (
-        {"images": images()},
-        ("input 'image' has no array", "'images' is not an input", "?image=images"),
-    ),
-    "two": ({"image": images(), "more": images()}, ("the array 'more' is not an input", "next: ")),
-}
-
-
-@pytest.mark.parametrize("name", SAMPLES)
-def test_samples_that_the_model_cannot_take(name, convert, zoo, tmp_path):
-    arrays, parts = SAMPLES[name]
-    np.savez(tmp_path / "bad.npz", **arrays)
-    said = convert(zoo / "legacy", "--to", "int8", "--calibration", tmp_path / "bad.npz")
-    assert_says(said, REFUSED, tmp_path / "bad.npz", *parts)
-
-
 def test_samples_for_a_keras_file_are_checked_likewise(convert, zoo, tmp_path):
     np.savez(tmp_path / "bad.npz", image=with_value(np.nan))
     said = convert(zoo / "modern.keras", "--to", "int8", "--calibration", tmp_path / "bad.npz")
@@ -272,17 +174,6 @@ def test_pickled_samples_are_refused_and_never_unpickled(convert, zoo, tmp_path)
     # The payload works: the test would notice.
     np.load(tmp_path / "bad.npz", allow_pickle=True)["image"]
     assert ran.exists()
-
-
-def test_samples_that_do_not_exist(convert, zoo):
-    said = convert(zoo / "legacy", "--to", "int8", "--calibration", "none.npz")
-    assert_says(said, REFUSED, "none.npz does not exist", "next: check the path")
-
-
-def test_more_samples_asked_for_than_there_are(convert, zoo):
-    calibration = ("--calibration", zoo / "images.npz", "--samples", "41")
-    said = convert(zoo / "legacy", "--to", "int8", *calibration)
-    assert_says(said, REFUSED, "request is for 41 samples, the source has 40", "next: at most")
 
 
 # The output
