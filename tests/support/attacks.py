@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from graph_files import block, function_name, kind, text
+from numpy.typing import NDArray
 from running_graphs import (
     FLOAT,
     INT32,
@@ -21,10 +24,6 @@ from running_graphs import (
     texts,
     types,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 Attempt = Literal["write", "read", "connect", "start"]
 
@@ -42,8 +41,55 @@ class Aim(NamedTuple):
     program: Path
 
 
+# Adds an attack to a graph, and returns the reference of the node that has to run.
+Operator = Callable[[Body, Aim], str]
+Value = NDArray[Any] | str | list[str]
+# What an operator is given: a constant, or what a function adds to the graph.
+Given = Value | Callable[["Body", Aim], str]
 _NO_ARGUMENTS = block(1, b"")
 _WORDS = {"output_types": types(STRING), "output_shapes": shapes(())}
+_ZERO = np.zeros(1, np.float32)
+_DUMPED = {"T": kind(FLOAT), "tensor_name": text("x:0")}
+
+
+def operator(
+    op: str,
+    *inputs: Given,
+    gives: str = "output",
+    then: Callable[[Body, str], str] | None = None,
+    **attributes: bytes | Callable[[Aim], bytes],
+) -> Operator:
+    """One operator with these inputs; `then` uses its output, so that it is not left out."""
+
+    def attack(body: Body, aim: Aim) -> str:
+        given = [each(body, aim) if callable(each) else body.constant(each) for each in inputs]
+        set_ = {key: each(aim) if callable(each) else each for key, each in attributes.items()}
+        made = body.node(op, *given, gives=gives, **set_)
+        return then(body, made) if then else made
+
+    return attack
+
+
+def written(body: Body, aim: Aim) -> str:
+    return body.constant(str(aim.written))
+
+
+def canary(body: Body, aim: Aim) -> str:
+    return body.constant(str(aim.canary))
+
+
+def canaries(body: Body, aim: Aim) -> str:
+    return body.constant([str(aim.canary)])
+
+
+def address(body: Body, aim: Aim) -> str:
+    return body.constant(f"127.0.0.1:{aim.port}")
+
+
+def _words(body: Body, aim: Aim) -> str:
+    """A data set of one word."""
+    plain = {"Toutput_types": types(STRING), "output_shapes": shapes(())}
+    return body.node("TensorSliceDataset", body.constant(["x"]), gives="handle", **plain)
 
 
 def _single(body: Body, dataset: str) -> str:
@@ -51,10 +97,9 @@ def _single(body: Body, dataset: str) -> str:
     return body.node("DatasetToSingleElement", dataset, gives="components", **_WORDS)
 
 
-def _words(body: Body, *values: str) -> str:
-    plain = {"Toutput_types": types(STRING), "output_shapes": shapes(())}
-    held = body.constant(list(values))
-    return body.node("TensorSliceDataset", held, gives="handle", **plain)
+def _pair(body: Body, dataset: str) -> str:
+    """The one element of a data set of two words."""
+    return body.node("DatasetToSingleElement", dataset, gives="components", **_PAIRS)
 
 
 def _shown(body: Body, value: str) -> str:
@@ -71,325 +116,78 @@ def _reduced(body: Body, value: str, dtype: int = STRING) -> str:
     return _shown(body, joined)
 
 
-# Files written.
+def _int64(value: int) -> Value:
+    return np.array(value, np.int64)
 
 
-def write_file(body: Body, aim: Aim) -> str:
-    return body.node("WriteFile", body.constant(str(aim.written)), body.constant("x"))
+def _canary_text(aim: Aim) -> bytes:
+    return text(str(aim.canary))
 
 
-def save(body: Body, aim: Aim) -> str:
-    names = body.constant(["x"])
-    value = body.constant(np.zeros(1, np.float32))
-    return body.node("Save", body.constant(str(aim.written)), names, value, T=types(FLOAT))
+def _file_urls(aim: Aim) -> bytes:
+    return texts(f"file://{aim.written}")
 
 
-def save_slices(body: Body, aim: Aim) -> str:
-    place, names, slices = (body.constant(v) for v in (str(aim.written), ["x"], [""]))
-    value = body.constant(np.zeros(1, np.float32))
-    return body.node("SaveSlices", place, names, slices, value, T=types(FLOAT))
-
-
-def save_v2(body: Body, aim: Aim) -> str:
-    place, names, slices = (body.constant(v) for v in (str(aim.written), ["x"], [""]))
-    value = body.constant(np.zeros(1, np.float32))
-    return body.node("SaveV2", place, names, slices, value, dtypes=types(FLOAT))
+write_file = operator("WriteFile", written, "x")
+read_file = operator("ReadFile", canary, gives="contents", then=_shown)
+save_v2 = operator("SaveV2", written, ["x"], [""], _ZERO, dtypes=types(FLOAT))
 
 
 def merge_checkpoints(body: Body, aim: Aim) -> str:
     """It deletes what it merges."""
     saved = save_v2(body, aim)
-    parts = body.constant([str(aim.written)])
-    merged = body.constant(f"{aim.written}-merged")
+    parts, merged = body.constant([str(aim.written)]), body.constant(f"{aim.written}-merged")
     return body.node("MergeV2Checkpoints", parts, merged, after=saved)
-
-
-def cache_dataset(body: Body, aim: Aim) -> str:
-    place = body.constant(str(aim.written))
-    return _single(
-        body, body.node("CacheDataset", _words(body, "x"), place, gives="handle", **_WORDS)
-    )
-
-
-def snapshot_dataset(body: Body, aim: Aim) -> str:
-    place = body.constant(str(aim.written))
-    return _single(
-        body, body.node("SnapshotDataset", _words(body, "x"), place, gives="handle", **_WORDS)
-    )
 
 
 def save_dataset(body: Body, aim: Aim) -> str:
     inner = Body(body.library, in_function=True)
     shard = inner.constant(np.zeros((), np.int64))
     body.library.append(definition("shard", inner.nodes, {"r": (shard, INT64)}, takes={"e": 7}))
-    place = body.constant(str(aim.written))
     function = {"shard_func": function_name("shard"), "Tshard_func_args": _NO_ARGUMENTS}
-    return body.node("SaveDataset", _words(body, "x"), place, **function)
+    return body.node("SaveDataset", _words(body, aim), written(body, aim), **function)
 
 
-def dataset_to_records(body: Body, aim: Aim) -> str:
-    place, plain = body.constant(str(aim.written)), body.constant("")
-    return body.node("DatasetToTFRecord", _words(body, "x"), place, plain)
-
-
-def printed(body: Body, aim: Aim) -> str:
-    return body.node(
-        "PrintV2", body.constant("x"), output_stream=text(f"file://{aim.written}"), end=text("")
-    )
+def _writer(body: Body, aim: Aim) -> str:
+    return body.node("SummaryWriter", gives="writer", shared_name=text("w"))
 
 
 def summary(body: Body, aim: Aim) -> str:
-    writer = body.node("SummaryWriter", gives="writer", shared_name=text("w"))
-    numbers = [body.constant(np.array(n, np.int32)) for n in (1, 1)]
-    made = body.node(
-        "CreateSummaryFileWriter", writer, body.constant(str(aim.written)), *numbers,
-        body.constant(""),
-    )  # fmt: skip
+    writer = _writer(body, aim)
+    one = np.array(1, np.int32)
+    sizes = (body.constant(one), body.constant(one), body.constant(""))
+    made = body.node("CreateSummaryFileWriter", writer, written(body, aim), *sizes)
     return body.node("FlushSummaryWriter", writer, after=made)
-
-
-def debug_identity(body: Body, aim: Aim) -> str:
-    urls = texts(f"file://{aim.written}")
-    value = body.constant(np.zeros(1, np.float32))
-    named = {"tensor_name": text("x:0"), "device_name": text("CPU:0")}
-    return body.node("DebugIdentity", value, T=kind(FLOAT), debug_urls=urls, **named)
-
-
-def debug_identity_v2(body: Body, aim: Aim) -> str:
-    urls = texts(f"file://{aim.written}")
-    value = body.constant(np.zeros(1, np.float32))
-    rest = {"tfdbg_run_id": text("r"), "op_name": text("o"), "tensor_debug_mode": integer(8)}
-    return body.node("DebugIdentityV2", value, T=kind(FLOAT), debug_urls=urls, **rest)
-
-
-# Files read.
-
-
-def read_file(body: Body, aim: Aim) -> str:
-    return _shown(body, body.node("ReadFile", body.constant(str(aim.canary)), gives="contents"))
-
-
-def matching_files(body: Body, aim: Aim) -> str:
-    """It lists a folder."""
-    pattern = body.constant(f"{aim.canary.parent}/*")
-    return _reduced(body, body.node("MatchingFiles", pattern, gives="filenames"))
-
-
-def matching_files_dataset(body: Body, aim: Aim) -> str:
-    pattern = body.constant([str(aim.canary.parent / "*")])
-    return _single(body, body.node("MatchingFilesDataset", pattern, gives="handle"))
-
-
-def text_line_dataset(body: Body, aim: Aim) -> str:
-    read = (body.constant([str(aim.canary)]), body.constant(""))
-    size = body.constant(np.zeros((), np.int64))
-    return _single(body, body.node("TextLineDataset", *read, size, gives="handle"))
-
-
-def record_dataset(body: Body, aim: Aim) -> str:
-    read = (body.constant([str(aim.canary)]), body.constant(""))
-    size = body.constant(np.zeros((), np.int64))
-    return _single(body, body.node("TFRecordDataset", *read, size, gives="handle"))
-
-
-def fixed_length_dataset(body: Body, aim: Aim) -> str:
-    sizes = [body.constant(np.array(n, np.int64)) for n in (0, 1, 0, 0)]
-    made = body.node(
-        "FixedLengthRecordDatasetV2", body.constant([str(aim.canary)]), *sizes,
-        body.constant(""), gives="handle",
-    )  # fmt: skip
-    return _single(body, made)
-
-
-def csv_dataset(body: Body, aim: Aim) -> str:
-    number = body.constant(np.zeros((), np.int64))
-    flag, mark = body.constant(np.array(False)), body.constant(",")
-    made = body.node(
-        "CSVDataset", body.constant([str(aim.canary)]), body.constant(""), number, flag, mark,
-        flag, body.constant(""), body.constant(np.zeros(0, np.int64)), body.constant([""]),
-        gives="handle", **_WORDS,
-    )  # fmt: skip
-    return _single(body, made)
-
-
-def sql_dataset(body: Body, aim: Aim) -> str:
-    """It opens what it reads for writing, too."""
-    texts_ = (body.constant(v) for v in ("sqlite", str(aim.canary), "SELECT x FROM t"))
-    return _single(body, body.node("SqlDataset", *texts_, gives="handle", **_WORDS))
-
-
-def lmdb_dataset(body: Body, aim: Aim) -> str:
-    pairs = {"output_types": types(STRING, STRING), "output_shapes": shapes((), ())}
-    made = body.node("LMDBDataset", body.constant([str(aim.canary)]), gives="handle", **pairs)
-    return body.node("DatasetToSingleElement", made, gives="components", **pairs)
 
 
 def load_dataset(body: Body, aim: Aim) -> str:
     inner = Body(body.library, in_function=True)
     body.library.append(definition("reader", inner.nodes, {"r": ("e", 21)}, takes={"e": 21}))
-    place = body.constant(str(aim.canary.parent))
+    folder = body.constant(str(aim.canary.parent))
     function = {"reader_func": function_name("reader"), "Treader_func_args": _NO_ARGUMENTS}
-    return _single(body, body.node("LoadDataset", place, gives="handle", **_WORDS, **function))
+    return _single(body, body.node("LoadDataset", folder, gives="handle", **_WORDS, **function))
 
 
-def snapshot_reader(body: Body, aim: Aim) -> str:
-    place, start = body.constant(str(aim.canary)), body.constant(np.zeros((), np.int64))
-    versioned = {"compression": text(""), "version": integer(2)}
-    made = body.node("SnapshotDatasetReader", place, start, gives="handle", **_WORDS, **versioned)
-    return _single(body, made)
-
-
-def record_input(body: Body, aim: Aim) -> str:
-    return body.node("RecordInput", gives="records", file_pattern=text(str(aim.canary)))
-
-
-def immutable_const(body: Body, aim: Aim) -> str:
-    place = text(str(aim.canary))
-    held = body.node(
-        "ImmutableConst", gives="tensor", dtype=kind(FLOAT), shape=a_shape(1),
-        memory_region_name=place,
-    )  # fmt: skip
-    return _reduced(body, held, FLOAT)
-
-
-def remap_matrix(body: Body, aim: Aim) -> str:
-    rows = [body.constant(np.zeros(1, np.int64)) for _ in range(2)]
-    place, name = body.constant(str(aim.canary)), body.constant("w")
-    ends = {"num_rows": integer(1), "num_cols": integer(1)}
-    values = body.constant(np.zeros(0, np.float32))
-    return body.node(
-        "LoadAndRemapMatrix", place, name, *rows, values, gives="output_matrix", **ends
-    )
-
-
-def vocabulary_remapping(body: Body, aim: Aim) -> str:
-    place = body.constant(str(aim.canary))
-    counted = {"num_new_vocab": integer(1), "new_vocab_offset": integer(0)}
-    mapped = body.node("GenerateVocabRemapping", place, place, gives="remapping", **counted)
-    return _reduced(body, mapped, INT64)
-
-
-def skipgram(body: Body, aim: Aim) -> str:
-    return body.node(
-        "Skipgram", gives="vocab_word", filename=text(str(aim.canary)), batch_size=integer(1)
-    )
-
-
-def table_from_file(body: Body, aim: Aim) -> str:
+def _table(body: Body, aim: Aim) -> str:
     typed = {"key_dtype": kind(STRING), "value_dtype": kind(INT64)}
-    made = body.node("HashTableV2", gives="table_handle", shared_name=text("h"), **typed)
-    columns = {"key_index": integer(-2), "value_index": integer(-1)}
-    return body.node(
-        "InitializeTableFromTextFileV2", made, body.constant(str(aim.canary)), **columns
-    )
+    return body.node("HashTableV2", gives="table_handle", shared_name=text("h"), **typed)
 
 
-def restore_v2(body: Body, aim: Aim) -> str:
-    """What it opens is beside the prefix."""
-    named = (body.constant(v) for v in (str(aim.canary), ["x"], [""]))
-    return body.node("RestoreV2", *named, gives="tensors", dtypes=types(FLOAT))
+def reader(op: str) -> Operator:
+    """A reader of a queue of file names."""
+
+    def attack(body: Body, aim: Aim) -> str:
+        opened = body.node(op, gives="reader_handle", shared_name=text("reader"))
+        held = {"component_types": types(STRING), "shared_name": text("q")}
+        queue = body.node("FIFOQueueV2", gives="handle", **held)
+        put = body.node("QueueEnqueueV2", queue, canary(body, aim), Tcomponents=types(STRING))
+        return body.node("ReaderReadV2", opened, queue, gives="key", after=put)
+
+    return attack
 
 
-def restore(body: Body, aim: Aim) -> str:
-    place, name = body.constant(str(aim.canary)), body.constant("x")
-    return body.node("Restore", place, name, gives="tensor", dt=kind(FLOAT))
-
-
-def restore_slice(body: Body, aim: Aim) -> str:
-    named = (body.constant(v) for v in (str(aim.canary), "x", ""))
-    return body.node("RestoreSlice", *named, gives="tensor", dt=kind(FLOAT))
-
-
-def import_event(body: Body, aim: Aim) -> str:
-    """Beside the event it reads none: it is here for `summary`'s sake, and writes."""
-    writer = body.node("SummaryWriter", gives="writer", shared_name=text("w"))
-    return body.node("ImportEvent", writer, body.constant(str(aim.canary)))
-
-
-def candidate_sampler(body: Body, aim: Aim) -> str:
-    classes = body.constant(np.zeros((1, 1), np.int64))
-    sizes = {"num_true": integer(1), "num_sampled": integer(1), "range_max": integer(1)}
-    return body.node(
-        "FixedUnigramCandidateSampler", classes, gives="sampled_candidates",
-        unique=boolean(False), vocab_file=text(str(aim.canary)), **sizes,
-    )  # fmt: skip
-
-
-def decode_proto(body: Body, aim: Aim) -> str:
-    source = {"descriptor_source": text(str(aim.canary)), "message_type": text("m")}
-    ends = {"field_names": texts("f"), "output_types": types(INT32)}
-    sizes = body.node("DecodeProtoV2", body.constant(["x"]), gives="sizes", **source, **ends)
-    return _reduced(body, sizes, INT32)
-
-
-def encode_proto(body: Body, aim: Aim) -> str:
-    source = {"descriptor_source": text(str(aim.canary)), "message_type": text("m")}
-    ends = {"field_names": texts("f"), "Tinput_types": types(INT32)}
-    sizes, value = (body.constant(np.ones((1, 1), np.int32)) for _ in range(2))
-    return _reduced(body, body.node("EncodeProto", sizes, value, gives="bytes", **source, **ends))
-
-
-def whole_file_reader(body: Body, aim: Aim) -> str:
-    return _with_queue(body, aim, "WholeFileReaderV2")
-
-
-def text_line_reader(body: Body, aim: Aim) -> str:
-    return _with_queue(body, aim, "TextLineReaderV2")
-
-
-def _with_queue(body: Body, aim: Aim, reader: str) -> str:
-    opened = body.node(reader, gives="reader_handle", shared_name=text("reader"))
-    queue = body.node(
-        "FIFOQueueV2", gives="handle", component_types=types(STRING), shared_name=text("q")
-    )
-    put = body.node(
-        "QueueEnqueueV2", queue, body.constant(str(aim.canary)), Tcomponents=types(STRING)
-    )
-    return body.node("ReaderReadV2", opened, queue, gives="key", after=put)
-
-
-# Other machines.
-
-
-def debug_to_server(body: Body, aim: Aim) -> str:
-    urls = texts(f"grpc://127.0.0.1:{aim.port}")
-    value = body.constant(np.zeros(1, np.float32))
-    return body.node(
-        "DebugIdentity", value, T=kind(FLOAT), debug_urls=urls, tensor_name=text("x:0")
-    )
-
-
-def register_dataset(body: Body, aim: Aim) -> str:
-    place, protocol = body.constant(f"127.0.0.1:{aim.port}"), body.constant("grpc")
-    given = body.node(
-        "RegisterDatasetV2", _words(body, "x"), place, protocol, gives="dataset_id",
-        external_state_policy=integer(1),
-    )  # fmt: skip
-    return _shown(body, given)
-
-
-def data_service(body: Body, aim: Aim) -> str:
-    name, mode, place, protocol, job = (
-        body.constant(v) for v in ("d", "parallel_epochs", f"127.0.0.1:{aim.port}", "grpc", "j")
-    )
-    most = body.constant(np.ones((), np.int64))
-    counter = body.node("DummyIterationCounter", gives="handle")
-    made = body.node(
-        "DataServiceDatasetV2", body.constant(np.zeros((), np.int64)), mode, place, protocol, job,
-        body.constant(np.full((), -1, np.int64)), body.constant(np.full((), -1, np.int64)), most,
-        counter, gives="handle", **_WORDS,
-    )  # fmt: skip
-    del name
-    return _single(body, made)
-
-
-def rpc_client(body: Body, aim: Aim) -> str:
-    place, timeout = (
-        body.constant(f"127.0.0.1:{aim.port}"), body.constant(np.full((), 300, np.int64))
-    )  # fmt: skip
-    return body.node(
-        "RpcClient", place, timeout, gives="client", list_registered_methods=boolean(True)
-    )
+def _counter(body: Body, aim: Aim) -> str:
+    return body.node("DummyIterationCounter", gives="handle")
 
 
 def rpc_server(body: Body, aim: Aim) -> str:
@@ -398,54 +196,203 @@ def rpc_server(body: Body, aim: Aim) -> str:
     return body.node("RpcServerStart", server)
 
 
-def cloud_storage(body: Body, aim: Aim) -> str:
-    return _shown(body, body.node("ReadFile", body.constant("gs://bucket/x"), gives="contents"))
+_PAIRS = {"output_types": types(STRING, STRING), "output_shapes": shapes((), ())}
+_RECORDS = {"gives": "handle", "then": _single}
+_PROTO = {"descriptor_source": _canary_text, "message_type": text("m"), "field_names": texts("f")}
+_ONES = np.ones((1, 1), np.int32)
 
-
-OPERATORS: dict[str, tuple[Attempt, Callable[[Body, Aim], str]]] = {
-    "WriteFile": ("write", write_file),
-    "Save": ("write", save),
-    "SaveSlices": ("write", save_slices),
-    "SaveV2": ("write", save_v2),
-    "MergeV2Checkpoints": ("write", merge_checkpoints),
-    "CacheDataset": ("write", cache_dataset),
-    "SnapshotDataset": ("write", snapshot_dataset),
-    "SaveDataset": ("write", save_dataset),
-    "DatasetToTFRecord": ("write", dataset_to_records),
-    "PrintV2": ("write", printed),
-    "CreateSummaryFileWriter": ("write", summary),
-    "DebugIdentity": ("write", debug_identity),
-    "DebugIdentityV2": ("write", debug_identity_v2),
-    "ReadFile": ("read", read_file),
-    "MatchingFiles": ("read", matching_files),
-    "MatchingFilesDataset": ("read", matching_files_dataset),
-    "TextLineDataset": ("read", text_line_dataset),
-    "TFRecordDataset": ("read", record_dataset),
-    "FixedLengthRecordDatasetV2": ("read", fixed_length_dataset),
-    "CSVDataset": ("read", csv_dataset),
-    "SqlDataset": ("write", sql_dataset),
-    "LMDBDataset": ("read", lmdb_dataset),
-    "LoadDataset": ("read", load_dataset),
-    "SnapshotDatasetReader": ("read", snapshot_reader),
-    "RecordInput": ("read", record_input),
-    "ImmutableConst": ("read", immutable_const),
-    "LoadAndRemapMatrix": ("read", remap_matrix),
-    "GenerateVocabRemapping": ("read", vocabulary_remapping),
-    "Skipgram": ("read", skipgram),
-    "InitializeTableFromTextFileV2": ("read", table_from_file),
-    "RestoreV2": ("read", restore_v2),
-    "Restore": ("read", restore),
-    "RestoreSlice": ("read", restore_slice),
-    "ImportEvent": ("read", import_event),
-    "FixedUnigramCandidateSampler": ("read", candidate_sampler),
-    "DecodeProtoV2": ("read", decode_proto),
-    "EncodeProto": ("read", encode_proto),
-    "WholeFileReaderV2": ("read", whole_file_reader),
-    "TextLineReaderV2": ("read", text_line_reader),
-    "DebugIdentity to a server": ("connect", debug_to_server),
-    "RegisterDatasetV2": ("connect", register_dataset),
-    "DataServiceDatasetV2": ("connect", data_service),
-    "RpcClient": ("connect", rpc_client),
-    "RpcServer": ("connect", rpc_server),
-    "ReadFile of gs://": ("connect", cloud_storage),
+# By what they do, where TensorFlow runs them.
+_ATTACKS: dict[Attempt, dict[str, Operator]] = {
+    "write": {
+        "WriteFile": write_file,
+        "Save": operator("Save", written, ["x"], _ZERO, T=types(FLOAT)),
+        "SaveSlices": operator("SaveSlices", written, ["x"], [""], _ZERO, T=types(FLOAT)),
+        "SaveV2": save_v2,
+        "MergeV2Checkpoints": merge_checkpoints,
+        "CacheDataset": operator("CacheDataset", _words, written, **_RECORDS, **_WORDS),
+        "SnapshotDataset": operator("SnapshotDataset", _words, written, **_RECORDS, **_WORDS),
+        "SaveDataset": save_dataset,
+        "DatasetToTFRecord": operator("DatasetToTFRecord", _words, written, ""),
+        "PrintV2": operator(
+            "PrintV2", "x", output_stream=lambda aim: text(f"file://{aim.written}"), end=text("")
+        ),
+        "CreateSummaryFileWriter": summary,
+        "DebugIdentity": operator(
+            "DebugIdentity", _ZERO, debug_urls=_file_urls, device_name=text("CPU:0"), **_DUMPED
+        ),
+        "DebugIdentityV2": operator(
+            "DebugIdentityV2",
+            _ZERO,
+            T=kind(FLOAT),
+            debug_urls=_file_urls,
+            op_name=text("o"),
+            tfdbg_run_id=text("r"),
+            tensor_debug_mode=integer(8),
+        ),
+        # It opens what it reads for writing, too.
+        "SqlDataset": operator(
+            "SqlDataset", "sqlite", canary, "SELECT x FROM t", **_RECORDS, **_WORDS
+        ),
+    },
+    "read": {
+        "ReadFile": read_file,
+        # It lists a folder.
+        "MatchingFiles": operator(
+            "MatchingFiles",
+            lambda body, aim: body.constant(f"{aim.canary.parent}/*"),
+            gives="filenames",
+            then=_reduced,
+        ),
+        "MatchingFilesDataset": operator(
+            "MatchingFilesDataset",
+            lambda body, aim: body.constant([f"{aim.canary.parent}/*"]),
+            **_RECORDS,
+        ),
+        "TextLineDataset": operator("TextLineDataset", canaries, "", _int64(0), **_RECORDS),
+        "TFRecordDataset": operator("TFRecordDataset", canaries, "", _int64(0), **_RECORDS),
+        "FixedLengthRecordDatasetV2": operator(
+            "FixedLengthRecordDatasetV2", canaries, *map(_int64, (0, 1, 0, 0)), "", **_RECORDS
+        ),
+        "CSVDataset": operator(
+            "CSVDataset",
+            canaries,
+            "",
+            _int64(0),
+            np.array(False),
+            ",",
+            np.array(False),
+            "",
+            np.zeros(0, np.int64),
+            [""],
+            **_RECORDS,
+            **_WORDS,
+        ),
+        "LMDBDataset": operator("LMDBDataset", canaries, gives="handle", then=_pair, **_PAIRS),
+        "LoadDataset": load_dataset,
+        "SnapshotDatasetReader": operator(
+            "SnapshotDatasetReader",
+            canary,
+            _int64(0),
+            **_RECORDS,
+            **_WORDS,
+            compression=text(""),
+            version=integer(2),
+        ),
+        "RecordInput": operator("RecordInput", gives="records", file_pattern=_canary_text),
+        "ImmutableConst": operator(
+            "ImmutableConst",
+            gives="tensor",
+            then=partial(_reduced, dtype=FLOAT),
+            dtype=kind(FLOAT),
+            shape=a_shape(1),
+            memory_region_name=_canary_text,
+        ),
+        "LoadAndRemapMatrix": operator(
+            "LoadAndRemapMatrix",
+            canary,
+            "w",
+            *[np.zeros(1, np.int64)] * 2,
+            np.zeros(0, np.float32),
+            gives="output_matrix",
+            num_rows=integer(1),
+            num_cols=integer(1),
+        ),
+        "GenerateVocabRemapping": operator(
+            "GenerateVocabRemapping",
+            canary,
+            canary,
+            gives="remapping",
+            then=partial(_reduced, dtype=INT64),
+            num_new_vocab=integer(1),
+            new_vocab_offset=integer(0),
+        ),
+        "Skipgram": operator(
+            "Skipgram", gives="vocab_word", filename=_canary_text, batch_size=integer(1)
+        ),
+        "InitializeTableFromTextFileV2": operator(
+            "InitializeTableFromTextFileV2",
+            _table,
+            canary,
+            key_index=integer(-2),
+            value_index=integer(-1),
+        ),
+        # What it opens is beside the prefix.
+        "RestoreV2": operator(
+            "RestoreV2", canary, ["x"], [""], gives="tensors", dtypes=types(FLOAT)
+        ),
+        "Restore": operator("Restore", canary, "x", gives="tensor", dt=kind(FLOAT)),
+        "RestoreSlice": operator("RestoreSlice", canary, "x", "", gives="tensor", dt=kind(FLOAT)),
+        # Beside the event it reads none: it is here for `summary`'s sake, and writes.
+        "ImportEvent": operator("ImportEvent", _writer, canary),
+        "FixedUnigramCandidateSampler": operator(
+            "FixedUnigramCandidateSampler",
+            np.zeros((1, 1), np.int64),
+            gives="sampled_candidates",
+            unique=boolean(False),
+            vocab_file=_canary_text,
+            num_true=integer(1),
+            num_sampled=integer(1),
+            range_max=integer(1),
+        ),
+        "DecodeProtoV2": operator(
+            "DecodeProtoV2",
+            ["x"],
+            gives="sizes",
+            then=partial(_reduced, dtype=INT32),
+            output_types=types(INT32),
+            **_PROTO,
+        ),
+        "EncodeProto": operator(
+            "EncodeProto",
+            _ONES,
+            _ONES,
+            gives="bytes",
+            then=_reduced,
+            Tinput_types=types(INT32),
+            **_PROTO,
+        ),
+        "WholeFileReaderV2": reader("WholeFileReaderV2"),
+        "TextLineReaderV2": reader("TextLineReaderV2"),
+    },
+    "connect": {
+        "DebugIdentity to a server": operator(
+            "DebugIdentity",
+            _ZERO,
+            debug_urls=lambda aim: texts(f"grpc://127.0.0.1:{aim.port}"),
+            **_DUMPED,
+        ),
+        "RegisterDatasetV2": operator(
+            "RegisterDatasetV2",
+            _words,
+            address,
+            "grpc",
+            gives="dataset_id",
+            then=_shown,
+            external_state_policy=integer(1),
+        ),
+        "DataServiceDatasetV2": operator(
+            "DataServiceDatasetV2",
+            _int64(0),
+            "parallel_epochs",
+            address,
+            "grpc",
+            "j",
+            _int64(-1),
+            _int64(-1),
+            _int64(1),
+            _counter,
+            **_RECORDS,
+            **_WORDS,
+        ),
+        "RpcClient": operator(
+            "RpcClient", address, _int64(300), gives="client", list_registered_methods=boolean(True)
+        ),
+        "RpcServer": rpc_server,
+        "ReadFile of gs://": operator("ReadFile", "gs://bucket/x", gives="contents", then=_shown),
+    },
+}
+OPERATORS = {
+    name: (attempts, attack)
+    for attempts, attacks in _ATTACKS.items()
+    for name, attack in attacks.items()
 }
