@@ -31,8 +31,7 @@ from edgeconv.gate.budget import check
 from edgeconv.measure.metrics.classes import AUC
 from edgeconv.statistics.bootstrap import MeanOf, Resampling
 from edgeconv.statistics.drop import MatchedDrop, RelativeDrop, enough_pairs, is_above
-from edgeconv.statistics.estimate import Levels
-from edgeconv.statistics.proportion import Flips
+from edgeconv.statistics.estimate import Flips, Levels
 from edgeconv.types import (
     Accuracy,
     Budget,

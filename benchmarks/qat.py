@@ -26,7 +26,7 @@ from benchmarks.measuring import RESULTS, recorded, write_result
 from benchmarks.qat_tasks import tasks
 from edgeconv import bench, convert
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.comparison import paired_difference
 from edgeconv.types import Artifact, Measuring, Qat, Timing
 
 if TYPE_CHECKING:

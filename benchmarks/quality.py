@@ -35,7 +35,7 @@ from benchmarks.quality_summary import BOTH_PEERS, FLOAT, MODES, RECIPES, summar
 from edgeconv import bench, convert
 from edgeconv.measure.machine import environment
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.statistics.paired import drop_of
+from edgeconv.statistics.comparison import drop_of
 from edgeconv.types import Execution, Measuring, Timing
 from edgeconv.types.words import first_line
 

@@ -60,8 +60,9 @@ READER_GONE = 141
 FAULT = 4
 # The others are in edgeconv/cli/verbs.py.
 _MODULES = {
-    **{name: name for name in ("init", "build", "embed", "config")},
-    **dict.fromkeys(("cache", "cmake-dir"), "keeping"),
+    "init": "init",
+    **dict.fromkeys(("embed", "build"), "ship"),
+    **dict.fromkeys(("config", "cache", "cmake-dir"), "house"),
 }
 
 

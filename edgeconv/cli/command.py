@@ -1,7 +1,7 @@
 """The click command of a request: its options, what a configuration adds, its help, the call.
 
 All options can be given in edgeconv.toml too, in the table of their command, with the long options
-as keys. What is typed wins. The file is that of `--config`, or of the current directory. A command
+as keys. What is typed wins. The file is named by `--config`, or in the current directory. A command
 that is about the model of a [model.NAME] takes the tables of that model.
 """
 
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import click
 from click.core import ParameterSource
 
-from edgeconv.cli.printing import echo_text
-from edgeconv.cli.progress import progress
+from edgeconv.cli.printing import echo_text, progress
 from edgeconv.requests.config.reach import Granted
 from edgeconv.requests.config.tables import Table, model_of, options_of, read_config
 from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
@@ -88,7 +87,7 @@ class VerbCommand(click.Command):
         super().__init__(
             name, help=function.__doc__, context_settings={"help_option_names": ["-h", "--help"]}
         )
-        # Ten commands are in one module: those of the one that is called are enough.
+        # Most commands are in one module: only the one that is called needs its options.
         del self.params
 
     @cached_property
@@ -329,7 +328,7 @@ def _completer(leaf: Leaf) -> Callable[..., Any] | None:
 
 
 def _config(typed: str | None) -> Config | None:
-    """The configuration that is typed, or that of the current directory."""
+    """The configuration that is typed, or the one in the current directory."""
     from edgeconv.requests.config import find_config
 
     path = Path(typed) if typed is not None else find_config(Path())

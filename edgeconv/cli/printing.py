@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
+import time
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from edgeconv.system.processes.escaping import encodable, harmless_line, plain
+from edgeconv.system.processes.progress import CountedLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from edgeconv.types import Failure
     from edgeconv.types.errors import EdgeconvError
@@ -58,7 +60,7 @@ def echo_text(text: str, *, err: bool = False, own: re.Pattern[str] | None = Non
 
 
 def echo_page(text: str) -> None:
-    """Print lines that `report.layout.to_text` colored; it escapes what it is given."""
+    """Print lines that `reporting.pages.to_text` has escaped and colored."""
     echo_text(f"{text}\n", own=COLORS)
 
 
@@ -179,3 +181,82 @@ class _Escaped:
         if name == "buffer":
             raise AttributeError(name)
         return getattr(self.stream, name)
+
+
+# A shorter time does not allow an estimate.
+_LEAST_SECONDS = 1.0
+# The spinner before the line, and room for the cursor.
+_SPINNER = 3
+
+
+@contextlib.contextmanager
+def progress(*, quiet: bool, keep: bool = False) -> Iterator[Callable[[str], None]]:
+    """A function to tell what is being done.
+
+    On a terminal the last line is replaced, unless all are to `keep`. It shows how many there
+    are and the time that is left, where a line is a `CountedLine`; elsewhere only what is new in
+    words.
+    """
+    if quiet:
+        yield lambda _: None
+    elif sys.stderr.isatty() and not keep:
+        from rich.console import Console
+        from rich.text import Text
+
+        clock = Clock()
+        console = Console(file=unescaped(sys.stderr))
+
+        def tell(line: str) -> None:
+            text = Text(harmless_line(clock.shown(line)))
+            # In one line, so that none begins within it.
+            text.truncate(console.width - _SPINNER, overflow="ellipsis")
+            status.update(text)
+
+        with console.status("starting") as status:
+            yield tell
+    else:
+        yield _Once().tell
+
+
+class _Once:
+    """Prints a line, unless it only counts on."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def tell(self, line: str) -> None:
+        if not (isinstance(line, CountedLine) and line == self._last):
+            echo(line, err=True)
+        self._last = line
+
+
+class Clock:
+    """Adds the count to a counted line, and the time left at the same pace."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._start_s = 0.0
+        self._start_done = 0
+        self._done = 0
+        self._total = 0
+
+    def shown(self, line: str) -> str:
+        """The line as it is to be shown at this moment."""
+        if not isinstance(line, CountedLine):
+            return line
+        # Another total, or a smaller count, begins a new count.
+        if line.total != self._total or line.completed < self._done:
+            self._total, self._start_s, self._start_done = line.total, self._now(), line.completed
+        self._done = line.completed
+        took_s, count = self._now() - self._start_s, line.completed - self._start_done
+        text = f"{line}: {line.completed:,} of {line.total:,}"
+        if took_s < _LEAST_SECONDS or not count or line.completed >= line.total:
+            return text
+        return f"{text}, about {_duration(took_s / count * (line.total - line.completed))} left"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

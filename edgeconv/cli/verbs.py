@@ -18,9 +18,9 @@ from edgeconv.cli.printing import (
     echo_json,
     echo_page,
     echo_text,
+    progress,
     terminal,
 )
-from edgeconv.cli.progress import progress
 from edgeconv.types.errors import InputRefused, exit_code_of
 
 
@@ -322,7 +322,7 @@ def scan(call: CommandCall) -> int:
     one is, 3 if a path is not a model. No configuration changes the findings. Commands that load a
     model refuse what is refused here; see docs/security.md.
     """
-    from edgeconv.reporting.scans import render_scan_json, render_scan_sarif, render_scan_text
+    from edgeconv.reporting.inspected import render_scan_json, render_scan_sarif, render_scan_text
 
     renders = {"text": render_scan_text, "json": render_scan_json, "sarif": render_scan_sarif}
     scans, errors = [], list[InputRefused]()
@@ -351,7 +351,7 @@ def verify(call: CommandCall) -> int:
     Exit code 0 if all that was checked holds, 1 if anything does not or was rejected by its check,
     3 if there is nothing to verify. See docs/evidence.md.
     """
-    from edgeconv.reporting.verified import (
+    from edgeconv.reporting.inspected import (
         evidence_schema,
         render_evidence_json,
         render_evidence_text,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from edgeconv.data import read_samples, write_samples
 from edgeconv.model.tflite import output_steps
 from edgeconv.runtimes.local import start_run
-from edgeconv.statistics.rows import TOGETHER, differing_outputs
+from edgeconv.statistics.outputs import TOGETHER, differing_outputs
 from edgeconv.types.errors import BatchRefused, InputRefused, ToolFailed
 from edgeconv.types.words import listed, quoted
 

@@ -26,7 +26,7 @@ from edgeconv.data.suspects import evenly
 from edgeconv.model.source import code_files
 from edgeconv.model.tflite.fronts import input_fronts
 from edgeconv.runtimes.local import start_run
-from edgeconv.statistics.paired import paired_difference, paired_mean_difference
+from edgeconv.statistics.comparison import paired_difference, paired_mean_difference
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.store import (
     cache_directory,

@@ -23,8 +23,7 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RuntimePython
-from edgeconv.statistics.kernels import LEAST_AGREEMENT, is_another
-from edgeconv.statistics.outputs import output_errors
+from edgeconv.statistics.outputs import LEAST_AGREEMENT, is_another, output_errors
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 from edgeconv.types.errors import EdgeconvError, VerificationFailed
 

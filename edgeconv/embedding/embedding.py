@@ -12,7 +12,7 @@ import msgspec
 from edgeconv.data.location import located
 from edgeconv.embedding.plan import JOURNAL, RECORD, EmbedPlan, embedded_already, plan_embed
 from edgeconv.plugins import embed_target
-from edgeconv.reporting.last_check import verdict_file
+from edgeconv.reporting.files import verdict_file
 from edgeconv.system.store import (
     json_with_checksum,
     owned,

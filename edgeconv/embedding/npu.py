@@ -11,7 +11,7 @@ from edgeconv.embedding.interface import TargetOption
 from edgeconv.plugins import npu_compiler
 from edgeconv.system.store import sha256_file
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
-from edgeconv.types.npus import ACCELERATORS, parse_npu
+from edgeconv.types.measuring import ACCELERATORS, parse_npu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from edgeconv.embedding.interface import LITERT, MICRO
 from edgeconv.embedding.npu import npu_of
 from edgeconv.model.source import artifact_of_file, refuse_unusable
 from edgeconv.plugins import embed_target, npu_compiler
-from edgeconv.reporting.last_check import require_passed
+from edgeconv.reporting.files import require_passed
 from edgeconv.requests.texts import source_within
 from edgeconv.runtimes.choice import default_target
 from edgeconv.system.store import (

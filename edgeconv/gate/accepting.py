@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from edgeconv.gate.check import Project
     from edgeconv.gate.jobs import ModelJob
-    from edgeconv.gate.project import Project
     from edgeconv.requests.check import CheckRequest
     from edgeconv.types import Check, Checked, Finding, LockedModel
 
@@ -110,8 +110,8 @@ def accept_losses(losses: Iterable[Finding], accepted: Collection[str]) -> Itera
 def without_unproven(verdict: Verdict, locked: LockedModel | None) -> Verdict:
     """The verdict, in which inconclusive limits of the budget are warnings where they are accepted.
 
-    Those are all without `locked`, the model that the lock has. Else they are those of the lock, as
-    long as the number is within the limit or no worse than what was accepted.
+    Without `locked`, the model in the lock, all are accepted. Otherwise the lock's are, as long as
+    the number is within the limit or no worse than when it was accepted.
     """
     stages = locked.stages if locked else ()
     known = {(s.name, each.limit, each.subject): each for s in stages for each in s.unproven}

@@ -382,7 +382,7 @@ class LimitCheck:
         return self.finding("passed" if holds or is_equal else "failed", actual, subject=subject)
 
     def same(self, samples: int | None = None) -> Finding:
-        """The file and its answers are those of the reference: the drop is exactly 0."""
+        """File and answers equal the reference's: the drop is exactly 0."""
         return self.finding("passed", 0.0, interval=(0.0, 0.0), method="same file", samples=samples)
 
     def test(

@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from edgeconv.gate.accepting import accept_state
-from edgeconv.gate.flow import check_report, unchecked
-from edgeconv.gate.project import Project
+from edgeconv.gate.accepting import accept_state, parse_accepted
+from edgeconv.gate.flow import Checking, check_report, unchecked
+from edgeconv.gate.jobs import ModelJob
+from edgeconv.model.source import artifact_of_file
 from edgeconv.plugins import tracker
-from edgeconv.reporting.last_check import checked_report, write_last_check
+from edgeconv.reporting.files import checked_report, write_last_check
 from edgeconv.reporting.verdicts import render
-from edgeconv.requests.config import limited
+from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.config import limited, lock
 from edgeconv.requests.config.chosen import Chosen, NoConfig, settled
+from edgeconv.requests.config.lock import FILE_NAME
 from edgeconv.system.store import (
     also_reading,
     is_device,
@@ -32,6 +36,7 @@ from edgeconv.types import (
     Budget,
     Check,
     Checked,
+    Conversion,
     Report,
     SweepGate,
     Swept,
@@ -43,9 +48,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from edgeconv.gate.jobs import ModelJob
     from edgeconv.requests.check import CheckRequest
     from edgeconv.requests.config import Config
+    from edgeconv.requests.config.file import ModelTable
     from edgeconv.types import Finding
 
 
@@ -61,8 +66,8 @@ _VERSIONS_KEYS = (("check", "runtimes"), ("bench", "runtimes"))
 class CheckRun(NamedTuple):
     """A finished check, before it is written anywhere.
 
-    `reports` are the measurements to track, by model. `errors` are those of models that could not
-    be checked; the others have their verdicts. `notices` are for the user.
+    `reports` are the measurements to track, by model. `errors` has one for each model that
+    could not be checked; the others have their verdicts. `notices` are for the user.
     """
 
     checked: Checked
@@ -183,7 +188,7 @@ def _append(text: str, path: Path) -> None:
 
 
 def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
-    """A report checked against the budget of the request, or that of the configuration."""
+    """A report checked against the budget of the request, or of the configuration."""
     from edgeconv.reporting.files import read_report
 
     for name, option in _FOR_MODELS.items():
@@ -313,7 +318,7 @@ def _write_verdicts(
 ) -> list[str]:
     """Write the verdict next to each published file; returns a notice for each that failed.
 
-    `recipe` is that of files which could not be made anew.
+    `recipe` is set for files that could not be made anew.
     """
     report_sha256 = sha256_file(report) if report else ""
     notices = []
@@ -413,3 +418,86 @@ def _gated(report: Report, check: Check, gate: SweepGate) -> Check:
     # Where no cell keeps the budget, all reasons are shown.
     verdict = Verdict(findings=sum(passing, ())) if passing else check.verdict
     return msgspec.structs.replace(check, verdict=verdict)
+
+
+class Project:
+    """The models of a configuration, how they are checked, and the path of the lock.
+
+    Raises `InputRefused` for a lock that cannot be read, `UsageError` for a wrong configuration or
+    unknown losses to accept.
+    """
+
+    def __init__(self, request: CheckRequest, on_progress: Callable[[str], None]) -> None:
+        self._chosen = Chosen(request)
+        self.config: Config = self._chosen.config
+        self._versions = request.versions
+        accepted_drops = parse_accepted(
+            request.accept_drops, self.config.models, updates=request.update
+        )
+        default = self.config.folder / FILE_NAME
+        self.lock = (
+            Path(request.lock) if request.lock else self._chosen.within_project(default, "the lock")
+        )
+        if not request.update:
+            also_reading([self.lock])
+        is_there = self.lock.exists() or self.lock.is_symlink()
+        accepted = lock.read(self.lock) if is_there else None
+        self.checking = Checking(
+            statistics=request.statistics,
+            execution=request.execution.execution,
+            locked=accepted.models if accepted else {},
+            has_lock=accepted is not None,
+            accepting=request.update,
+            accepted_drops=accepted_drops,
+            on_progress=on_progress,
+        )
+
+    def jobs(self, names: Sequence[str]) -> tuple[ModelJob, ...]:
+        """The jobs of these models, of all models without names. Raises `UsageError`."""
+        return tuple(self._job(model) for model in self._chosen.models(names))
+
+    def _job(self, model: ModelTable) -> ModelJob:
+        ready = self._ready_made(model)
+        # The job replaces these models by the converted files.
+        measuring = {"models": (model.source,)}
+        request = self._chosen.request(BenchRequest, "bench", model, measuring)
+        return ModelJob(
+            name=model.name,
+            source=model.source,
+            budget=_budget_of(model.budget, ready) if ready else model.budget,
+            converting=None if ready else self._chosen.converting(model),
+            ready=ready,
+            measuring=request,
+            versions=self._versions or request.measuring.versions,
+            checkpoint=model.checkpoint,
+            slices=model.slices,
+            report_directory=self._chosen.directory(model, "bench"),
+        )
+
+    def _ready_made(self, model: ModelTable) -> Conversion | None:
+        """The source of a model, where it is a quantized .tflite; else None.
+
+        Raises `UsageError` for options that would convert it.
+        """
+        if not model.source.lower().endswith(".tflite"):
+            return None
+        try:
+            artifact = artifact_of_file(model.source)
+        except InputRefused:
+            return None  # The conversion refuses it, with the reason.
+        if artifact.recipe.name in ("float32", "float16"):
+            return None
+        table = ("model", model.name, "convert")
+        if self.config.written.has(*table):
+            raise self.config.written.error(
+                table,
+                f"model {model.name!r} is quantized already, so it is not converted",
+                "remove this table, or name the float model as its source",
+            )
+        return Conversion(directory=str(Path(model.source).parent), artifacts=(artifact,))
+
+
+def _budget_of(budget: Budget, ready: Conversion) -> Budget:
+    recipes = {artifact.recipe.name for artifact in ready.artifacts}
+    fitting = {name: limits for name, limits in budget.recipe.items() if name in recipes}
+    return replace(budget, recipe=fitting)

@@ -1,6 +1,6 @@
 """Drops and flips of a model against its reference: the trained baseline, or the lock.
 
-Of all samples, and of each class and slice of them.
+They are taken over all samples, and over each class and slice.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from edgeconv.reporting.units import value_of
+from edgeconv.statistics.comparison import drop_of, mean_interval
 from edgeconv.statistics.estimate import LEVEL
-from edgeconv.statistics.paired import drop_of, mean_interval
 from edgeconv.types import ClassDrop, GateStatistics
 from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import listed
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from edgeconv.gate.budget import Interval, LimitCheck, OpenLimit
     from edgeconv.statistics.bootstrap import MeanOf
     from edgeconv.statistics.drop import MatchedDrop, UnpairedDrop
-    from edgeconv.statistics.estimate import Estimate, Levels
-    from edgeconv.statistics.proportion import Proportion
+    from edgeconv.statistics.estimate import Estimate, Levels, Proportion
     from edgeconv.types import (
         Accuracy,
         DataIdentity,
@@ -65,7 +64,7 @@ class PairedAccuracies:
 class UnpairedAccuracies:
     """Why there is no pair.
 
-    `is_same`: file and samples are those of the reference, so no answer can differ. `before` and
+    `is_same`: file and samples are the reference's, so no answer can differ. `before` and
     `after` are set where they have the same metric and different samples.
     """
 
@@ -280,7 +279,7 @@ def numbers(accuracy: Accuracy) -> tuple[float, ...]:
 
 def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proportion | MeanOf:
     """The estimate of an accuracy with a result for each of at least one sample."""
-    from edgeconv.statistics.proportion import Proportion
+    from edgeconv.statistics.estimate import Proportion
 
     if accuracy.correct:
         return Proportion(accuracy.correct.count("1"), accuracy.samples)
@@ -290,7 +289,7 @@ def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proport
 
 def accuracy_interval(accuracy: Accuracy) -> Interval | None:
     """The 95 % interval of an accuracy; None for one number that is not a right answer."""
-    from edgeconv.statistics.proportion import share_interval
+    from edgeconv.statistics.estimate import share_interval
 
     if accuracy.correct:
         return share_interval(accuracy.correct.count("1"), accuracy.samples)
@@ -334,7 +333,7 @@ def _test_unpaired(
 def _unpaired_interval(
     estimate: UnpairedDrop, before: Accuracy, after: Accuracy
 ) -> Interval | None:
-    """The 95 % interval of a drop between two sets of samples, from those of both values.
+    """The 95 % interval of a drop between two sets of samples, from the intervals of both values.
 
     R. Newcombe, "Interval estimation for the difference between independent proportions",
     Statistics in Medicine 17 (1998) 873-890, method 10. A relative drop is over the measured value
@@ -353,7 +352,7 @@ def _unpaired_interval(
 
 
 def _flip_limit(check: LimitCheck, changed: int, samples: int) -> OpenLimit:
-    from edgeconv.statistics.proportion import Flips, share_interval
+    from edgeconv.statistics.estimate import Flips, share_interval
 
     estimate, interval = Flips(changed, samples), share_interval(changed, samples)
     return check.defer(lambda levels: check.test(estimate, levels, interval=interval))

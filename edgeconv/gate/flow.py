@@ -16,7 +16,7 @@ from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slice
 from edgeconv.measure.machine import environment
 from edgeconv.measure.npu import compiler_version
 from edgeconv.plugins import METRICS
-from edgeconv.reporting.matrix import first_bad, what_it_does
+from edgeconv.reporting.sections import first_bad, what_it_does
 from edgeconv.reporting.units import counted
 from edgeconv.system.store import (
     Cache,
@@ -116,7 +116,7 @@ class Checking:
     def _new_check(self, job: ModelJob, report: Report, locked: LockedModel | None) -> Check:
         from edgeconv.gate.accepting import without_unproven
         from edgeconv.gate.stages import stage_states
-        from edgeconv.reporting.verdicts.summary import changes, summary
+        from edgeconv.reporting.verdicts.words import changes, summary
 
         reference = None if self.accepting else locked
         slices = job_slices(job, report)
@@ -254,7 +254,7 @@ def check_report(
     from edgeconv.gate.budget import check
     from edgeconv.gate.drops import class_drops
     from edgeconv.gate.stages import stage_states
-    from edgeconv.reporting.verdicts.summary import summary
+    from edgeconv.reporting.verdicts.words import summary
 
     of_budget = check(
         report, budget, statistics=statistics, locked=locked, slices=slices, guards=guards

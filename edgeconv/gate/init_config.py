@@ -35,7 +35,7 @@ _UNKNOWN_TYPES = frozenset({"object", "resource", "variant"})
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file is written from; paths and SOURCEs as they are to be in it.
+    """The facts that the file is written from; paths and SOURCEs as it will have them.
 
     `signatures` are those that can be converted, empty where they are not known (a Keras file that
     does not declare its inputs).

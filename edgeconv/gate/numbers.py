@@ -67,7 +67,7 @@ def _latency_p50(check: LimitCheck, row: Measurement, _: Report) -> Finding | Op
 
 
 def _latency_ratio(check: LimitCheck, row: Measurement, report: Report) -> Finding | OpenLimit:
-    """The median time over that of the float32 .tflite in the same runtime, by rounds."""
+    """The median time over the float32 .tflite's in the same runtime, by rounds."""
     ratio = row.latency_ratio
     if row.latency is None or ratio is None or not math.isfinite(ratio):
         return check.missing("it was not timed with a float32 .tflite")

@@ -22,8 +22,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
+    from edgeconv.gate.check import Project
     from edgeconv.gate.jobs import ModelJob
-    from edgeconv.gate.project import Project
     from edgeconv.types import Budget, Check, Measurement, Report, Value
     from edgeconv.types.errors import UsageError
 
@@ -64,7 +64,7 @@ def edgeconv_artifact(pytestconfig: pytest.Config) -> Callable[[str, str], Edgec
 
 
 def _open_project(pytestconfig: pytest.Config) -> Project:
-    from edgeconv.gate.project import Project
+    from edgeconv.gate.check import Project
     from edgeconv.requests.check import CheckRequest
     from edgeconv.requests.config import find_config
     from edgeconv.requests.config.chosen import settled

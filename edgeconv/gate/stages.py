@@ -14,7 +14,7 @@ from edgeconv.gate.drops import (
     pair_accuracies,
     pairs_of,
 )
-from edgeconv.statistics.paired import drop_of
+from edgeconv.statistics.comparison import drop_of
 from edgeconv.types import StageState
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def stage_states(
 ) -> tuple[StageState, ...]:
     """Every measured model compared with its locked state and the stage before it, in order.
 
-    On other samples than those of the lock there are both values, but no drop; by another metric
-    there are none. If nothing moved, any of the stages has `moved` with a probability of at most
+    If the samples differ from the lock's, there are both values but no drop; if the metric differs,
+    there is neither. If nothing moved, any of the stages has `moved` with a probability of at most
     1 - confidence (Bonferroni, over both sides and all stages).
     """
     steps = list(_steps(report))

@@ -10,7 +10,7 @@ from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, worst_snr
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.statistics.kernels import (
+from edgeconv.statistics.outputs import (
     ALONE_DB,
     LEAST_AGREEMENT,
     is_another,

@@ -8,8 +8,7 @@ import msgspec
 
 from edgeconv.data import input_ranges
 from edgeconv.measure.metrics.accuracy import commonest_share, flips
-from edgeconv.statistics.comparison import latency_ratio_interval
-from edgeconv.statistics.paired import drop_of
+from edgeconv.statistics.comparison import drop_of, latency_ratio_interval
 from edgeconv.types import Comparison
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from edgeconv.model.source import load
 from edgeconv.model.tflite import summarize
 from edgeconv.model.tflite.summary import tensor_specs
 from edgeconv.reporting.closeness import snr
-from edgeconv.statistics.comparison import median_interval, unpaired_ratio_bounds
-from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.comparison import median_interval, paired_difference, unpaired_ratio_bounds
 from edgeconv.system.store import read_noun
 from edgeconv.types import (
     Artifact,

@@ -8,14 +8,14 @@ from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import dim
+from edgeconv.reporting.pages import dim
 from edgeconv.reporting.tables import Column, table
 from edgeconv.reporting.units import interval_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.reporting.layout import Block, Page
+    from edgeconv.reporting.pages import Block, Page
     from edgeconv.types import (
         Difference,
         FlipCount,

@@ -103,7 +103,7 @@ class ModelColumn:
         return self.form(self.number(row.model) if self.number else None)
 
     def interval_text(self, row: ModelRow) -> str:
-        """The interval of a cell; "–" where there is none."""
+        """The interval of a cell; "–" without one."""
         known = self.interval(row.model) if self.interval else None
         return units.ABSENT if known is None else self.interval_form(known, row.model)
 

@@ -15,6 +15,8 @@ from edgeconv.data.preprocessing import describe
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import (
     difference_lines,
+    floats_line,
+    grade_line,
     io_types,
     snr,
     span,
@@ -27,14 +29,15 @@ from edgeconv.reporting.facts import (
     agreement_table,
     batched_line,
     command_line,
+    epoch_table,
     hash_table,
     latency_table,
     machine_facts,
     models_table,
+    qat_facts,
+    training_facts,
     version_facts,
 )
-from edgeconv.reporting.flips import flip_tables
-from edgeconv.reporting.grades import floats_line, grade_line
 from edgeconv.reporting.layers import layer_tables, models_with_layers, profile_tables
 from edgeconv.reporting.limits import (
     closing_line,
@@ -44,19 +47,21 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.matrix import matrix_table
-from edgeconv.reporting.npu import npu_table
-from edgeconv.reporting.plots import Point, Worth, accuracy_plot, latency_region, size_region
-from edgeconv.reporting.strips import (
+from edgeconv.reporting.plots import (
     DOTS_A_ROW,
+    Point,
+    Worth,
+    accuracy_plot,
     drop_plot,
     latency_plot,
+    latency_region,
     layer_plot,
     metric_plots,
+    size_region,
     snr_plot,
     start_plot,
 )
-from edgeconv.reporting.training import epoch_table, qat_facts, training_facts
+from edgeconv.reporting.sections import flip_tables, matrix_table, npu_table
 from edgeconv.reporting.units import is_share
 from edgeconv.statistics.comparison import is_faster, is_more_accurate, pareto_front
 from edgeconv.types.words import listed

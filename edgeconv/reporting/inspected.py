@@ -1,28 +1,41 @@
-"""The page of `inspect`: what is in a model file."""
+"""What inspect, scan and verify found in files that nothing ran: as text, JSON and SARIF."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+import msgspec
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import Labeled
+from edgeconv.reporting.pages import Labeled
 from edgeconv.reporting.tables import Column, table
+from edgeconv.reporting.units import plain
+from edgeconv.reporting.verdicts.machine import as_json, message, sarif_document, schema_of
+from edgeconv.types import Evidence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from edgeconv.reporting.layout import Block, Page
+    from edgeconv.reporting.pages import Block, Page
     from edgeconv.reporting.tables import Table
     from edgeconv.types import (
         Inspection,
+        Link,
+        LinkState,
         OldestRuntime,
         OperatorCount,
         RuntimeNeed,
+        Scan,
+        ScanFinding,
         Signature,
         TensorSpec,
     )
+
 
 _KIND_NAMES = {
     "saved_model": "SavedModel",
@@ -155,3 +168,119 @@ _OPERATORS: tuple[Column[OperatorCount], ...] = (
     Column("version", lambda each: str(each.version)),
     Column("count", lambda each: str(each.count)),
 )
+
+
+_LEVELS = {"error": "error", "warn": "warning"}
+_RULES = {
+    "operator": "An operator that may do more than compute",
+    "path": "A file that the model names",
+    "asset": "A file that the model reads as an asset",
+    "checkpoint": "A checkpoint at a path that the model chooses",
+    "device": "A device on another machine",
+    "function": "A function that the model calls by name",
+    "class": "A class or function that is not Keras's",
+    "structure": "A structure that no tool writes",
+}
+
+
+def render_scan_text(scans: Sequence[Scan]) -> str:
+    """The page of each model."""
+    return "".join(f"{line}\n" for scan in scans for line in scan_page(scan))
+
+
+def scan_page(scan: Scan) -> list[str]:
+    """A model with its findings: what, why it matters, and where."""
+    outcome = "refused" if scan.is_refused else "nothing that reaches outside of the model"
+    lines = [f"{plain(scan.path)}: {outcome}", f"  sha256 {scan.sha256}"]
+    for finding in scan.findings:
+        word = "FAIL" if finding.severity == "error" else "warn"
+        places = f" and {finding.count - 1} more places" if finding.count > 1 else ""
+        lines.append(f"  {word}  {plain(finding.what)}: {finding.why}")
+        lines.append(f"        at {plain(finding.where)}{places}")
+    return lines
+
+
+def render_scan_json(scans: Sequence[Scan]) -> str:
+    """A JSON list of the scans."""
+    return as_json(msgspec.to_builtins(list(scans)))
+
+
+def render_scan_sarif(scans: Sequence[Scan]) -> str:
+    """One run of SARIF 2.1.0; a result for each finding, and a rule for each kind of finding."""
+    kinds = [kind for kind in _RULES if any(f.kind == kind for s in scans for f in s.findings)]
+    rules = [
+        {
+            "id": f"scan/{kind}",
+            "shortDescription": {"text": _RULES[kind]},
+            "defaultConfiguration": {"level": "error"},
+        }
+        for kind in kinds
+    ]
+    results = [_result(scan, finding, kinds) for scan in scans for finding in scan.findings]
+    exit_code = 1 if any(scan.is_refused for scan in scans) else 0
+    return sarif_document(rules, "edgeconv/scan/", exit_code, results)
+
+
+def _result(scan: Scan, finding: ScanFinding, kinds: list[str]) -> dict[str, Any]:
+    identity = "\0".join((finding.kind, finding.where, finding.what))
+    digest = hashlib.sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()
+    return {
+        "ruleId": f"scan/{finding.kind}",
+        "ruleIndex": kinds.index(finding.kind),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": message(f"{finding.what}: {finding.why} ({finding.where})")},
+        "locations": [
+            {
+                "physicalLocation": {"artifactLocation": _location(scan)},
+                "logicalLocations": [{"fullyQualifiedName": plain(finding.where)}],
+            }
+        ],
+        "partialFingerprints": {"finding/v1": digest},
+        "properties": {"sha256": scan.sha256, "count": finding.count},
+    }
+
+
+def _location(scan: Scan) -> dict[str, str]:
+    path = Path(scan.path) / ("saved_model.pb" if scan.kind == "saved_model" else "")
+    try:
+        relative = path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return {"uri": "file://" + quote(str(path).encode("utf-8", "surrogateescape"))}
+    uri = quote(relative.encode("utf-8", "surrogateescape"))
+    return {"uri": uri, "uriBaseId": "%SRCROOT%"}
+
+
+_WORDS: dict[LinkState, str] = {"verified": "ok", "failed": "FAIL", "unchecked": "not checked"}
+
+
+def render_evidence_text(evidence: Evidence) -> str:
+    """The page as text."""
+    return "".join(f"{line}\n" for line in evidence_page(evidence))
+
+
+def render_evidence_json(evidence: Evidence) -> str:
+    """The evidence as one JSON document."""
+    return as_json(msgspec.to_builtins(evidence))
+
+
+def evidence_schema() -> bytes:
+    """What docs/schemas/evidence.json holds."""
+    return schema_of(Evidence, "edgeconv evidence")
+
+
+def evidence_page(evidence: Evidence) -> list[str]:
+    """Each link with what was checked against what, and what could not be checked."""
+    width = max((len(link.link) for link in evidence.links), default=0)
+    lines = []
+    for file in dict.fromkeys(link.file for link in evidence.links):
+        lines.append(plain(file) or "(all)")
+        own = (link for link in evidence.links if link.file == file)
+        lines += [_line(link, width) for link in own]
+    counts = Counter(link.state for link in evidence.links)
+    totals = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
+    return [*lines, f"{evidence.outcome}: {', '.join(totals) or 'nothing was checked'}"]
+
+
+def _line(link: Link, width: int) -> str:
+    against = f" ({plain(link.against)})" if link.against else ""
+    return f"  {_WORDS[link.state]:11}  {link.link:{width}}  {plain(link.text)}{against}"

@@ -8,13 +8,17 @@ from edgeconv.reporting import units
 from edgeconv.reporting.closeness import agreement_lines, difference_lines
 from edgeconv.reporting.columns import columns_of, model_rows
 from edgeconv.reporting.facts import command_line, pace_lines
-from edgeconv.reporting.flips import class_name, flips_of
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
-from edgeconv.reporting.markup import escape, fold, table_lines
-from edgeconv.reporting.matrix import matrix_lines, matrix_table
-from edgeconv.reporting.npu import npu_lines, npu_table
-from edgeconv.reporting.tables import Column, table
+from edgeconv.reporting.sections import (
+    class_name,
+    flips_of,
+    matrix_lines,
+    matrix_table,
+    npu_lines,
+    npu_table,
+)
+from edgeconv.reporting.tables import Column, escape, fold, markdown_lines, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +62,7 @@ def _models(report: Report, rows: Sequence[ModelRow]) -> Iterator[str]:
             if column.short and column.is_known(rows)
         ),
     ]
-    yield from table_lines(table(columns, rows), str)
+    yield from markdown_lines(table(columns, rows), str)
 
 
 def _shown(column: ModelColumn) -> Column[ModelRow]:
@@ -74,13 +78,13 @@ def _matrix(report: Report) -> Iterator[str]:
     if matrix := matrix_table(report):
         yield ""
         yield from (f"- {escape(line)}" for line in matrix_lines(report))
-        yield from fold("Versions", list(table_lines(matrix)))
+        yield from fold("Versions", list(markdown_lines(matrix)))
 
 
 def _npu(report: Report) -> Iterator[str]:
     if npu := npu_table(report):
         yield ""
-        yield from table_lines(npu)
+        yield from markdown_lines(npu)
         yield ""
         yield from (f"- {escape(line)}" for line in npu_lines(report))
 

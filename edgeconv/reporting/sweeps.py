@@ -13,7 +13,7 @@ import msgspec
 from markupsafe import Markup
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import dim
+from edgeconv.reporting.pages import dim
 from edgeconv.reporting.spreadsheet import safe
 from edgeconv.reporting.tables import Cell, Column, number, table
 from edgeconv.system.store import html_with_checksum, json_with_checksum, publish_all
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from edgeconv.reporting.layout import Block, Page
+    from edgeconv.reporting.pages import Block, Page
     from edgeconv.reporting.tables import Table
     from edgeconv.types import SweepCell, Swept
 

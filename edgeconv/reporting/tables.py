@@ -1,15 +1,19 @@
-"""The noun of every table: columns that know their cells, for terminals, pages and Markdown."""
+"""The noun of every table: columns that know their cells, for terminals and pages; and Markdown.
+
+Markdown is for GitHub and GitLab, with foreign text escaped.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from edgeconv.reporting import units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.text import Text
 
@@ -123,3 +127,37 @@ def cells_of(columns: Iterable[Column[Of]], item: Of) -> tuple[Cell, ...]:
 def capital(heading: str) -> str:
     """With a capital letter first, except for percentiles such as p50."""
     return heading if heading[1:2].isdigit() else heading[:1].upper() + heading[1:]
+
+
+# What starts markup in GitHub's Markdown, and what GitHub turns into links: addresses, mentions of
+# people and numbers of issues.
+_MARKUP = re.compile(r"([\\`*_{}\[\]()+!|~$]|:(?=//))")
+_LINKED = re.compile(r"([@#]|www(?=\.))")
+
+
+def escape(text: str) -> str:
+    """Foreign text without markup, also for cells of tables."""
+    harmless = units.plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _LINKED.sub(r"\1<!-- -->", _MARKUP.sub(r"\\\1", harmless))
+
+
+def markdown_lines(table: Table, shown: Callable[[str], str] = escape) -> Iterator[str]:
+    """The table, whose texts are written by `shown`."""
+    yield _row(shown(column.heading) for column in table.columns)
+    yield _row("---" if column.is_text else "--:" for column in table.columns)
+    yield from (_row(shown(cell.text) for cell in row.cells) for row in table.rows)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def fold(heading: str, lines: Sequence[str]) -> Iterator[str]:
+    """The lines in a section that a click on its heading opens; nothing without lines."""
+    if lines:
+        yield ""
+        yield f"<details><summary>{heading}</summary>"
+        yield ""
+        yield from lines
+        yield ""
+        yield "</details>"

@@ -14,27 +14,27 @@ from edgeconv.reporting.closeness import (
     comparison_lines,
     difference_lines,
     error_lines,
+    floats_line,
+    grade_line,
     io_types,
     span,
     weights,
     worst_error,
 )
 from edgeconv.reporting.columns import SAME_SPEED, SHOWN, columns_of, model_rows
-from edgeconv.reporting.facts import pace_lines
-from edgeconv.reporting.grades import floats_line, grade_line
-from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.layout import Labeled, dim, notes
-from edgeconv.reporting.limits import closing_line, word_of_verdict
-from edgeconv.reporting.matrix import matrix_lines, matrix_table
-from edgeconv.reporting.npu import npu_lines, npu_table
-from edgeconv.reporting.tables import Cell, Column, Row, table
-from edgeconv.reporting.training import (
+from edgeconv.reporting.facts import (
     circumstance_facts,
     epoch_table,
     outcome_facts,
+    pace_lines,
     place_facts,
     qat_remarks,
 )
+from edgeconv.reporting.layers import layer_name
+from edgeconv.reporting.limits import closing_line, word_of_verdict
+from edgeconv.reporting.pages import Labeled, dim, notes
+from edgeconv.reporting.sections import matrix_lines, matrix_table, npu_lines, npu_table
+from edgeconv.reporting.tables import Cell, Column, Row, table
 from edgeconv.reporting.verdicts.terminal import finding_tables, word
 from edgeconv.system.processes.escaping import shell_line
 from edgeconv.types import Distance
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from edgeconv.reporting.columns import ModelColumn, ModelRow
-    from edgeconv.reporting.layout import Block, Page
+    from edgeconv.reporting.pages import Block, Page
     from edgeconv.types import (
         Artifact,
         Conversion,
@@ -162,7 +162,7 @@ def _model_columns(report: Report, rows: Sequence[ModelRow]) -> list[Column[Mode
 
 
 def _shown(column: ModelColumn, rows: Sequence[ModelRow]) -> Iterator[Column[ModelRow]]:
-    """The column if any model has it, and that of its interval."""
+    """The column if any model has it, and the column of its interval."""
 
     def cell(row: ModelRow) -> Cell:
         return Cell(column.text(row), style="dim" if column.is_text else "")
@@ -202,7 +202,7 @@ def verdict_page(verdict: Verdict, *, below_table: bool = False) -> Page:
 def _artifact_columns(
     base: int | None, reused: Sequence[str], *, verbose: bool
 ) -> tuple[Column[Artifact], ...]:
-    """The name first, the closest comparison last; `verbose` adds those of how a file is stored."""
+    """The name first, the closest comparison last; `verbose` adds how a file is stored."""
     stored: tuple[Column[Artifact], ...] = (
         Column("file", lambda each: units.plain(each.file), is_text=True, beneath=True),
         Column("weights", weights),

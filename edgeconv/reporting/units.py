@@ -68,7 +68,7 @@ def times(ratio: float | None, digits: int = 3) -> str:
 def decibels(value_db: float | None, decimals: int = 1) -> str:
     """A signal-to-noise ratio: "34.2 dB", and "exact" where nothing differs.
 
-    Ratios end at ±`MAX_SNR_DB`, so the highest is that of equal outputs.
+    Ratios end at ±`MAX_SNR_DB`: equal outputs have the highest.
     """
     if value_db is None or not math.isfinite(value_db):
         return _special(value_db, " dB")
@@ -151,7 +151,7 @@ def duration_interval(interval: Interval | None) -> str:
 
 
 def factor_interval(ratio: Interval | None) -> str:
-    """The interval of a speed-up in brackets, from that of the ratio of the times."""
+    """The interval of a speed-up in brackets, from the interval of the ratio of times."""
     if ratio is None:
         return ABSENT
     ends = (significant(1 / end) if end else "∞" for end in reversed(ratio))

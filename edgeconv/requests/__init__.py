@@ -7,7 +7,6 @@ option      what a field declares, and the leaves that the options are
 texts       the kinds of texts: paths and SOURCEs as a configuration has them, names, programs
 request     what all requests do; from raw values and from Python's arguments
 table       the verbs by name: the request and the function of each, callable from Python
-in_memory   what Python gives that is no text: models and samples, as files
-signatures  what Python shows of a verb
+in_memory   calls in Python: models and samples in memory, as files, and signatures
 shared      the options that several verbs have
 """

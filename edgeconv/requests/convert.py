@@ -305,5 +305,5 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
 
     @property
     def sources(self) -> dict[str, DataSource]:
-        """The calibration SOURCE by signature key; the training samples where there is none."""
+        """The calibration SOURCE by signature key; without one, the training samples."""
         return self.calibration or ({"": self.training} if self.training else {})

@@ -125,7 +125,7 @@ class Parsed(msgspec.Struct, frozen=True):
 
 
 class Within:
-    """A field whose value has options as its fields; without `options`, those of its class."""
+    """A field whose value has options as its fields; without `options`, its class declares them."""
 
     def __init__(self, **options: Option | Within) -> None:
         self.options = MappingProxyType(options)
@@ -207,7 +207,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         return self.text.text_of(value) if is_text else value
 
     def text_of(self, raw: Any) -> Any:
-        """What a configuration's `raw` value is in TOML: that of `Parsed` its text."""
+        """A configuration's `raw` value as TOML has it: a `Parsed` one as its text."""
         if isinstance(raw, list):
             return [self.text_of(item) for item in raw]
         return self.text.text_of(raw.value) if isinstance(raw, Parsed) else raw

@@ -198,7 +198,7 @@ def _plain(name: str, value: Any, field: msgspec.structs.FieldInfo | None) -> An
     """The value of a field that is no option. Raises `UsageError` for one of another type."""
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     if name == "budget" and isinstance(value, Mapping):
-        from edgeconv.requests.config.limits import budget_of
+        from edgeconv.requests.config.file import budget_of
 
         return budget_of(value)
     try:
@@ -229,7 +229,7 @@ def other_words(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _is_request(kind: Any) -> bool:
-    """Whether a field's type is a request, whose words are among those of the verb."""
+    """Whether a field's type is a request, whose words are the verb's too."""
     struct = struct_of(kind)
     return isinstance(struct, type) and issubclass(struct, Request)
 
@@ -258,7 +258,7 @@ def spread(leaf: Leaf, value: Any) -> dict[tuple[str, ...], Any]:
 
 
 def put(kind: type[Kind], values: Mapping[tuple[str, ...], Any], base: Any = None) -> Kind:
-    """A struct with these values; all others are those of `base`, or the defaults."""
+    """A struct with these values; the others are `base`'s, or the defaults."""
     changes: dict[str, Any] = {}
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
     for name in dict.fromkeys(path[0] for path in values):

@@ -181,7 +181,7 @@ class Verb(Generic[Result]):
 
     @property
     def __signature__(self) -> inspect.Signature:
-        from edgeconv.requests.signatures import signature_of
+        from edgeconv.requests.in_memory import signature_of
 
         needed = {"training": None, "to": QAT} if self._trains else {}
         return signature_of(self._entry.kind, needed)
@@ -229,7 +229,7 @@ _ABOUT_QAT = """Train a model on with quantization, and publish the int8 file th
 def _to_train(
     fields: tuple[Any, ...], by_name: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of `convert` for those of `qat`: the model, what it is trained on, others."""
+    """The arguments of `convert` that mean what `qat` was given."""
     order = ("model", "training")
     if len(fields) > len(order) or set(order[: len(fields)]) & by_name.keys():
         raise UsageError(f"{QAT} takes {listed(order)} by position", hint="give the others by name")

@@ -30,7 +30,7 @@ from edgeconv.runtimes.versions import parse_versions
 from edgeconv.system.store.hashes import is_sha256
 from edgeconv.types import MetricChoice, Steps
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
-from edgeconv.types.npus import parse_npu
+from edgeconv.types.measuring import parse_npu
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,8 +64,8 @@ class TextKind:
     """A kind of text. This one names nothing outside the model and the command.
 
     `form` describes it for the JSON Schema, `metavar` is its word in --help, and `meaning` parses
-    it. A configuration may write an `is_list` as an array. The shell completes an `is_file`. Of an
-    `is_path` the content counts, and not where it is. An `is_subject` names a model. Python may
+    it. A configuration may write an `is_list` as an array. The shell completes an `is_file`. Where
+    an `is_path` is does not count, only its content. An `is_subject` names a model. Python may
     give what it `holds` from memory.
     """
 
@@ -293,7 +293,7 @@ class _Tracker(_NamedPath):
         return self._split(text)
 
     def reaches(self, value: tuple[str, str]) -> tuple[Reach, ...]:
-        # Others than those of files talk to what the path names, or run what is stored there.
+        # Trackers that do more than write files contact a server, or run what is stored there.
         is_files = getattr(tracker(value[0]), "WRITES_FILES_ONLY", False)
         return super().reaches(value) if is_files else (Reach("tracker", self.text_of(value)),)
 
@@ -340,7 +340,7 @@ def source_reach(source: DataSource) -> tuple[Reach, ...]:
 
 
 def _path_option(source: DataSource) -> str:
-    """The option of a SOURCE that is a path; a directory of sounds has that of one of images."""
+    """The option of a SOURCE that is a path; directories of sounds and of images have the same."""
     return PATH_OPTIONS.get(source.kind or "images", "")
 
 

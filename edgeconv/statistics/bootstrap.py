@@ -17,10 +17,10 @@ import numpy as np
 from edgeconv.statistics.estimate import (
     BoundedEstimate,
     normal_quantile,
+    proportion_bounds,
     round_up,
     samples_to_resolve,
 )
-from edgeconv.statistics.proportion import proportion_bounds
 
 if TYPE_CHECKING:
     from edgeconv.statistics.estimate import Levels

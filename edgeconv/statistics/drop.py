@@ -21,16 +21,16 @@ import numpy as np
 from edgeconv.statistics.estimate import (
     MARGIN,
     BoundedEstimate,
+    likely_share,
     normal_quantile,
+    proportion_bounds,
     samples_to_resolve,
     smallest_sufficient,
 )
-from edgeconv.statistics.proportion import likely_share, proportion_bounds
 
 if TYPE_CHECKING:
     from edgeconv.statistics.bootstrap import MeanOf
-    from edgeconv.statistics.estimate import Levels
-    from edgeconv.statistics.proportion import Proportion
+    from edgeconv.statistics.estimate import Levels, Proportion
 
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -251,14 +251,14 @@ class RejectionRegion:
     def probability(self, won: Floats, drop: float | None = None) -> Floats:
         """The probability of the region for covered true shares won: float64 [m] for [m].
 
-        The true `drop` is by default that of the region.
+        The true `drop` is by default the region's.
         """
         from scipy.special import betainc, gammaln, xlog1py, xlogy
 
         share, count, n = won[:, None], self._won, self._samples
         ways = gammaln(n + 1) - gammaln(count + 1) - gammaln(n - count + 1)
         mass = np.exp(ways + xlogy(count, share) + xlog1py(n - count, -share))
-        # Of the pairs that are not won; irrelevant where there are none.
+        # The share of the pairs that are not won; irrelevant if all are.
         of_rest = (share + (self._drop if drop is None else drop)) / np.maximum(1 - share, _TINY)
         rest = n - count
         a, b = np.maximum(self._from, 1.0), np.maximum(rest - self._from + 1, 1.0)

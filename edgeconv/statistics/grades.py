@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import msgspec
 import numpy as np
 
-from edgeconv.statistics.estimate import LEVEL
-from edgeconv.statistics.proportion import proportion_bounds
+from edgeconv.statistics.estimate import LEVEL, proportion_bounds
 from edgeconv.types import ROUNDING, Grade, OutputError
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Threshold(NamedTuple):
-    """What a measure may be at most, or at least where `is_minimum`, for a grade.
+    """The most that a measure may be for a grade, or the least if `is_minimum`.
 
     None: no value of it gives that grade.
     """
@@ -87,7 +86,7 @@ class Graded(NamedTuple):
 
 
 def worst_grade(grades: Iterable[Grade]) -> Grade:
-    """The worst of several grades; "" where there is none."""
+    """The worst of several grades; "" for none."""
     return max(filter(None, grades), key=GRADES.index, default="")
 
 
@@ -136,8 +135,8 @@ def _are_scores(rows: Floats) -> bool:
     """Whether rows of numbers look like the scores of classes before a softmax.
 
     The largest is well above the next, and not the same one in each row, and the sums vary less
-    than those of independent numbers, such as the two of a position, would; of landmarks or
-    forecasts most of the variance is that of the columns' means.
+    than the sums of independent numbers, such as the two of a position, would; in landmarks or
+    forecasts most of the variance is between the columns' means.
     """
     spread = float(rows.std())
     if spread <= 0 or len(np.unique(rows.argmax(axis=1))) == 1:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = np.ndarray[Any, np.dtype[np.float64]]
+
     Outputs = Mapping[str, NDArray[np.generic]]
+
 
 _COSINE_EPSILON = 1e-30
 _FEWEST = 8
@@ -85,7 +87,7 @@ def _output_error(
 
 
 def _by_sample(squares: NDArray[np.float64]) -> Floats:
-    """The mean of each sample's values, float64 [samples]; [] where there are no values."""
+    """The mean of each sample's values, float64 [samples]; [] without values."""
     if not squares.size:
         return np.zeros(0)
     means: Floats = np.mean(squares.reshape(len(squares), -1), axis=1)
@@ -210,3 +212,75 @@ class OutputRange:
         if self.span is None or self._low is None or self._high is None:
             return None
         return float((self._high - self._low).max())
+
+
+# The share of samples that must have the class that float32 gives them.
+LEAST_AGREEMENT = 0.99
+# Twice the error, where that can be seen.
+MORE_DB, CLOSE_DB = 6.0, 60.0
+# For a file whose own ratio on the processor is unknown: kernels may differ by a tenth, 20 dB.
+ALONE_DB = 26.0
+
+
+def is_another(there_db: float, here_db: float) -> bool:
+    """Whether kernels compute something else: an SNR there, and with others for the same file.
+
+    Kernels round differently, which costs next to nothing.
+    """
+    return there_db < min(here_db - MORE_DB, CLOSE_DB)
+
+
+def loses_answers(lost: int, differ: int, samples: int) -> bool:
+    """Whether kernels lose more answers than rounding does, which is as often for the better.
+
+    Of `samples`, `differ` have another answer than with the kernels here, and `lost` more are not
+    those of float32. By chance that is at most two standard deviations of a sum of +1 and -1.
+    """
+    return lost > (1 - LEAST_AGREEMENT) * samples and lost**2 > 4 * differ
+
+
+# The batches that show it: an even one, and one that no loop over vectors divides.
+TOGETHER = (2, 7)
+# Sums in another order differ by less than this share of the largest value.
+_ROUNDING = 1e-3
+
+
+def differing_outputs(
+    alone: Mapping[str, NDArray[Any]],
+    together: Mapping[str, NDArray[Any]],
+    steps: Mapping[str, float],
+) -> tuple[str, ...]:
+    """The outputs whose answers to some samples together are not those to each alone, by name.
+
+    Arrays are (n, *shape), as `edgeconv.data.samples.join_samples` gives them. `steps` has the
+    quantization steps of outputs, of which one may be lost by rounding.
+    """
+    return tuple(
+        name
+        for name, values in together.items()
+        if not _are_alike(alone[name], values, steps.get(name, 0.0))
+    )
+
+
+def same_outputs(alone: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """The outputs (n, *shape) that are the same for all samples, by name."""
+    return tuple(
+        name
+        for name, values in alone.items()
+        if values.dtype.kind == "f" and np.ptp(values, axis=0).max(initial=0.0) == 0
+    )
+
+
+def _are_alike(alone: NDArray[Any], together: NDArray[Any], step: float) -> bool:
+    if alone.shape != together.shape:
+        # Rows of all samples one after the other, as of a reshape to [-1, values].
+        count, length = len(alone), alone.shape[1] if alone.ndim > 1 else 0
+        if together.shape != (count, count * length, *alone.shape[2:]) or not length:
+            return False
+        together = together[0].reshape(alone.shape)
+    if alone.dtype.kind not in "fiu":
+        return bool(np.array_equal(alone, together))
+    a, b = (np.asarray(values, np.float64) for values in (alone, together))
+    most = float(np.max(np.abs(a[np.isfinite(a)]), initial=0.0))
+    far = 1.5 * step + (_ROUNDING * most if alone.dtype.kind == "f" else 0.0)
+    return bool(np.allclose(a, b, 0, far, equal_nan=True))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from edgeconv.statistics.comparison import mean_interval
 from edgeconv.statistics.outputs import snr_db, snr_interval_db
-from edgeconv.statistics.paired import mean_interval
 from edgeconv.types import ROUNDING
 
 if TYPE_CHECKING:

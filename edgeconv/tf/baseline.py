@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeconv.statistics.rows import TOGETHER, differing_outputs
+from edgeconv.statistics.outputs import TOGETHER, differing_outputs
 from edgeconv.system.store import scratch_directory
 from edgeconv.tf import keras_files
 from edgeconv.tf.environment import use_cpu_only

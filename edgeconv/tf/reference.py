@@ -21,7 +21,7 @@ from edgeconv.data.suspects import (
     other_preprocessings,
     smaller_scales,
 )
-from edgeconv.statistics.rows import TOGETHER, differing_outputs, same_outputs
+from edgeconv.statistics.outputs import TOGETHER, differing_outputs, same_outputs
 from edgeconv.tf import lean
 from edgeconv.tf.normalization import inline
 from edgeconv.tf.own_scaling import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from edgeconv.types.model import FrozenStruct, Result
 
@@ -19,7 +19,6 @@ LayerTreatment = Literal["quantized", "quantized with a config of edgeconv's", "
 CONNECTED = "connected"
 # What the chief reports after each checkpoint.
 CHECKPOINT_KEPT = "checkpoint kept"
-STRATEGY_NAMES: tuple[StrategyName, ...] = get_args(StrategyName)
 # Those that train in one process.
 LOCAL_STRATEGIES: frozenset[StrategyName] = frozenset({"none", "mirrored", "central-storage"})
 

@@ -15,8 +15,8 @@ import pytest
 from sources import load_samples
 from strangers import Place, place, watch
 
-from edgeconv.cli import build, command_named, run
-from edgeconv.requests.config import project
+from edgeconv.cli import command_named, run, ship
+from edgeconv.requests.config import reach
 from edgeconv.requests.config.reach import NotAllowed
 from edgeconv.requests.config.tables import options_of
 from edgeconv.requests.option import Option, leaves_of
@@ -230,7 +230,7 @@ def test_only_the_source_that_was_looked_at_is_run(place: Place) -> None:
 def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place: Place) -> None:
     for name in ("click.py", "edgeconv.py", "msgspec.py"):
         (place.checkout / name).write_text((place.checkout / "evil.py").read_text())
-    command = [sys.executable, "-c", build._BUILD, "build", "--help"]
+    command = [sys.executable, "-c", ship._BUILD, "build", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "edgeconv.toml" in done.stdout, done.stderr
     assert not place.ran.exists()
@@ -247,10 +247,10 @@ def test_a_repository_is_the_project_of_a_configuration_that_it_tracks(place: Pl
     git(place, "init", "-q")
     assert "not in the project" in refused(*words).message
     git(place, "add", "x.npz")
-    project._project_of.cache_clear()
+    reach._project_of.cache_clear()
     refused(*words)
     git(place, "add", "apps")
-    project._project_of.cache_clear()
+    reach._project_of.cache_clear()
     assert str(bench(*words).data) == "apps/a/../../x.npz"
     (app / "edgeconv.toml").write_text('[bench]\ndata = "../../../../secret.npz"\n')
     refused(*words)

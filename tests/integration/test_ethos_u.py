@@ -19,7 +19,7 @@ from edgeconv.plugins.evidence.links import array_sha256
 from edgeconv.system.store import sha256_file
 from edgeconv.types import Allowance, Measuring
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
-from edgeconv.types.npus import ACCELERATORS, parse_npu
+from edgeconv.types.measuring import ACCELERATORS, parse_npu
 
 if TYPE_CHECKING:
     from pathlib import Path

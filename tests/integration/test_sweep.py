@@ -14,7 +14,7 @@ from forking import edgeconv_command
 from sweeps import SWEEP, write_models
 
 import edgeconv
-from edgeconv.reporting.last_check import last_check
+from edgeconv.reporting.files import last_check
 from edgeconv.system.store import read_noun
 from edgeconv.types import CellResult, Swept
 from edgeconv.types.errors import UsageError

@@ -343,7 +343,7 @@ def _manifest_seeds() -> list[bytes]:
 
 def _manifest(directory: Path) -> Target:
     from edgeconv.embedding.plan import find_published
-    from edgeconv.reporting.last_check import require_passed
+    from edgeconv.reporting.files import require_passed
 
     model = directory / "m.tflite"
     model.write_bytes(_tflite_seeds()[0])

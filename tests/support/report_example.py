@@ -6,7 +6,7 @@ import math
 
 import msgspec
 
-from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.comparison import paired_difference
 from edgeconv.types import (
     MAX_SNR_DB,
     Acceleration,

@@ -16,7 +16,7 @@ from edgeconv.conversion.plan import REVISION
 from edgeconv.data.location import NO_FILES, located, roots_of
 from edgeconv.embedding.embedding import perform
 from edgeconv.embedding.plan import RECORD, embedded_already, is_torn, plan_embed
-from edgeconv.reporting.last_check import require_passed, verdict_file
+from edgeconv.reporting.files import require_passed, verdict_file
 from edgeconv.system.store import (
     cache_directory,
     hash_of,

@@ -14,7 +14,7 @@ from edgeconv.types.words import listed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from edgeconv.reporting.node_data import Shown
+    from edgeconv.reporting.layers import Shown
     from edgeconv.requests.looking import VisualizeRequest
     from edgeconv.types import Measurement, Report
 
@@ -53,7 +53,7 @@ def _node_data(model: Path, sha256: str, report_file: Path, shown: Shown) -> byt
     """The node data of this very model. Raises `InputRefused` where the report has none."""
     from edgeconv.model.tflite.summary import layers_of_graphs
     from edgeconv.reporting.files import read_report
-    from edgeconv.reporting.node_data import node_data
+    from edgeconv.reporting.layers import node_data
 
     report = read_report(report_file)
     measured = _measured(report, sha256, model, report_file)

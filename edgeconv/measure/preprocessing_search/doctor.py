@@ -26,7 +26,7 @@ from edgeconv.measure.trained import run_trained
 from edgeconv.model import source
 from edgeconv.model.source.scanning import admit_model, loadable
 from edgeconv.runtimes.local import start_run
-from edgeconv.statistics.paired import is_better
+from edgeconv.statistics.comparison import is_better
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.store import scratch_directory, tool_versions

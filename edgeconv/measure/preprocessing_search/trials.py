@@ -19,9 +19,8 @@ from edgeconv.measure.preprocessing_search.candidates import (
     plausible,
     without_numbers,
 )
-from edgeconv.statistics.estimate import LEVEL
-from edgeconv.statistics.paired import is_better
-from edgeconv.statistics.proportion import chance_of, share_interval
+from edgeconv.statistics.comparison import is_better
+from edgeconv.statistics.estimate import LEVEL, chance_of, share_interval
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from edgeconv.plugins.evidence.files import (
     read_within,
 )
 from edgeconv.reporting import units
-from edgeconv.reporting.last_check import verdict_file
+from edgeconv.reporting.files import verdict_file
 from edgeconv.reporting.limits import sentence
 from edgeconv.requests.config import lock as locks
 from edgeconv.system.store import decode_checked, html_checksum

@@ -18,7 +18,7 @@ _HERE = "edgeconv.reporting.verdicts"
 FORMATS = {
     "text": f"{_HERE}.terminal:render_text",
     "json": f"{_HERE}.machine:render_json",
-    "junit": f"{_HERE}.junit:render_junit",
+    "junit": f"{_HERE}.machine:render_junit",
     "sarif": f"{_HERE}.machine:render_sarif",
     "github-annotations": f"{_HERE}.github:render_annotations",
     "github-summary": f"{_HERE}.github:render_summary",

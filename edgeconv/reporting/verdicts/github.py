@@ -1,8 +1,8 @@
 """GitHub: the summary of a job, a comment that is updated in place, and annotations of files.
 
 GitHub takes 1 MiB of Markdown for the summary of a step and 65,536 characters for a comment. Longer
-documents lose detail, last of what fails, and say that they are shortened. Of a step GitHub shows
-ten errors, ten warnings and ten notices; a title may have 255 characters, a message 64 KiB. Source:
+documents lose detail, failures last, and say that they are shortened. GitHub shows ten errors, ten
+warnings and ten notices of a step; a title may have 255 characters, a message 64 KiB. Source:
 "Workflow commands for GitHub Actions" in GitHub's documentation, and the escapes of
 `@actions/core`, command.ts.
 """
@@ -23,8 +23,7 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.markup import escape, fold, table_lines
-from edgeconv.reporting.tables import Column, Table, table
+from edgeconv.reporting.tables import Column, Table, escape, fold, markdown_lines, table
 from edgeconv.reporting.verdicts.words import (
     broken_findings,
     class_table,
@@ -152,14 +151,14 @@ def _findings(findings: Sequence[Finding], detail: _Detail) -> Iterator[str]:
     shown = findings[: detail.rows]
     if shown:
         yield ""
-        yield from table_lines(table(_FINDINGS, shown), partial(_shown, detail=detail))
+        yield from markdown_lines(table(_FINDINGS, shown), partial(_shown, detail=detail))
     yield from _more(len(findings) - len(shown), "limit")
 
 
 def _grid_lines(grid: Table, detail: _Detail) -> Iterator[str]:
     if grid.rows:
         yield from ("", f"**{grid.caption}**", "")
-        yield from table_lines(grid, partial(_shown, detail=detail))
+        yield from markdown_lines(grid, partial(_shown, detail=detail))
         yield from _more(grid.left_out, "row")
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.layout import dim, to_text
 from edgeconv.reporting.limits import (
     VerdictWord,
     Word,
@@ -18,6 +17,7 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
+from edgeconv.reporting.pages import dim, to_text
 from edgeconv.reporting.tables import Cell, Column, Table, table
 from edgeconv.reporting.verdicts.words import (
     class_table,
@@ -32,11 +32,11 @@ from edgeconv.reporting.verdicts.words import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.reporting.layout import Block
+    from edgeconv.reporting.pages import Block
     from edgeconv.types import Check, Checked, Finding
 
 _MOST_CLASSES = 10
-# Of a check in brief: with the two lines above, four where all limits hold.
+# In a brief check: with the two lines above, four if all limits hold.
 _MOST_REMARKS = 2
 _STYLES = {
     "PASS": "green",
@@ -48,7 +48,7 @@ _STYLES = {
 def render_text(
     checked: Checked, *, width: int | None = None, color: bool = False, verbose: bool = True
 ) -> str:
-    """The page of each check, and a last line for all where there are several, or none."""
+    """The page of each check, and a last line for all unless it is a single one."""
     page: list[Block] = []
     for check in checked.checks:
         page += check_page(check, verbose=verbose)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgeconv.requests.config.file import Config, ModelTable, limited, load_config
-    from edgeconv.requests.config.project import FILE_NAME, find_config
+    from edgeconv.requests.config.reach import FILE_NAME, find_config
 
 __all__ = ["FILE_NAME", "Config", "ModelTable", "find_config", "limited", "load_config"]
 _OF_PROJECT = ("FILE_NAME", "find_config")
@@ -20,5 +20,5 @@ _OF_PROJECT = ("FILE_NAME", "find_config")
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'edgeconv.requests.config' has no attribute {name!r}")
-    module = "project" if name in _OF_PROJECT else "file"
+    module = "reach" if name in _OF_PROJECT else "file"
     return getattr(import_module(f"edgeconv.requests.config.{module}"), name)

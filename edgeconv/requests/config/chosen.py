@@ -65,7 +65,7 @@ def granted_by(request: CheckRequest | BuildRequest) -> Granted:
 class Chosen:
     """A configuration, what it is allowed, and how everything runs.
 
-    Without `config`, that of the request is read, or that of the current directory. Raises
+    Without `config`, the request's is read, or the one in the current directory. Raises
     `UsageError`.
     """
 

@@ -365,7 +365,7 @@ def _stage_of(name: str, table: object, first: tuple[int, ...]) -> LockedStage:
 
 
 def _accuracy_of(fields: dict[str, Any], first: tuple[int, ...]) -> dict[str, Any]:
-    """The fields of an `Accuracy`, taken out of those of a stage."""
+    """The fields of an `Accuracy`, taken out of a stage's."""
     samples = fields.pop("samples", 0)
     if not isinstance(samples, int) or not 0 <= samples <= _MOST_SAMPLES:
         raise ValueError(f"{samples!r} samples")

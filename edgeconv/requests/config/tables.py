@@ -75,7 +75,7 @@ class Table:
         self._model = model
 
     def values(self, typed: Collection[str] = ()) -> dict[str, Any]:
-        """The values, those of texts `Parsed`. Raises `UsageError`, with file and line.
+        """The values, with texts as `Parsed`. Raises `UsageError`, with file and line.
 
         What is not allowed is left out for the keys in `typed`, which come from the user.
         """
@@ -173,7 +173,7 @@ class Table:
 
 
 def model_of(config: Config, paths: Sequence[Path]) -> str:
-    """The one model that all paths belong to; "" where there is none. Raises `UsageError`."""
+    """The one model that all paths belong to, or "". Raises `UsageError`."""
     names = {_model_at(config, path) for path in paths}
     return names.pop() if len(names) == 1 else ""
 

@@ -29,7 +29,7 @@ from edgeconv.types.errors import (
     WorkerCrashed,
     WorkerKilled,
 )
-from edgeconv.types.hiding import without_values
+from edgeconv.types.words import without_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

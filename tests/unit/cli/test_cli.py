@@ -17,7 +17,7 @@ from report_example import report as example_report
 
 from edgeconv import __version__, cli
 from edgeconv.cli import run
-from edgeconv.cli.progress import Clock
+from edgeconv.cli.printing import Clock
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import io_pair
 from edgeconv.requests.request import request_of
@@ -276,7 +276,7 @@ def on_a_terminal(code: str, environment: dict[str, str]) -> str:
 
 PROGRESS = (
     "import time\n"
-    "from edgeconv.cli.progress import progress\n"
+    "from edgeconv.cli.printing import progress\n"
     "with progress(quiet={quiet}) as tell:\n"
     "    tell('[bold]working[/bold]')\n"
     "    time.sleep(0.3)\n"
@@ -309,7 +309,7 @@ def test_progress_in_a_log_file_is_plain_lines_on_stderr():
 
 def test_in_a_log_file_a_count_is_one_line():
     code = (
-        "from edgeconv.cli.progress import progress\n"
+        "from edgeconv.cli.printing import progress\n"
         "from edgeconv.system.processes.progress import CountedLine\n"
         "with progress(quiet=False) as tell:\n"
         "    for done in range(5): tell(CountedLine('timing', done, 5))\n"

@@ -443,7 +443,7 @@ def test_a_configuration_is_resolved_without_anything_heavy() -> None:
     write(MODELS)
     program = (
         "import sys; from pathlib import Path\n"
-        "from edgeconv.gate.project import Project\n"
+        "from edgeconv.gate.check import Project\n"
         "from edgeconv.requests.check import CheckRequest\n"
         "Project(CheckRequest(), print).jobs(['mnist'])\n"
         "print(*{'numpy', 'scipy', 'rich', 'tensorflow', 'sklearn', 'h5py'} & {*sys.modules})\n"

@@ -27,9 +27,9 @@ from edgeconv.cli.printing import (
     echo_page,
     echo_text,
     escaped_output,
+    progress,
 )
-from edgeconv.cli.progress import progress
-from edgeconv.reporting.layout import Labeled, to_text
+from edgeconv.reporting.pages import Labeled, to_text
 from edgeconv.reporting.tables import Cell, Column, Row, Table
 from edgeconv.system.processes.escaping import harmless_line, plain, shell_line
 from edgeconv.types import Failure

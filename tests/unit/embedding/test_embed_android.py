@@ -197,7 +197,7 @@ def test_each_property_of_a_task_is_declared_to_gradle(tmp_path):
 
 
 def test_the_options_that_the_plugin_gives_are_those_of_the_command_line(tmp_path):
-    from edgeconv.cli.embed import embed as embed_command
+    from edgeconv.cli.ship import embed as embed_command
     from edgeconv.cli.verbs import convert
 
     code = android.files(embedding(int8_tiny(tmp_path / "model"), options=PLUGIN))[TASKS].decode()

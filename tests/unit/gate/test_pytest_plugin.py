@@ -12,7 +12,7 @@ from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
 from edgeconv.gate import pytest_plugin
-from edgeconv.gate.project import Project
+from edgeconv.gate.check import Project
 from edgeconv.requests.check import CheckRequest
 from edgeconv.types.errors import UsageError
 

@@ -7,7 +7,7 @@ import pytest
 from report_example import SAMPLES, report
 
 from edgeconv.gate.stages import stage_states
-from edgeconv.reporting.verdicts.summary import changes, summary
+from edgeconv.reporting.verdicts.words import changes, summary
 from edgeconv.requests.config.lock import locked_model
 from edgeconv.types import Accuracy, Finding, GateStatistics, Measurement, Verdict
 

@@ -11,9 +11,8 @@ import pytest
 from report_example import report
 from test_gate_flow import LENIENT, Work, checking, job, model, work
 
-from edgeconv.gate.check import _with_lines
+from edgeconv.gate.check import Project, _with_lines
 from edgeconv.gate.flow import check_report, version_findings
-from edgeconv.gate.project import Project
 from edgeconv.measure import bench
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.requests.check import CheckRequest

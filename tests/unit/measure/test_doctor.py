@@ -17,8 +17,8 @@ from edgeconv import bench, doctor
 from edgeconv.measure.metrics.accuracy import top1
 from edgeconv.measure.preprocessing_search.doctor import likeliest_first
 from edgeconv.measure.preprocessing_search.trials import kind_of_scores, score_candidates
-from edgeconv.statistics.paired import is_better
-from edgeconv.statistics.proportion import chance_of, share_interval
+from edgeconv.statistics.comparison import is_better
+from edgeconv.statistics.estimate import chance_of, share_interval
 from edgeconv.system.store import sha256_file
 from edgeconv.types import Accuracy, Measuring, Preprocessing, Timing, Trial
 from edgeconv.types.errors import InputRefused, UsageError

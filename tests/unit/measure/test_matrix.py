@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from report_example import report
 
 from edgeconv.measure.matrix import Answer, judged
-from edgeconv.reporting.matrix import matrix_lines
+from edgeconv.reporting.sections import matrix_lines
 from edgeconv.types import Report, VersionResult
 
 RIGHT = np.random.default_rng(4).uniform(0, 1, (40, 3)).astype(np.float32)

@@ -23,7 +23,7 @@ from edgeconv.measure.baseline_comparison import (
 from edgeconv.measure.metrics.accuracy import flips, top1
 from edgeconv.measure.model_files import find_baseline, find_model_files, record_of
 from edgeconv.measure.timing import make_latency
-from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.comparison import paired_difference
 from edgeconv.system.store import sha256_file
 from edgeconv.types import (
     Artifact,

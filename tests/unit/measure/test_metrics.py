@@ -16,7 +16,7 @@ from edgeconv.measure.metrics.detection import overlap
 from edgeconv.measure.metrics.scores import Scored
 from edgeconv.measure.metrics.scoring import metrics_of
 from edgeconv.requests.texts import parse_metric
-from edgeconv.statistics.paired import paired_mean_difference
+from edgeconv.statistics.comparison import paired_mean_difference
 from edgeconv.types import Accuracy
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 

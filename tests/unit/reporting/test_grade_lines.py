@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import report_example as example
 
-from edgeconv.reporting.grades import floats_line, grade_line
+from edgeconv.reporting.closeness import floats_line, grade_line
 from edgeconv.types import Artifact, FloatOperators, OutputError
 
 

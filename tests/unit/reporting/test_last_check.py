@@ -9,7 +9,7 @@ import pytest
 from build_project import CONFIG, RECORD, calibrate, write_project
 
 from edgeconv.cli import run
-from edgeconv.reporting.last_check import (
+from edgeconv.reporting.files import (
     last_check,
     require_passed,
     verdict_file,

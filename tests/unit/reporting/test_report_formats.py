@@ -24,8 +24,8 @@ from edgeconv.measure.comparable import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown
-from edgeconv.reporting.markup import escape
 from edgeconv.reporting.spreadsheet import render_csv, safe
+from edgeconv.reporting.tables import escape
 from edgeconv.reporting.verdicts.machine import report_schema
 from edgeconv.types.errors import InputRefused, UsageError
 

@@ -11,10 +11,9 @@ import report_example as example
 from edgeconv.measure.timing import make_latency
 from edgeconv.reporting.columns import model_rows
 from edgeconv.reporting.html import highlights, render_html, unbeaten_by_latency, unbeaten_by_size
-from edgeconv.reporting.layout import to_text
 from edgeconv.reporting.limits import sentence
 from edgeconv.reporting.markdown import render_markdown
-from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.pages import text_of, to_text
 from edgeconv.reporting.text import verdict_page
 from edgeconv.types import Finding, Verdict
 

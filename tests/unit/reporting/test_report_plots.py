@@ -17,20 +17,18 @@ from hypothesis import strategies as st
 from edgeconv.reporting import units
 from edgeconv.reporting.drawing import Plot, draw_svg
 from edgeconv.reporting.plots import (
+    DOTS_A_ROW,
     BudgetRegion,
     Label,
     Point,
     Worth,
     accuracy_plot,
-    fit_cells,
-    place_labels,
-)
-from edgeconv.reporting.strips import (
-    DOTS_A_ROW,
     drop_plot,
+    fit_cells,
     latency_plot,
     layer_plot,
     metric_plots,
+    place_labels,
     snr_plot,
     start_plot,
 )
@@ -182,7 +180,7 @@ def test_too_little_address_space_is_an_error_and_no_crash() -> None:
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
         "from edgeconv.types.errors import ToolFailed\n"
         "from edgeconv.reporting.drawing import draw_svg\n"
-        "from edgeconv.reporting.strips import snr_plot\n"
+        "from edgeconv.reporting.plots import snr_plot\n"
         "try: draw_svg(snr_plot([('a', 3.0)]), 'k')\n"
         "except ToolFailed as error: print(error.exit_code, error)"
     )

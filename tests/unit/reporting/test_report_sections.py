@@ -22,7 +22,6 @@ from edgeconv.reporting.facts import (
     latency_table,
     models_table,
 )
-from edgeconv.reporting.flips import flip_tables, flips_of
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.layers import layer_name, layer_tables, worst_first
 from edgeconv.reporting.pages import text_of
@@ -31,10 +30,13 @@ from edgeconv.reporting.plots import (
     Point,
     Worth,
     accuracy_plot,
+    drop_plot,
     latency_region,
+    layer_plot,
     size_region,
+    start_plot,
 )
-from edgeconv.reporting.strips import drop_plot, layer_plot, start_plot
+from edgeconv.reporting.sections import flip_tables, flips_of
 from edgeconv.reporting.units import drop_value, duration_interval, metric_value
 from edgeconv.types import Accuracy, Finding, LayerError, Measurement, Profile, Report, Verdict
 

@@ -19,9 +19,8 @@ from report_pages import ReportPage
 from edgeconv.reporting.facts import agreement_table, latency_table, models_table
 from edgeconv.reporting.files import render
 from edgeconv.reporting.html import render_html
-from edgeconv.reporting.matrix import matrix_table
-from edgeconv.reporting.npu import npu_rows, npu_table
 from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.sections import matrix_table, npu_rows, npu_table
 from edgeconv.reporting.spreadsheet import safe
 from edgeconv.system.processes.escaping import plain
 from edgeconv.types import Conversion, Report

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from edgeconv.reporting.closeness import io_types, weights
-from edgeconv.reporting.layout import table_lines
-from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.pages import table_lines, text_of
 from edgeconv.reporting.tables import Cell, Column, Row, Table
 from edgeconv.types import Artifact, Conversion, Verdict
 

@@ -17,16 +17,16 @@ from rich.cells import cell_len
 from edgeconv.reporting.closeness import difference_lines
 from edgeconv.reporting.columns import model_rows
 from edgeconv.reporting.drawing import draw_svg
-from edgeconv.reporting.html import render_html
-from edgeconv.reporting.pages import text_of
-from edgeconv.reporting.strips import metric_plots
-from edgeconv.reporting.training import (
+from edgeconv.reporting.facts import (
     epoch_table,
     metric,
     qat_facts,
     strategy_line,
     training_facts,
 )
+from edgeconv.reporting.html import render_html
+from edgeconv.reporting.pages import text_of
+from edgeconv.reporting.plots import metric_plots
 from edgeconv.types import Epoch, Qat, QatRecord, TrainingRecord
 
 HOSTILE = "<b>[red]\x1b[31m"

@@ -10,8 +10,7 @@ from report_example import report as example_report
 from rich.text import Text
 
 import edgeconv
-from edgeconv.reporting.layout import Labeled, to_html
-from edgeconv.reporting.pages import PAGES, text_of
+from edgeconv.reporting.pages import PAGES, Labeled, text_of, to_html
 from edgeconv.reporting.tables import Column, table
 from edgeconv.types import Conversion, Failure, Finding, Verdict
 

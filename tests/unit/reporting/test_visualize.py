@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from edgeconv.cli.verbs import visualize as command
 from edgeconv.model.tflite.summary import layers_of_graphs
-from edgeconv.reporting.node_data import node_data
+from edgeconv.reporting.layers import node_data
 from edgeconv.system.store import sha256_file
 from edgeconv.types import LayerError, OperatorTime, Profile, Report
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError

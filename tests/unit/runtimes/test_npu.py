@@ -12,7 +12,7 @@ from edgeconv import bench
 from edgeconv.plugins.devices.npu.vela import estimate_of, reasons, summary_row
 from edgeconv.types import Measuring, NpuEstimate, NpuLeft
 from edgeconv.types.errors import ToolFailed, UsageError
-from edgeconv.types.npus import ACCELERATORS, configuration, parse_npu
+from edgeconv.types.measuring import ACCELERATORS, configuration, parse_npu
 
 if TYPE_CHECKING:
     from pathlib import Path

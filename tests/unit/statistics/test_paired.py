@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import multinomial
 
-from edgeconv.statistics.paired import paired_difference
+from edgeconv.statistics.comparison import paired_difference
 from edgeconv.types.errors import InputRefused
 
 Z = 1.959963984540054

@@ -23,7 +23,7 @@ from edgeconv.statistics.comparison import (
     ratio_bounds,
     unpaired_ratio_bounds,
 )
-from edgeconv.statistics.proportion import proportion_bounds
+from edgeconv.statistics.estimate import proportion_bounds
 from edgeconv.types import Accuracy, Latency
 
 LEVEL = 0.05

@@ -21,8 +21,15 @@ from edgeconv.statistics.drop import (
     is_above,
     score,
 )
-from edgeconv.statistics.estimate import Levels, round_up, samples_to_resolve, smallest_sufficient
-from edgeconv.statistics.proportion import Flips, Proportion, proportion_bounds
+from edgeconv.statistics.estimate import (
+    Flips,
+    Levels,
+    Proportion,
+    proportion_bounds,
+    round_up,
+    samples_to_resolve,
+    smallest_sufficient,
+)
 
 LEVEL = 0.05
 COUNTS = st.tuples(*[st.integers(0, 30)] * 3).filter(any)

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from edgeconv.types.hiding import without_values
-from edgeconv.types.words import first_line
+from edgeconv.types.words import first_line, without_values
 
 SAMPLES = arrays.arrays(
     st.sampled_from(["float32", "float64", "uint8", "int64"]),

@@ -10,7 +10,7 @@ from edgeconv.types import ScanFinding
 from edgeconv.types.words import shortened
 
 if TYPE_CHECKING:
-    from edgeconv.types.scanning import FindingKind
+    from edgeconv.types.looking import FindingKind
 
 # A hostile model may have a million.
 _MOST = 1000

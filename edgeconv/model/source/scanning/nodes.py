@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from edgeconv.model.source.graph_pb2 import AttrValue, NameAttrList, NodeDef
     from edgeconv.model.source.scanning.findings import Findings
-    from edgeconv.types.scanning import FindingKind
+    from edgeconv.types.looking import FindingKind
 
 
 Reach = Literal["computes", "state", "saver", "asset", "outside", "never"]

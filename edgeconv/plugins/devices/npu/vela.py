@@ -24,7 +24,7 @@ from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task, task_directory
 from edgeconv.types import Allowance, NpuChoice, NpuEstimate, NpuLeft
 from edgeconv.types.errors import InputRefused, ToolFailed
-from edgeconv.types.npus import configuration
+from edgeconv.types.measuring import configuration
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

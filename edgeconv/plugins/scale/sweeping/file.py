@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
-from edgeconv.requests.config.limits import merged, read_budget
+from edgeconv.requests.config.file import merged, read_budget
 from edgeconv.requests.config.reach import refusal
 from edgeconv.requests.option import Refused, leaves_of
 from edgeconv.requests.table import VERBS

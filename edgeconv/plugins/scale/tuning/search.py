@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.measure.metrics.accuracy import flips
-from edgeconv.statistics.comparison import is_faster_trial, loses_less, pareto_front
-from edgeconv.statistics.paired import drop_of
+from edgeconv.statistics.comparison import drop_of, is_faster_trial, loses_less, pareto_front
 from edgeconv.types import LayerRule, Loss
 
 if TYPE_CHECKING:

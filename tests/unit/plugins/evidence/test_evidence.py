@@ -22,7 +22,7 @@ from processor_time import at_most
 import edgeconv
 from edgeconv.cli import run
 from edgeconv.plugins.evidence.links import array_sha256
-from edgeconv.reporting.verified import evidence_schema, render_evidence_text
+from edgeconv.reporting.inspected import evidence_schema, render_evidence_text
 from edgeconv.system.store import read_noun, sha256_file
 from edgeconv.types import LINK_NAMES, Artifact, Evidence, Link
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError

@@ -12,7 +12,7 @@ from json_schemas import jsonschema
 from places import ROOT
 
 from edgeconv.cli import COMMANDS, run
-from edgeconv.requests.config.schema import config_schema
+from edgeconv.requests.config.shown import config_schema
 from edgeconv.requests.config.tables import options_of, read_config
 from edgeconv.requests.table import TABLES
 from edgeconv.types import LIMIT_FIELDS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from edgeconv.cli.keeping import cache as command
+from edgeconv.cli.house import cache as command
 from edgeconv.system.store import cache_directory, in_use
 from edgeconv.system.store.pruning import entries, prune, prune_environments
 

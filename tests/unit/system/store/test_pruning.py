@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeconv.cli.keeping import cache as command
+from edgeconv.cli.house import cache as command
 from edgeconv.system.store import Cache
 from edgeconv.system.store.pruning import entries, prune
 from edgeconv.system.store.unfinished import unfinished_directory
