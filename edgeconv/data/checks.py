@@ -214,13 +214,13 @@ def _check_dtype(where: str, array: Array, expected: np.dtype[Any]) -> None:
     actual = array.dtype.str if array.dtype.name == expected.name else array.dtype.name
     hint = f"convert it: x.astype(np.{expected.name})"
     kinds = {array.dtype.kind, expected.kind}
-    if kinds == {"f"} or kinds <= {"i", "u"}:
+    is_scaled = array.dtype.kind in "iu" and expected.kind == "f"
+    if kinds == {"f"} or kinds <= {"i", "u"} or is_scaled:
         hint = (
             f"--preprocess dtype={expected.name} converts it, as does x.astype(np.{expected.name})"
         )
-    if array.dtype.kind in "iu" and expected.kind == "f":
-        hint += ", and scale it as it was in training (x / 255 if that was 0..1), which "
-        hint += "--preprocess scale=1/255 does for both"
+    if is_scaled:
+        hint += "; if it was scaled in training too, as x / 255, --preprocess scale=1/255 does both"
     raise InputRefused(f"{where} is {actual}, the model takes {expected.name}", hint=hint)
 
 

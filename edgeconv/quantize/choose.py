@@ -410,8 +410,8 @@ def _spared_note(
     kept = {"float32": "float", "int16x8": "16 bits", "int8": "8 bits"}[spared.precision]
     return (
         f"{quoted(spared.layers, 3)} kept in {kept}, which makes the file close: "
-        f"{errors.snr_db:.1f} dB instead of {best.snr_db:.1f} dB on {errors.samples} samples, for "
-        f"{max(0, after - before):,} bytes more ({100 * max(0.0, after / before - 1):.1f} %)"
+        f"SNR {errors.snr_db:.1f} dB instead of {best.snr_db:.1f} dB on {errors.samples} samples, "
+        f"for {max(0, after - before):,} bytes more ({100 * max(0.0, after / before - 1):.1f} %)"
     )
 
 

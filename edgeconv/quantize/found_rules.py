@@ -129,7 +129,7 @@ def _tried(
         return recipe, ()
     inputs = quoted(dict.fromkeys(name for front in fronts for name in front.inputs))
     names = quoted(short.values(), _NAMED)
-    ratios = f"{after_db:.1f} dB instead of {before_db:.1f} dB on {trials.samples} samples"
+    ratios = f"SNR {after_db:.1f} dB instead of {before_db:.1f} dB on {trials.samples} samples"
     if recipe.only_integers:
         return recipe, (
             f"an integer input has one scale for all values of {inputs}: without --io and "
@@ -295,7 +295,7 @@ def _note(
     before = "no file that runs" if before_db == -MAX_SNR_DB else f"{before_db:.1f} dB"
     return (
         f"{named('float32')} stay in float{also}, since small numbers are magnified there: "
-        f"{after_db:.1f} dB instead of {before} on {samples} samples"
+        f"SNR {after_db:.1f} dB instead of {before} on {samples} samples"
     )
 
 

@@ -75,14 +75,24 @@ def worst_error(artifact: Artifact) -> str:
     worst = worst_output(checked.outputs)
     name = f"{units.plain(worst.output)}: " if len(checked.outputs) > 1 else ""
     if _has_answers(worst):
-        count = units.counted(worst.samples or checked.samples, "answer")
-        return f"{name}{units.percent(worst.argmax_agreement, 1)} of {count} equal"
+        count = worst.samples or checked.samples
+        answers = units.counted(count, "answer")
+        if _has_several(artifact, worst):
+            answers = f"the answers to {units.counted(count, 'sample')}"
+        return f"{name}{units.percent(worst.argmax_agreement, 1)} of {answers} equal"
     if not worst.max_abs_error:
         return f"{name}equal"
     if worst.max_abs_error >= sys.float_info.max:
         return f"{name}{_NOT_FINITE}"
     inside = f" in {span(worst, 3)}" if worst.span is not None else ""
     return f"{name}max error {units.significant(worst.max_abs_error)}{inside}"
+
+
+def _has_several(artifact: Artifact, error: OutputError) -> bool:
+    """Whether a sample has several answers in an output, such as one a pixel."""
+    shapes = (spec.shape for spec in artifact.signature.outputs if spec.name == error.output)
+    inner = next(shapes, ())[1 : None if error.kind == "labels" else -1]
+    return any(size != 1 for size in inner)
 
 
 def worst_output(outputs: Iterable[OutputError]) -> OutputError:
@@ -275,7 +285,7 @@ def _compared(comparison: Comparison) -> str:
 
 _REASONS: dict[FloatReason, str] = {
     "no kernel": "no integer kernel",
-    "rule": "by a rule",
+    "rule": "kept in float",
     "engine": "not quantized",
     "neighbor": "between them",
 }

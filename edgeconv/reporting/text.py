@@ -214,14 +214,13 @@ def _artifact_columns(
             "state", lambda each: "up to date" if each.recipe.name in reused else "", is_text=True
         ),
     )
+    ratio: tuple[Column[Artifact], ...] = (
+        Column("ratio", lambda each: units.times(each.size_bytes / (base or 1)), beneath=True),
+    )
     return (
         Column("recipe", lambda each: each.recipe.name, is_text=True, wraps=True),
         Column("size", lambda each: units.size(each.size_bytes)),
-        Column(
-            "ratio",
-            lambda each: units.times(each.size_bytes / base if base else None),
-            beneath=True,
-        ),
+        *(ratio if base else ()),
         *(stored if verbose else ()),
         Column("compared", worst_error, is_text=True),
         *(state if reused else ()),

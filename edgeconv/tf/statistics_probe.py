@@ -31,8 +31,9 @@ _LEAST = 1e-12
 _MOST_SHIFT, _MOST_LOGARITHM = 1e9, 100.0
 # Samples like those of the training are rarely farther from the statistics than this.
 SIMILAR = 0.45
-# Shares of their start that moving averages may have left, and how many are tried.
-_MOST_LEFT, _LEFT_STEPS = 0.95, 13
+# Shares of their start that moving averages may have left, and how many are tried, and how often
+# between those beside the best: where hardly a variance is left, the third digit counts.
+_MOST_LEFT, _LEFT_STEPS, _LEFT_ROUNDS = 0.95, 13, 4
 # So that a channel without variance is not all.
 _MOST_SPREAD = 10.0
 # What chance does is seen on draws of the samples with replacement (B. Efron, 1979), of which all
@@ -359,8 +360,15 @@ def share_left(layers: Mapping[str, Layer], moments: Mapping[str, tuple[Array, A
             total += math.hypot(*map(np.median, _apart((means[0], variances[0]), own, own[1])))
         return total
 
-    shares: list[float] = np.linspace(0.0, most, _LEFT_STEPS).tolist()
-    return min(shares, key=far)
+    left, low, high = 0.0, 0.0, most
+    for _ in range(_LEFT_ROUNDS):
+        shares: list[float] = np.linspace(low, high, _LEFT_STEPS).tolist()
+        left = min(shares, key=far)
+        if not left:
+            break
+        step = (high - low) / (_LEFT_STEPS - 1)
+        low, high = max(low, left - step), min(high, left + step)
+    return left
 
 
 def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:

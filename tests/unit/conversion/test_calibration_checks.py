@@ -217,6 +217,16 @@ def test_a_short_training_leaves_something_of_the_first_statistics_and_is_no_fau
     assert found.distance < 0.1
     (computed,) = near({"norm/x": own._replace(is_moving=False)}, seen)
     assert computed.distance > 0.3
+
+
+@pytest.mark.parametrize("left", [0.1, 0.25, 0.938])
+@pytest.mark.parametrize("scale", [1, 0.1, 0.01])
+def test_of_small_variances_what_is_left_is_found_to_the_third_digit(left, scale):
+    """64 steps of MobileNetV2, whose momentum is 0.999, leave 0.938."""
+    mean, variance = MEAN * np.sqrt(scale) / 9, (VARIANCE + 1) * scale
+    own = layer((1 - left) * mean, (1 - left) * variance + left)
+    (found,) = near({"norm/x": own}, {"norm/x": moments(own, mean, variance)})
+    assert found.distance < 0.02
     wrong = {"norm/x": moments(own, MEAN / 255, VARIANCE / 255**2)}
     assert near({"norm/x": own}, wrong)[0].distance > 1.8
 

@@ -166,7 +166,12 @@ HUGE[2, 0, 1, 0] = 1e38
         ({"image": X[:0]}, (IMAGE,), "has no samples", ""),
         ({"image": X + np.float32(1e38)}, (IMAGE,), "has the value 1e+38", "check how"),
         ({"image": np.zeros((3, 0), "f")}, (replace(IMAGE, shape=(1, -1)),), "empty samples", ""),
-        ({"image": X.astype(np.uint8)}, (IMAGE,), "is uint8", "scale it as it was in training"),
+        (
+            {"image": X.astype(np.uint8)},
+            (IMAGE,),
+            "is uint8",
+            "--preprocess dtype=float32 converts it",
+        ),
         ({"image": X.astype(np.float64)}, (IMAGE,), "is float64", "--preprocess dtype=float32"),
         ({"image": X.astype(np.int64)}, (INT32,), "is int64", "--preprocess dtype=int32"),
         ({"image": X.astype(">f4")}, (IMAGE,), "is >f4", ""),

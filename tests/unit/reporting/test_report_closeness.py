@@ -17,6 +17,7 @@ from edgeconv.reporting.closeness import (
     comparison_lines,
     error_lines,
     snr,
+    worst_error,
     worst_snr,
 )
 from edgeconv.reporting.facts import agreement_table
@@ -136,6 +137,16 @@ def test_so_few_samples_that_nothing_is_proven_are_said_once() -> None:
         (said,) = comparison_lines([msgspec.structs.replace(artifact, verification=checked)])
         assert said.startswith(f"compared on {count} samples held back from calibration")
         assert ("too few to tell whether a file is close:" in said) == few
+
+
+def test_of_a_mask_the_share_is_not_one_of_the_samples() -> None:
+    made = example.conversion().artifacts[0]
+    assert worst_error(made) == "100 % of 64 answers equal"
+    (output,) = made.signature.outputs
+    pixels = msgspec.structs.replace(output, shape=(1, 8, 8, 10))
+    mask = msgspec.structs.replace(made.signature, outputs=(pixels,))
+    said = worst_error(msgspec.structs.replace(made, signatures=(mask,)))
+    assert said == "100 % of the answers to 64 samples equal"
 
 
 def in_decibels(artifact: Artifact, snr_db: float) -> Artifact:

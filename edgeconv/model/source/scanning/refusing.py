@@ -133,7 +133,8 @@ def _hint(scan: Scan) -> str:
 def _summary(scan: Scan) -> str:
     errors = [finding for finding in scan.findings if finding.severity == "error"]
     first = errors[0]
-    more = f"; and {len(errors) - 1} more findings" if len(errors) > 1 else ""
+    others = len(errors) - 1
+    more = f"; and {others} more finding{'s' * (others > 1)}" if others else ""
     return f"{first.what}: {first.why} ({first.where}){more}"
 
 
