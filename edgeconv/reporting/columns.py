@@ -339,6 +339,7 @@ COLUMNS = (
         "grade",
         own_text=lambda row: row.model.grade or units.ABSENT,
         note=_GRADE,
+        beneath=True,
         is_text=True,
     ),
     ModelColumn(

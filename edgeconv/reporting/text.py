@@ -153,10 +153,15 @@ def report_page(report: Report) -> Page:
 def _model_columns(report: Report, rows: Sequence[ModelRow]) -> list[Column[ModelRow]]:
     """The name, the columns that any model has, and the outcome of its limits."""
     measured = [shown for column in columns_of(report) for shown in _shown(column, rows)]
+    budget: Column[ModelRow] = Column(
+        "budget",
+        lambda row: Cell(row.mark, style=_STYLES.get(row.mark, "")),
+        is_text=True,
+    )
     return [
         Column("model", _name, is_text=True, wraps=True),
         *(column for column in measured if not column.is_text),
-        Column("budget", lambda row: Cell(row.mark, style=_STYLES.get(row.mark, "")), is_text=True),
+        *([budget] if report.verdict else []),
         *(column for column in measured if column.is_text),
     ]
 

@@ -133,6 +133,16 @@ def test_no_name_comes_out_live(text: str) -> None:
     assert {row["model"] for row in rows} == {safe(text)}
 
 
+@pytest.mark.parametrize("has_limits", [True, False])
+def test_graded_files_are_a_table_in_80_columns(has_limits: bool) -> None:
+    report = example.report()
+    graded = tuple(msgspec.structs.replace(m, grade="usable") for m in report.measurements)
+    verdict = report.verdict if has_limits else None
+    shown = text_of(msgspec.structs.replace(report, measurements=graded, verdict=verdict), width=80)
+    headings = next(line.split() for line in shown.splitlines() if line.startswith("model "))
+    assert headings[-1] == ("budget" if has_limits else "flips")
+
+
 @pytest.mark.parametrize("width", [40, 70, 100, 200])
 def test_no_search_is_cut_at_any_width(width: int) -> None:
     text = text_of(tuning_example.tuning(), width=width)
