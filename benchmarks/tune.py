@@ -21,8 +21,8 @@ from edgeconv import convert, tune
 from edgeconv.data import parse_source
 from edgeconv.measure.model_files import find_model_files, float_inputs
 from edgeconv.plugins.scale.tuning.evaluator import open_evaluators
-from edgeconv.plugins.scale.tuning.recipes import uniform_recipes
 from edgeconv.plugins.scale.tuning.samples import open_samples
+from edgeconv.plugins.scale.tuning.search import uniform_recipes
 from edgeconv.plugins.scale.tuning.trials import name_of
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.requests.texts import parse_metric

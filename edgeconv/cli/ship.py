@@ -130,7 +130,7 @@ def build(call: CommandCall) -> None:
     If nothing changed, it prints nothing and ends at once: only files with a new time are read. An
     error is one line in the form that compilers use, FILE:LINE: error: what is wrong.
     """
-    from edgeconv.embedding.building.build import build_step, finish, make_steps
+    from edgeconv.embedding.build import build_step, finish, make_steps
 
     request, shown = replace(call.request, **call.of_config), call.shown
     if shown.watch:
@@ -216,7 +216,7 @@ def watch(request: BuildRequest, config: Path, typed: Sequence[str]) -> NoReturn
 
 def _inputs(request: BuildRequest) -> set[Path]:
     """The current inputs of the configuration; none where it has an error."""
-    from edgeconv.embedding.building.build import make_steps
+    from edgeconv.embedding.build import make_steps
 
     try:
         return {path for step in make_steps(request) for path in step.inputs.files()}

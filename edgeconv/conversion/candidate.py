@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from edgeconv.model.tflite.floats_left import FloatsLeft
+from edgeconv.model.tflite.layers import FloatsLeft
 from edgeconv.statistics.sample_errors import SampleErrors
 from edgeconv.types import (
     GraphSummary,

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from edgeconv.conversion.candidate import CandidateGraph
 from edgeconv.model.tflite import clipped_biases, float_layers, largest_scales, summarize
-from edgeconv.model.tflite.ends import rounded_indices
-from edgeconv.model.tflite.floats_left import FloatsLeft, floats_left
 from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.layers import STATEFUL, FloatsLeft, floats_left
 from edgeconv.model.tflite.operators import RUN_GRAPHS, float_groups
-from edgeconv.model.tflite.recurrent import STATEFUL
+from edgeconv.model.tflite.summary import rounded_indices
 from edgeconv.quantize.rules import unruled_floats
 from edgeconv.types.errors import Cause, InputRefused, VerificationFailed
 from edgeconv.types.words import listed, quoted

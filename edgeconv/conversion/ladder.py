@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.conversion.prepare import Part
+from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.model.tflite.operators import RUN_GRAPHS
-from edgeconv.model.tflite.recurrent import STATEFUL
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.errors import (

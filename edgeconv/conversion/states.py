@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from edgeconv.model.tflite.ends import end_levels
+from edgeconv.model.tflite.summary import end_levels
 from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.words import quoted
 

@@ -7,19 +7,24 @@ import math
 import stat
 import tokenize
 import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
 
 from edgeconv.data.memory import refuse_larger
 from edgeconv.system.store.pointers import refuse_pointer
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     import numpy as np
 
+
+Content = TypeVar("Content")
+
+_MOST_JSON_BYTES = 16 << 20
 _NUMBERS = "biufc"
 _STRINGS = "US"
 # What a string takes in addition while it is put into edgeconv's form.
@@ -101,6 +106,21 @@ def sha256_of(path: Path) -> str:
 
     with opened(path):
         return sha256_once(path)
+
+
+def read_json(path: Path, kind: type[Content]) -> Content:
+    """A JSON file of TensorFlow Datasets; numbers may be strings in it. Raises `InputRefused`."""
+    with opened(path) as (file, size_bytes):
+        if size_bytes > _MOST_JSON_BYTES:
+            raise InputRefused(f"{path} has {size_bytes:,} bytes; the most is {_MOST_JSON_BYTES:,}")
+        data = file.read()
+    try:
+        return msgspec.json.decode(data, type=kind, strict=False)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InputRefused(
+            f"{path} is damaged, or of another version of TensorFlow Datasets: {error}",
+            hint="prepare or copy the data set again",
+        ) from error
 
 
 def read_array(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -16,9 +18,6 @@ from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import ModuleType
-
     from edgeconv.data.arrays import Arrays, Items
     from edgeconv.types import TensorSpec
 

@@ -16,6 +16,7 @@ import sysconfig
 import threading
 import time
 import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.machinery import (
@@ -30,15 +31,12 @@ from importlib.machinery import (
 )
 from importlib.util import spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple
 
 from edgeconv.system.processes.failures import log_traceback, what_failed
 from edgeconv.system.store.hashes import hash_of, sha256_file, sha256_tree
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from types import TracebackType
 
 _LARGEST_LOG_BYTES = 16 << 20
 _LOG_CHECK_S = 0.2

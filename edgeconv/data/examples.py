@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
-from edgeconv.data.arrays import Arrays, Items, opened
+from edgeconv.data.arrays import Arrays, Items, opened, read_json
 from edgeconv.data.checks import DTYPES, limits_of
-from edgeconv.data.decoding import decoded
+from edgeconv.data.kinds.images import decoded
 from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import STRING, ended_list
-from edgeconv.data.tfds_layout import read_json
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from edgeconv.data import example_pb2
     from edgeconv.data.records import Records
 

@@ -12,9 +12,10 @@ import contextlib
 import glob
 import os
 import re
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from msgspec.structs import replace
 
@@ -23,10 +24,6 @@ from edgeconv.plugins import SAMPLE_SOURCES, sample_source
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Allowance, DataSource
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import ModuleType
 
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 _DOTTED = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
@@ -113,7 +110,7 @@ def roots_of(source: DataSource) -> tuple[Path, ...]:
     if (key, option) == ("labels", "none"):
         option = ""
     if source.kind == "tfds":
-        from edgeconv.data.tfds_layout import find
+        from edgeconv.data.kinds.tfds import find
 
         try:
             # Not the directory of all sets, which `dir` is.

@@ -8,16 +8,14 @@ antialiasing it is Pillow's own.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgeconv.data.preprocessing import check
 from edgeconv.data.strings import holds_strings
+from edgeconv.types import Preprocessing
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from edgeconv.types import Preprocessing
 
 Array = np.ndarray[Any, Any]
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from edgeconv.data.arrays import opened
 from edgeconv.types import Preprocessing
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 _NONE = "none"
 # What a TOML reader does with a key of many parts grows with their square.

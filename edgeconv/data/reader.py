@@ -13,9 +13,10 @@ import itertools
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,24 +24,18 @@ import numpy as np
 from edgeconv.data.checks import CLASSES, LabelUse
 from edgeconv.data.handover import mapped, mapped_samples, move_samples, write_samples
 from edgeconv.data.kinds.function import Returned
+from edgeconv.data.kinds.tfds import data_directory
 from edgeconv.data.location import kind_module, located, readable_of
 from edgeconv.data.memory import limit_to
-from edgeconv.data.samples import Samples, SamplesHash
+from edgeconv.data.samples import Array, Indices, Samples, SamplesHash
 from edgeconv.data.source import DataSet, LocalDataSet, ReadingPass, open_samples
-from edgeconv.data.tfds_layout import data_directory
 from edgeconv.system.processes.failures import blames_input
-from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.persistent import PendingCall, PersistentChild
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import task_directory
 from edgeconv.system.store import scratch_directory
 from edgeconv.types import Allowance, DataSource, Preprocessing, TensorSpec
 from edgeconv.types.errors import InputRefused, WorkerCrashed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from edgeconv.data.samples import Array, Indices
-    from edgeconv.system.processes.persistent import PendingCall
 
 Answer = TypeVar("Answer")
 _P = ParamSpec("_P")

@@ -15,17 +15,15 @@ import weakref
 import zlib
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
 from edgeconv.data.arrays import opened
 from edgeconv.data.memory import LARGEST_BYTES, refuse_bomb, refuse_larger
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
 
 _LENGTH = struct.Struct("<QI")
 _CRC = struct.Struct("<I")

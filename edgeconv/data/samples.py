@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from edgeconv.data.strings import STRING, ended_list, holds_strings, plain
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from edgeconv.data.source import DataSet
     from edgeconv.types import TensorSpec
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -42,17 +45,13 @@ from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
     from typing import Self
 
     from edgeconv.data.arrays import Arrays, Items
     from edgeconv.data.kinds.function import Returned
     from edgeconv.types import DataSource, Preprocessing, TensorSpec
 
-    Column: TypeAlias = Array | Items
-
+Column: TypeAlias = "Array | Items"
 # The option of tables that says which columns to take.
 _FEATURES = "features"
 

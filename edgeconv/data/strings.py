@@ -8,6 +8,7 @@ are, and nothing is ever pickled. `runtimes/runner.py` knows the same form.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,6 @@ from edgeconv.data.memory import room_bytes
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from numpy.typing import NDArray
 
 END = b"\x01"

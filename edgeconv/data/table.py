@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,7 @@ from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     _Cells = Callable[[str, pa.ChunkedArray, int], "Array"]
-    from collections.abc import Iterable, Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,15 +26,12 @@ from edgeconv.system.store import (
     sweep_unfinished,
 )
 from edgeconv.system.store.converted import was_converted
-from edgeconv.types import Allowance, Embedded, EmbeddedFile
+from edgeconv.types import Allowance, DataSource, Embedded, EmbeddedFile
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from edgeconv.embedding.interface import Embedding, Port
     from edgeconv.requests.embed import EmbedRequest
-    from edgeconv.types import DataSource
 
     Files = Mapping[str, bytes | Path]
 
@@ -94,7 +92,7 @@ def perform(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedded:
     """Write what is planned, even if it is up to date. Raises as `embed` does."""
-    from edgeconv.embedding.npu import compiled_for_npu
+    from edgeconv.embedding.interface import compiled_for_npu
 
     module = embed_target(plan.target)
     on_progress(f"golden vectors for {plan.published.model.name}")

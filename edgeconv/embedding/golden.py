@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.data import LabelUse, batch_size, opened_samples, synthetic_samples
+from edgeconv.data import LabelUse, Samples, batch_size, opened_samples, synthetic_samples
 from edgeconv.data.location import located
 from edgeconv.data.samples import seeded_choice
 from edgeconv.embedding.accessors import LIMITS
 from edgeconv.embedding.interface import LITERT, MICRO, Golden, Tolerance, Vector
 from edgeconv.model.tflite.summary import output_steps
 from edgeconv.runtimes.choice import open_runtime
-from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import quantized, raw
 from edgeconv.system.store import scratch_directory
-from edgeconv.types import RuntimeChoice
+from edgeconv.types import Allowance, RuntimeChoice, Signature, TensorSpec
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
-    from edgeconv.data import Samples
     from edgeconv.embedding.plan import EmbedPlan, Published
-    from edgeconv.runtimes.interface import Runtime
-    from edgeconv.types import Allowance, Signature, TensorSpec
 
     Array = NDArray[np.generic]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edgeconv.embedding.accessors import render
 from edgeconv.embedding.c_files import c_values
-from edgeconv.embedding.interface import LITERT, MICRO, TargetOption, yes_or_no
-from edgeconv.embedding.rendering import render
-from edgeconv.model.tflite.arena import arena_bytes
+from edgeconv.embedding.interface import LITERT, MICRO, Embedding, TargetOption, yes_or_no
+from edgeconv.model.tflite.arena import CUSTOM, WEIGHTED, arena_bytes, missing_in_micro
 from edgeconv.model.tflite.flatbuffer import (
     has_weights_outside,
     is_constant,
@@ -18,19 +20,12 @@ from edgeconv.model.tflite.flatbuffer import (
     parse,
     text,
 )
-from edgeconv.model.tflite.micro import CUSTOM, WEIGHTED, missing_in_micro
 from edgeconv.model.tflite.operators import shape_of
-from edgeconv.types import CALIBRATED
+from edgeconv.types import CALIBRATED, Artifact, IoType
 from edgeconv.types.errors import InputRefused, UnsupportedOperators
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
-
-    from edgeconv.embedding.interface import Embedding
-    from edgeconv.types import Artifact, IoType
 
 
 MICRO_OPTION = {

@@ -12,8 +12,7 @@ from edgeconv import data as samples
 from edgeconv.data import parse_source
 from edgeconv.data.location import roots_of
 from edgeconv.embedding.accessors import identifiers
-from edgeconv.embedding.interface import LITERT, MICRO
-from edgeconv.embedding.npu import npu_of
+from edgeconv.embedding.interface import LITERT, MICRO, npu_of
 from edgeconv.model.source import artifact_of_file, refuse_unusable
 from edgeconv.plugins import embed_target, npu_compiler
 from edgeconv.reporting.files import require_passed
@@ -29,13 +28,12 @@ from edgeconv.system.store import (
     tool_versions,
 )
 from edgeconv.system.store.converted import find_source
-from edgeconv.types import Artifact, DataSource, Embedded, Signature
+from edgeconv.types import Artifact, DataSource, Embedded, NpuChoice, Signature
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from edgeconv.requests.embed import EmbedRequest
-    from edgeconv.types import NpuChoice
 
 
 RECORD = "edgeconv-embedded.json"

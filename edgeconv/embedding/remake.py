@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgeconv.conversion.convert import convert
 from edgeconv.data import runs_code
 from edgeconv.embedding.micro import arena, has_open_batch, integer_io, options_that_save
-from edgeconv.embedding.plan import find_published
+from edgeconv.embedding.plan import EmbedPlan, Published, find_published
 from edgeconv.model.tflite.flatbuffer import operator_name, parse
-from edgeconv.model.tflite.recurrent import STATEFUL
+from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.plugins import embed_target
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import MIN_SNR_DB, default_range
 from edgeconv.runtimes.choice import recorded_target
 from edgeconv.system.processes.escaping import shell_line
 from edgeconv.system.store.converted import was_converted
-from edgeconv.types import CALIBRATED, Execution, Steps, TargetRuntime
+from edgeconv.types import CALIBRATED, Artifact, Execution, Steps, TargetRuntime
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.embedding.plan import EmbedPlan, Published
-    from edgeconv.types import Artifact
 
 _FOLDER = "remade"
 

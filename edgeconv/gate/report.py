@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.gate.budget import check
-from edgeconv.measure.comparable import combine_reports, differences_of, measured
+from edgeconv.measure.compare import combine_reports, differences_of, measured
 from edgeconv.reporting.files import read_report, write_formats
 from edgeconv.system.store import writable_directory
 from edgeconv.types.errors import UsageError

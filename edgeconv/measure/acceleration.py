@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from edgeconv.measure.layers.kernels import refused_operator
+from edgeconv.measure.kernels import refused_operator
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, worst_snr
@@ -16,7 +17,7 @@ from edgeconv.statistics.outputs import (
     is_another,
     loses_answers,
 )
-from edgeconv.types import Acceleration
+from edgeconv.types import Acceleration, Agreement, Measurement
 from edgeconv.types.errors import (
     InputRefused,
     ToolFailed,
@@ -27,11 +28,8 @@ from edgeconv.types.errors import (
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.models import MeasuredModel
-    from edgeconv.types import Agreement, Measurement
 
 # Errors of a process that ended without an answer.
 _ENDED = (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory)

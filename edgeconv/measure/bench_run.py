@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +14,6 @@ from edgeconv import data
 from edgeconv.runtimes.interface import RuntimeSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from edgeconv.data.samples import Array
     from edgeconv.data.source import DataSet
     from edgeconv.types import Execution, Measuring

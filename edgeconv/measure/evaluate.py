@@ -12,26 +12,24 @@ import tempfile
 import threading
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.measure.models import OutputFiles
+from edgeconv.measure.models import MeasuredModel, OutputFiles
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
     from edgeconv.measure.bench_run import BenchRun
-    from edgeconv.measure.models import MeasuredModel
     from edgeconv.runtimes.interface import Model, Runtime, RuntimeSession
 
 # A session is a process of some tens of megabytes and the model.

@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgeconv.system.store import tool_versions
 from edgeconv.types import Conditions, Environment
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")

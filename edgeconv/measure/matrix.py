@@ -5,6 +5,7 @@ Answers are kept in the cache: the same file on the same samples is not run in a
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +16,7 @@ from edgeconv import data
 from edgeconv.data.handover import sample_files
 from edgeconv.measure.machine import environment
 from edgeconv.measure.metrics.agreement import agreements
+from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.isolated import is_present, isolated_target
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.runtimes.versions import matching_versions
@@ -27,23 +29,15 @@ from edgeconv.system.store import (
     sha256_file,
     tool_versions,
 )
-from edgeconv.types import VersionResult
+from edgeconv.types import TargetRuntime, VersionResult
 from edgeconv.types.errors import RuntimeUnusable, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     from edgeconv.measure.bench_run import BenchRun
-    from edgeconv.measure.model_files import ModelFile
-    from edgeconv.measure.names import CommonNames
+    from edgeconv.measure.model_files import CommonNames, ModelFile
     from edgeconv.runtimes.interface import Model
-    from edgeconv.types import TargetRuntime
     from edgeconv.types.measurement import VersionState
-
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 # Kernels round differently from version to version, which costs far less: 20 dB are an error of a
 # tenth of what the answers vary by.
@@ -54,7 +48,7 @@ class Answer(NamedTuple):
     """What became of one file in one version: its outputs, or the state that it ended in."""
 
     result: VersionResult
-    outputs: Outputs | None = None
+    outputs: Arrays | None = None
 
 
 def version_matrix(
@@ -107,7 +101,7 @@ def judged(answers: Sequence[Answer], present: str = "") -> Iterable[VersionResu
 
 
 def _compared(
-    result: VersionResult, outputs: Outputs, reference: Outputs, name: str
+    result: VersionResult, outputs: Arrays, reference: Arrays, name: str
 ) -> VersionResult:
     pairs = agreements(dict(outputs), dict(reference), name)
     if len(pairs) < len(reference):
@@ -201,7 +195,7 @@ class KeptAnswers:
         )
         self._files = {name: sha256_file(model.file) for name, model in models.items()}
 
-    def find(self, name: str, version: TargetRuntime) -> Outputs | None:
+    def find(self, name: str, version: TargetRuntime) -> Arrays | None:
         """The outputs of a model, arrays (samples, *shape) by name; None where they are not kept.
 
         Raises `OutputRefused` where the cache cannot be read.
@@ -212,7 +206,7 @@ class KeptAnswers:
         files = sample_files(entry / _STAGE)
         return {output: np.load(file, allow_pickle=False) for output, file in files.items()}
 
-    def keep(self, name: str, version: TargetRuntime, outputs: Outputs) -> None:
+    def keep(self, name: str, version: TargetRuntime, outputs: Arrays) -> None:
         """Keep the outputs of a model. Raises `OutputRefused`."""
         if sum(array.nbytes for array in outputs.values()) > _MOST_BYTES:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,27 +11,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.data.handover import RowsFile
-from edgeconv.measure.timing import check_pace
-from edgeconv.measure.trained import NAME
+from edgeconv.measure.timing import NAME, check_pace
 from edgeconv.runtimes.choice import compared_with, open_runtime
-from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.interface import Model, Runtime, Timed
 from edgeconv.runtimes.leases import leased
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.types import RuntimeChoice
-from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
+from edgeconv.types import Environment, RuntimeChoice, SourceModel
+from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.measure.bench_run import BenchRun
-    from edgeconv.measure.model_files import ModelFile
-    from edgeconv.measure.names import CommonNames
-    from edgeconv.runtimes.interface import Runtime, Timed
-    from edgeconv.types import Environment, SourceModel
-    from edgeconv.types.errors import EdgeconvError
+    from edgeconv.measure.model_files import CommonNames, ModelFile
 
 # The runtime that serves the trained model, and the one that it has by default.
 _SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")

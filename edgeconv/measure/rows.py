@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import statistics
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,31 +16,22 @@ from edgeconv.measure.acceleration import (
     open_batch_notes,
     other_kernels,
 )
-from edgeconv.measure.layers.errors import layer_errors
-from edgeconv.measure.layers.kernels import begins_at, kernel_errors
-from edgeconv.measure.layers.profile import profile_model
+from edgeconv.measure.debug import layer_errors
+from edgeconv.measure.kernels import begins_at, kernel_errors
 from edgeconv.measure.metrics.agreement import agreements
-from edgeconv.measure.timing import cold_latency_of, latency_of, paced_latency_of
-from edgeconv.measure.trained import NAME
+from edgeconv.measure.profile import profile_model
+from edgeconv.measure.timing import NAME, cold_latency_of, latency_of, paced_latency_of
 from edgeconv.model.tflite import oldest_runtime
 from edgeconv.model.tflite.arena import arena_bytes
+from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.types import Measurement
+from edgeconv.types import Latency, Measurement, PacedLatency, SourceModel
 from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import numpy as np
-    from numpy.typing import NDArray
-
     from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.metrics.scoring import Scorer
     from edgeconv.measure.models import MeasuredModel
-    from edgeconv.types import Latency, PacedLatency, SourceModel
-
-    Outputs = Mapping[str, NDArray[np.generic]]
 
 
 class Rows:
@@ -50,7 +43,7 @@ class Rows:
         self._run = run
         self._scorer = scorer
         self._rows: list[Measurement] = []
-        self._reference: tuple[str, Outputs] | None = None
+        self._reference: tuple[str, Arrays] | None = None
         self._floating: MeasuredModel | None = None
         # Each file on the processor, with which its answers in other kernels are compared.
         self._here: dict[Path, MeasuredModel] = {}
@@ -59,7 +52,7 @@ class Rows:
         """The rows of all artifacts."""
         return tuple(self._rows)
 
-    def add_trained(self, row: Measurement, outputs: Outputs) -> None:
+    def add_trained(self, row: Measurement, outputs: Arrays) -> None:
         """The row of the trained model, with its accuracy. Raises as `Scorer.accuracies`."""
         self._reference = (NAME, outputs)
         try:

@@ -6,11 +6,9 @@ Those in folders here are plug-ins: no room imports them, so what they do is rea
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from types import ModuleType
+from typing import Any
+from collections.abc import Mapping
+from types import ModuleType
 
 SAMPLE_SOURCES = {
     "csv": "edgeconv.data.kinds.csv_file",
@@ -34,28 +32,28 @@ BASELINE_MODELS = {
 # Each runs .tflite files, but for "tfserving" and "tensorflow" without a version, which run the
 # trained model. The module and what it is called with are in edgeconv/runtimes/interface.py.
 RUNTIMES = {
-    "adb": "edgeconv.plugins.devices.kinds.adb",
-    "arm64": "edgeconv.plugins.devices.kinds.arm",
-    "armv7": "edgeconv.plugins.devices.kinds.arm",
+    "adb": "edgeconv.plugins.devices.adb",
+    "arm64": "edgeconv.plugins.devices.arm",
+    "armv7": "edgeconv.plugins.devices.arm",
     "fake": "edgeconv.runtimes.kinds.fake",
-    "gpu": "edgeconv.plugins.devices.kinds.gpu",
+    "gpu": "edgeconv.plugins.devices.gpu",
     "litert": "edgeconv.runtimes.kinds.python",
-    "ssh": "edgeconv.plugins.devices.kinds.ssh",
+    "ssh": "edgeconv.plugins.devices.ssh",
     "tensorflow": "edgeconv.runtimes.kinds.python",
-    "tflite-micro": "edgeconv.plugins.devices.kinds.micro",
+    "tflite-micro": "edgeconv.plugins.devices.micro",
     "tflite-runtime": "edgeconv.runtimes.kinds.python",
-    "tfserving": "edgeconv.plugins.devices.kinds.tfserving",
-    "web": "edgeconv.plugins.devices.kinds.web",
+    "tfserving": "edgeconv.plugins.devices.tfserving",
+    "web": "edgeconv.plugins.devices.web",
 }
 # How well outputs fit labels, or a reference's outputs: a `Metric` of measure/metrics/scores.py.
 METRICS = {
     "auc": "edgeconv.measure.metrics.classes:AUC",
     "detection_agreement": "edgeconv.measure.metrics.detection:DETECTION",
     "f1": "edgeconv.measure.metrics.classes:F1",
-    "mae": "edgeconv.measure.metrics.distances:MAE",
-    "masked_accuracy": "edgeconv.measure.metrics.tokens:MASKED_ACCURACY",
-    "mse": "edgeconv.measure.metrics.distances:MSE",
-    "perplexity": "edgeconv.measure.metrics.tokens:PERPLEXITY",
+    "mae": "edgeconv.measure.metrics.classes:MAE",
+    "masked_accuracy": "edgeconv.measure.metrics.classes:MASKED_ACCURACY",
+    "mse": "edgeconv.measure.metrics.classes:MSE",
+    "perplexity": "edgeconv.measure.metrics.classes:PERPLEXITY",
     "top1": "edgeconv.measure.metrics.classes:TOP1",
     "top5": "edgeconv.measure.metrics.classes:TOP5",
 }
@@ -75,7 +73,7 @@ EMBED_TARGETS = {
 }
 
 # Compiles for NPUs, and estimates what they take.
-NPU_COMPILER = "edgeconv.plugins.devices.npu.vela"
+NPU_COMPILER = "edgeconv.plugins.devices.vela"
 # Places the members of a training on the nodes of a cluster, as in `train --on ray`.
 MEMBER_HOSTS = "edgeconv.plugins.scale.training_on_ray"
 

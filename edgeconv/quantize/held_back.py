@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from edgeconv.model.tflite import steps_by_output, with_logits
-from edgeconv.model.tflite.joined import joined_outputs
+from edgeconv.model.tflite.cut import joined_outputs
 from edgeconv.quantize.parted import parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.refine.simulating import simulated

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeconv.model.tflite.joined import JoinedOutput
+    from edgeconv.model.tflite.cut import JoinedOutput
 
     # By signature and output, float64 [samples, ...].
     OutputArrays = dict[tuple[str, str], NDArray[np.float64]]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from edgeconv.model.tflite import FloatLayer
-    from edgeconv.model.tflite.recurrent import SmallWeights
+    from edgeconv.model.tflite.layers import SmallWeights
     from edgeconv.model.tflite.stored_once import TableType
     from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.quantize.refine.refining import Method, RefinedModel

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from edgeconv.model.tflite.ends import end_levels, end_tensors
+from edgeconv.model.tflite.summary import end_levels, end_tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.model.tflite.joined import joined_outputs
+from edgeconv.model.tflite.cut import joined_outputs
 from edgeconv.quantize.parted import parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
 
-from edgeconv.data.held import ArrayFiles
+from edgeconv.data.handover import ArrayFiles
 from edgeconv.requests.option import leaves_of
 from edgeconv.requests.request import ALLOW_CODE, other_words, positional_words
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory

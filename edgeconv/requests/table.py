@@ -119,15 +119,13 @@ VERBS = {
     ),
     "build": VerbEntry(
         "edgeconv.requests.check:BuildRequest",
-        "edgeconv.embedding.building.build:build",
+        "edgeconv.embedding.build:build",
         "edgeconv.requests.check:BuildPrinting",
     ),
-    "doctor": VerbEntry(
-        f"{_LOOKING}:DoctorRequest", "edgeconv.measure.preprocessing_search.doctor:doctor"
-    ),
+    "doctor": VerbEntry(f"{_LOOKING}:DoctorRequest", "edgeconv.measure.doctor:doctor"),
     "debug": VerbEntry(
         f"{_LOOKING}:DebugRequest",
-        "edgeconv.measure.layers.debug:debug",
+        "edgeconv.measure.debug:debug",
         f"{_LOOKING}:DebugPrinting",
     ),
     "inspect": VerbEntry(
@@ -152,7 +150,7 @@ VERBS = {
     ),
     "visualize": VerbEntry(
         f"{_LOOKING}:VisualizeRequest",
-        "edgeconv.measure.layers.visualize:visualize",
+        "edgeconv.measure.visualize:visualize",
         "edgeconv.requests.request:Nothing",
     ),
 }

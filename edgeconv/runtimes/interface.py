@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
 
-from edgeconv.types import Accelerator, Allowance
+from edgeconv.types import Accelerator, Allowance, Environment, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.types import Environment, Timing
-
-    Arrays = Mapping[str, NDArray[np.generic]]
+# Inputs or outputs by name.
+Arrays: TypeAlias = "Mapping[str, NDArray[np.generic]]"
 
 
 class RuntimeSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -239,7 +239,7 @@ def _rows_are_apart(opened: BaselineModel, arrays: Arrays, small: int, large: in
 def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
     """The samples, (n, *input_shape), by input of the model. Raises `InputRefused`."""
     from edgeconv.data.checks import check_input
-    from edgeconv.model.tflite.names import match_names
+    from edgeconv.model.tflite.summary import match_names
 
     specs = [
         TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.model.tflite import summarize, with_needs_declared, with_scalars
-from edgeconv.model.tflite.recurrent import STATEFUL
+from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.saved_objects import leaves_variables_unread, save_again

@@ -33,9 +33,8 @@ from edgeconv import scan
 from edgeconv.data import synthetic_samples
 from edgeconv.model.source import inspect_model
 from edgeconv.model.source.keras_signature import declared_signature
-from edgeconv.model.tflite.names import valid_names
 from edgeconv.model.tflite.structure import structure
-from edgeconv.model.tflite.summary import output_steps, tensor_specs
+from edgeconv.model.tflite.summary import output_steps, tensor_specs, valid_names
 from edgeconv.tf.training.checkpoints import refuse_elsewhere
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError

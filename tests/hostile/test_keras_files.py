@@ -12,8 +12,8 @@ import pytest
 from graph_files import block, graph, meta_graph, write
 
 from edgeconv import scan
-from edgeconv.model.source.scanning.findings import Findings
 from edgeconv.model.source.scanning.keras_config import scan_config
+from edgeconv.model.source.scanning.nodes import Findings
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:

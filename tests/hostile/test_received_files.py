@@ -14,8 +14,8 @@ from strangers import Place, Watch, place, watch
 from edgeconv.cli import command_named, run
 from edgeconv.embedding.embedding import JOURNAL
 from edgeconv.embedding.plan import RECORD
-from edgeconv.measure.layers.visualize import _open
 from edgeconv.measure.model_files import find_baseline, find_model_files
+from edgeconv.measure.visualize import _open
 from edgeconv.reporting.trackers import TrackedRun, csv_file, now, tensorboard
 from edgeconv.system.store import locked, read_noun, sha256_file
 from edgeconv.system.store.converted import note_converted

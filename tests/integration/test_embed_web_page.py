@@ -20,7 +20,7 @@ from embed_models import HOSTILE
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
 from places import SHARED
 
-from edgeconv.plugins.devices.web_package import litertjs
+from edgeconv.plugins.devices.web import litertjs
 from edgeconv.types import Preprocessing
 from edgeconv.types.errors import ToolFailed
 

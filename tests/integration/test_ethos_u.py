@@ -14,7 +14,7 @@ from tune_models import samples, two_layers
 from edgeconv import bench, check, embed, tune, verify
 from edgeconv.embedding.plan import embedded_already
 from edgeconv.model.tflite.flatbuffer import operator_name, operators_of, read
-from edgeconv.plugins.devices.npu.vela import NPU_OPERATOR, compile_for
+from edgeconv.plugins.devices.vela import NPU_OPERATOR, compile_for
 from edgeconv.plugins.evidence.links import array_sha256
 from edgeconv.system.store import sha256_file
 from edgeconv.types import Allowance, Measuring

@@ -16,7 +16,7 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples, write_samples
 from edgeconv.model.tflite import oldest_runtime, summarize
-from edgeconv.model.tflite.releases import Release, parse_release, releases
+from edgeconv.model.tflite.compatibility import Release, parse_release, releases
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.choice import parse_target_runtime

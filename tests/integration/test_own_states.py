@@ -8,7 +8,7 @@ import pytest
 from edge_models import Lite, Made
 
 from edgeconv import convert
-from edgeconv.model.tflite.ends import end_levels
+from edgeconv.model.tflite.summary import end_levels
 
 STEPS = 280
 

@@ -19,7 +19,7 @@ import pytest
 from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
 
 import edgeconv
-from edgeconv.plugins.devices.kinds.ssh import SshAddress, open_runtime, parse_ssh_address
+from edgeconv.plugins.devices.ssh import SshAddress, open_runtime, parse_ssh_address
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Measuring, Timing
@@ -28,7 +28,7 @@ from edgeconv.types.errors import ToolFailed, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.plugins.devices.kinds.ssh import SshRuntime
+    from edgeconv.plugins.devices.ssh import SshRuntime
 
 
 SERVER = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")

@@ -18,13 +18,13 @@ import pytest
 from places import SUPPORT
 
 from edgeconv import convert
-from edgeconv.plugins.devices.kinds.tfserving import (
+from edgeconv.plugins.devices.serving_pb2 import TensorProto
+from edgeconv.plugins.devices.tfserving import (
     array_of,
     open_runtime,
     parse_served_model,
     tensor_of,
 )
-from edgeconv.plugins.devices.serving_pb2 import TensorProto
 from edgeconv.reporting.files import read_report
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Allowance, RuntimeChoice, Timing

@@ -18,8 +18,7 @@ from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv import bench
-from edgeconv.plugins.devices.kinds.web import open_runtime
-from edgeconv.plugins.devices.web_package import litertjs
+from edgeconv.plugins.devices.web import litertjs, open_runtime
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Measuring, RuntimeChoice, Timing
 from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed, UsageError
@@ -27,7 +26,7 @@ from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed, Usage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgeconv.plugins.devices.kinds.web import WebRuntime
+    from edgeconv.plugins.devices.web import WebRuntime
 
 SAMPLES = {"x": np.linspace(-3, 3, 24, dtype=np.float32).reshape(6, 4)}
 TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
@@ -238,7 +237,7 @@ import sys, time
 from pathlib import Path
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import RuntimeChoice
-from edgeconv.plugins.devices.kinds.web import open_runtime
+from edgeconv.plugins.devices.web import open_runtime
 with open_runtime(RuntimeChoice(name="web"), RuntimeSettings(scratch=Path(sys.argv[1]))) as runtime:
     session = runtime.start(Model(file=Path(sys.argv[2])))
     print("loaded", flush=True)

@@ -14,8 +14,8 @@ from sweeps import SWEEP, write_models
 
 import edgeconv
 from edgeconv.plugins.scale.cluster import run_remotely
-from edgeconv.plugins.scale.sweeping.carried import CarriedJob, carried_files, keep_returned
 from edgeconv.plugins.scale.sweeping.jobs import Results
+from edgeconv.plugins.scale.sweeping.on_ray import CarriedJob, carried_files, keep_returned
 from edgeconv.plugins.scale.sweeping.plan import make_plan
 from edgeconv.requests.tune import SweepRequest
 from edgeconv.system.processes.failures import ChildFailure
@@ -134,7 +134,7 @@ def carried(job: SweepJob) -> dict[str, bytes]:
 def remotely(job: SweepJob, files: dict[str, bytes]) -> tuple[bytes, bytes, dict[str, bytes]]:
     """As in a worker of Ray."""
     return run_remotely(
-        "edgeconv.plugins.scale.sweeping.carried:run_carried",
+        "edgeconv.plugins.scale.sweeping.on_ray:run_carried",
         msgspec.json.encode(CarriedJob(job=job)),
         "a node",
         Access(profile="jobs"),

@@ -148,8 +148,8 @@ def _tflite(_: Path) -> Target:
 
 
 def _tflite_scan(directory: Path) -> Target:
-    from edgeconv.model.source.scanning.findings import Findings
-    from edgeconv.model.source.scanning.tflite import scan_tflite
+    from edgeconv.model.source.scanning.nodes import Findings
+    from edgeconv.model.source.scanning.refusing import scan_tflite
 
     path = directory / "m.tflite"
 
@@ -196,7 +196,7 @@ def _emptied(directory: Path) -> None:
 
 
 def _saved_model_scan(directory: Path) -> Target:
-    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.nodes import Findings
     from edgeconv.model.source.scanning.saved_model import scan_saved_model
 
     def run(data: bytes) -> None:
@@ -217,7 +217,7 @@ def _keras_metadata_seeds() -> list[bytes]:
 
 
 def _keras_metadata(directory: Path) -> Target:
-    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.nodes import Findings
     from edgeconv.model.source.scanning.saved_model import scan_keras_metadata
 
     path = directory / "keras_metadata.pb"
@@ -242,8 +242,8 @@ def _keras_config_seeds() -> list[bytes]:
 
 def _keras_config(_: Path) -> Target:
     from edgeconv.model.source.keras_files import content_of, decoded
-    from edgeconv.model.source.scanning.findings import Findings
     from edgeconv.model.source.scanning.keras_config import scan_config
+    from edgeconv.model.source.scanning.nodes import Findings
 
     weights = (
         (("layers", "dense", "vars", "0"), 12),

@@ -19,7 +19,7 @@ _INT8 = "test_tutorials.py::test_a_tutorial_does_what_it_says[int8]"
 _PLATFORM = "test_tutorials.py::test_a_tutorial_does_what_it_says[platform]"
 
 JOURNEYS: Mapping[str, str] = {
-    "edgeconv.measure.layers.errors:compare_layers": _INT8,
+    "edgeconv.measure.debug:compare_layers": _INT8,
     "edgeconv.system.processes.persistent": _README,
     "edgeconv.model.source.keras_files:read_archive_here": _INT8,
     "edgeconv.model.source.scanning.keras_files:scan_keras_here": _INT8,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,8 +22,6 @@ from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pyarrow as pa
 
 OPTIONS = frozenset({"header", "labels", "features", "delimiter"})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +24,6 @@ from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import numpy as np
 
 OPTIONS = frozenset({"labels", "classes"})

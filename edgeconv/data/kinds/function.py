@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ from edgeconv.types import Allowance
 from edgeconv.types.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import numpy as np
 
 OPTIONS: frozenset[str] = frozenset()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from edgeconv.data.arrays import Arrays, StoredRows, opened, read_array, sha256_
 from edgeconv.types.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
 
 OPTIONS = frozenset({"labels"})

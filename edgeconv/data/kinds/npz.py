@@ -8,6 +8,7 @@ from __future__ import annotations
 import lzma
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from edgeconv.data.memory import refuse_bomb, refuse_larger
 from edgeconv.types.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
 
 OPTIONS = frozenset({"labels"})

@@ -8,6 +8,7 @@ column of equally long lists is an array (n, length). Rows are counted from 1 in
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import listed, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
 OPTIONS = frozenset({"labels", "features"})

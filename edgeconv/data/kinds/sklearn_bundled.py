@@ -7,15 +7,13 @@ are tables: "x", float32 (n, features) as stored, with class labels but for diab
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.data.arrays import Arrays
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OPTIONS: frozenset[str] = frozenset()
 

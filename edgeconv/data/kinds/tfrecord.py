@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,6 @@ from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from edgeconv.data.examples import Feature
 
 OPTIONS = frozenset({"spec", "labels"})

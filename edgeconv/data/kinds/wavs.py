@@ -11,7 +11,9 @@ from __future__ import annotations
 import itertools
 import struct
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.data.arrays import Arrays, opened
@@ -20,9 +22,6 @@ from edgeconv.data.memory import refuse_larger
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     import numpy as np
 
 OPTIONS = folders.OPTIONS | {"rate"}

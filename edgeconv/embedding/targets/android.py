@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from edgeconv.data.preprocessing import describe
-from edgeconv.embedding.accessors import normalization
-from edgeconv.embedding.app_files import CLASS_OPTION, app_values, check_labels
-from edgeconv.embedding.c_files import golden_bytes
-from edgeconv.embedding.interface import TargetOption, yes_or_no
-from edgeconv.embedding.rendering import render
+from edgeconv.embedding.accessors import normalization, render
+from edgeconv.embedding.c_files import CLASS_OPTION, app_values, check_labels, golden_bytes
+from edgeconv.embedding.interface import Embedding, Port, TargetOption, yes_or_no
 from edgeconv.model.tflite.metadata import (
     ImageMetadata,
     ModelMetadata,
@@ -18,15 +17,8 @@ from edgeconv.model.tflite.metadata import (
     graph_names,
     with_metadata,
 )
+from edgeconv.types import Artifact, Preprocessing
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding, Port
-    from edgeconv.types import Artifact, Preprocessing
-
 
 # Versions with the Interpreter; 2.0 had none.
 _LITERT = r"(?:1\.\d+|2\.[1-9]\d*)\.\d+(?:-[A-Za-z0-9.]+)?"

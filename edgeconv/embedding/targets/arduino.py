@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
+from edgeconv.embedding.accessors import render
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values
-from edgeconv.embedding.interface import TargetOption
+from edgeconv.embedding.interface import Embedding, TargetOption
 from edgeconv.embedding.micro import (
     MICRO_OPTION,
     micro_files,
@@ -13,13 +15,6 @@ from edgeconv.embedding.micro import (
     micro_values,
     wants_micro,
 )
-from edgeconv.embedding.rendering import render
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 notes = micro_notes
 _LIBRARY = r"[A-Za-z0-9][A-Za-z0-9 _.-]*[A-Za-z0-9_.-](?: \([<>=^~0-9A-Za-z.&| -]+\))?"

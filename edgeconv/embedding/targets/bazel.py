@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
+from edgeconv.embedding.accessors import render
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, litert_files
-from edgeconv.embedding.interface import yes_or_no
+from edgeconv.embedding.interface import Embedding, yes_or_no
 from edgeconv.embedding.micro import MICRO_OPTION, micro_files
-from edgeconv.embedding.rendering import render
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 OPTIONS = {
     **C_OPTIONS,

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, is_of_self_test
-from edgeconv.embedding.interface import TargetOption
+from edgeconv.embedding.interface import NPU_OPTION, Embedding, TargetOption
 from edgeconv.embedding.micro import MICRO_OPTION, micro_files, micro_notes
-from edgeconv.embedding.npu import NPU_OPTION
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 notes = micro_notes
 OPTIONS = {

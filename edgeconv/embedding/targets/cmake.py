@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
+from edgeconv.embedding.accessors import render
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values, is_of_self_test, litert_files
-from edgeconv.embedding.interface import TargetOption
-from edgeconv.embedding.rendering import render
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
+from edgeconv.embedding.interface import Embedding, TargetOption
 
 OPTIONS = {
     **C_OPTIONS,

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
-from edgeconv.embedding.app_files import CLASS_OPTION, app_values
-from edgeconv.embedding.c_files import golden_bytes
-from edgeconv.embedding.interface import TargetOption
-from edgeconv.embedding.rendering import render
+from edgeconv.embedding.accessors import render
+from edgeconv.embedding.c_files import CLASS_OPTION, app_values, golden_bytes
+from edgeconv.embedding.interface import Embedding, TargetOption
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 OPTIONS = {
     "class": CLASS_OPTION,

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import keyword
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
-from edgeconv.embedding.accessors import identifiers, tensor_values
+from edgeconv.embedding.accessors import identifiers, render, tensor_values
 from edgeconv.embedding.c_files import golden_bytes, golden_layout
-from edgeconv.embedding.rendering import render
+from edgeconv.embedding.interface import Embedding, TargetOption
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding, TargetOption
 
 OPTIONS: Mapping[str, TargetOption] = {}
 # A field of a named tuple cannot begin with an underscore, or be one of its methods.

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from edgeconv.embedding.accessors import identifiers, tensor_values
+from edgeconv.embedding.accessors import identifiers, render, tensor_values
 from edgeconv.embedding.c_files import golden_bytes, golden_layout, refuse_variables
-from edgeconv.embedding.interface import TargetOption
-from edgeconv.embedding.rendering import render
+from edgeconv.embedding.interface import Embedding, TargetOption
 from edgeconv.plugins import runtime_module
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 OPTIONS = {
     "packages": TargetOption(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
+from edgeconv.embedding.accessors import render
 from edgeconv.embedding.c_files import C_OPTIONS, c_files, c_values, is_of_self_test
-from edgeconv.embedding.interface import TargetOption
+from edgeconv.embedding.interface import NPU_OPTION, Embedding, TargetOption
 from edgeconv.embedding.micro import (
     MICRO_OPTION,
     micro_files,
@@ -13,15 +15,7 @@ from edgeconv.embedding.micro import (
     micro_values,
     wants_micro,
 )
-from edgeconv.embedding.npu import NPU_OPTION
-from edgeconv.embedding.rendering import render
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 notes = micro_notes
 OPTIONS = {

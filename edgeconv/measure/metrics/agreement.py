@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgeconv.data.strings import holds_strings
-from edgeconv.measure.metrics.scores import blocks
+from edgeconv.measure.metrics.scores import Array, Floats, Outputs, blocks
 from edgeconv.statistics.outputs import OutputRange, Signal, snr_db
 from edgeconv.types import Agreement
-
-if TYPE_CHECKING:
-    from edgeconv.measure.metrics.scores import Array, Floats, Outputs
 
 _TINY = 1e-30
 

@@ -1,10 +1,15 @@
-"""Metrics of class scores: top-1, top-5, the area under the curve, F1.
+"""Metrics of outputs and labels: of classes, of numbers, of tokens.
 
-Scores are (n, classes), or (n, 1) and (n,) for two classes: the scores of class 1,
-as a sigmoid or a logit gives them. Labels are class numbers from 0.
+Scores of classes are (n, classes), or (n, 1) and (n,) for two classes: the scores of class 1,
+as a sigmoid or a logit gives them. Labels are class numbers from 0. Scores of tokens are
+(n, positions, vocabulary), labels (n, positions): positions with a label below 0 do not count,
+and a sample of more positions weighs more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -168,3 +173,105 @@ TOP1 = Metric(top1, counts=True)
 TOP5 = Metric(top5, counts=True)
 AUC = Metric(auc)
 F1 = Metric(f1)
+
+
+def absolute(output: Array, labels: Array) -> Scored:
+    """The mean absolute error of each sample, float64 (n,)."""
+    return _mean_of(np.abs, output, labels)
+
+
+def squared(output: Array, labels: Array) -> Scored:
+    """The mean squared error of each sample, float64 (n,)."""
+    return _mean_of(np.square, output, labels)
+
+
+def _mean_of(measure: Callable[[Any], Any], output: Array, labels: Array) -> Scored:
+    check_count(output, labels, "every sample needs its numbers")
+    shapes = [tuple(size for size in a.shape[1:] if size != 1) for a in (output, labels)]
+    if shapes[0] != shapes[1]:
+        raise InputRefused(
+            f"labels of shape {labels.shape} do not fit an output of shape {output.shape}",
+            hint="give one label for each number of a sample's output",
+        )
+    values = np.empty(len(output), np.float64)
+    for rows, block in blocks(output):
+        difference = np.asarray(block, np.float64).reshape(len(block), -1)
+        difference = difference - np.asarray(labels[rows], np.float64).reshape(len(block), -1)
+        values[rows] = measure(difference).mean(axis=1)
+    return Scored(values)
+
+
+MAE = Metric(absolute, higher_is_better=False)
+MSE = Metric(squared, higher_is_better=False)
+
+
+# A probability of 0 would make a single token decide everything.
+_LEAST = 1e-12
+
+
+def masked_accuracy(scores: Array, labels: Array) -> Scored:
+    """The share of the labeled positions whose highest score is the label's, (n,)."""
+    _check_tokens(scores, labels)
+    right, counted = np.empty(len(labels)), np.empty(len(labels))
+    for rows, block in blocks(scores):
+        kept = labels[rows] >= 0
+        is_right = (block.argmax(axis=-1) == labels[rows]) & np.isfinite(block).all(axis=-1)
+        right[rows], counted[rows] = _summed(is_right & kept), _summed(kept)
+    return Scored(_ratio(right, counted))
+
+
+def perplexity(scores: Array, labels: Array) -> Scored:
+    """The exponential of the labels' mean negative log-likelihood, a value a sample, (n,)."""
+    _check_tokens(scores, labels)
+    loss, counted = np.empty(len(labels)), np.empty(len(labels))
+    for rows, block in blocks(scores):
+        kept = labels[rows] >= 0
+        each = _negative_logs(np.asarray(block, np.float64), np.where(kept, labels[rows], 0))
+        loss[rows], counted[rows] = _summed(np.where(kept, each, 0.0)), _summed(kept)
+    means = _ratio(loss, counted)
+    value = np.exp(means.mean())
+    # The derivative of e to the mean is e to the mean.
+    return Scored(value * (1 + means - means.mean()))
+
+
+def _summed(values: Array) -> Floats:
+    total: Floats = values.reshape(len(values), -1).sum(axis=1, dtype=np.float64)
+    return total
+
+
+def _negative_logs(scores: Floats, labels: Array) -> Floats:
+    own = np.take_along_axis(scores, labels[..., None], axis=-1)[..., 0]
+    sums = scores.sum(axis=-1)
+    if scores.min() >= 0 and (np.abs(sums - 1) <= _ROUNDING).all():
+        logs: Floats = -np.log(np.maximum(own / sums, _LEAST))
+        return logs
+    highest = scores.max(axis=-1)
+    total: Floats = np.exp(scores - highest[..., None]).sum(axis=-1)
+    return np.asarray(highest + np.log(total) - own, np.float64)
+
+
+def _ratio(parts: Floats, wholes: Floats) -> Floats:
+    if not wholes.sum():
+        raise InputRefused(
+            "all labels are below 0, so no position counts", hint="give labels of some tokens"
+        )
+    return ratio_of_sums(parts, wholes)
+
+
+def _check_tokens(scores: Array, labels: Array) -> None:
+    check_count(scores, labels, "token metrics need one score per token of the vocabulary")
+    if labels.dtype.kind not in "iu" or scores.shape[:-1] != labels.shape or scores.ndim < 2:
+        raise InputRefused(
+            f"labels of {labels.dtype} {labels.shape} do not fit an output of shape "
+            f"{scores.shape}: token metrics take (n, positions, vocabulary) and (n, positions)",
+            hint="give one token number per position, -1 for those that do not count",
+        )
+    if labels.size and labels.max() >= scores.shape[-1]:
+        raise InputRefused(
+            f"a label is {labels.max()}, and the model has a vocabulary of {scores.shape[-1]}",
+            hint="give labels of the model's vocabulary",
+        )
+
+
+MASKED_ACCURACY = Metric(masked_accuracy)
+PERPLEXITY = Metric(perplexity, higher_is_better=False)

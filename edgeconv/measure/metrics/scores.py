@@ -8,15 +8,13 @@ interval.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Array = np.ndarray[Any, Any]
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -3,32 +3,112 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from edgeconv import plugins
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
 from edgeconv.data.strings import holds_strings
-from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
+from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
+from edgeconv.runtimes.interface import Arrays
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
-from edgeconv.types import MetricChoice
-from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types import Accuracy, MetricChoice
+from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.measure.bench_run import BenchRun
-    from edgeconv.types import Accuracy
 
-    Outputs = Mapping[str, NDArray[np.generic]]
+
+def top1(outputs: Arrays, labels: NDArray[np.generic], output: str | None) -> Accuracy:
+    """Top-1 accuracy of one output, (n, classes) or (n, 1), against `labels`, (n,).
+
+    `output` names it; None takes the only one. Ties go to the lowest class. A sample
+    whose scores are not all finite counts as wrong. Raises `UsageError` if the output
+    must be named, `InputRefused` if it does not fit the labels.
+    """
+    return accuracy_of("top1", TOP1.score(chosen_output(outputs, output), labels), counts=True)
+
+
+def commonest_share(labels: NDArray[np.generic]) -> float:
+    """The share of the commonest of `labels`, (n,); 1 of none."""
+    if not len(labels):
+        return 1.0
+    return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+
+
+def accuracy_of(
+    metric: str, scored: Scored, *, counts: bool = False, higher_is_better: bool = True
+) -> Accuracy:
+    """The accuracy of a metric's values. Raises `ToolFailed` if one is not finite."""
+    bad = np.flatnonzero(~np.isfinite(scored.values))
+    if bad.size:
+        raise ToolFailed(
+            f"the metric {metric} gives {scored.values[bad[0]]} for sample {bad[0]}"
+            + (f", and nothing finite for {bad.size} samples" if bad.size > 1 else ""),
+            hint="look at the model's outputs for that sample, or at the metric",
+        )
+    return Accuracy(
+        metric=metric,
+        value=float(scored.values.mean()),
+        samples=len(scored.values),
+        higher_is_better=higher_is_better,
+        correct="".join("1" if value else "0" for value in scored.values) if counts else "",
+        per_sample=() if counts else tuple(scored.values.tolist()),
+        predicted=() if scored.predicted is None else tuple(scored.predicted.tolist()),
+    )
+
+
+def chosen_output(outputs: Arrays, output: str | None) -> NDArray[np.generic]:
+    """The output of that name, (n, ...); None takes the only one.
+
+    Raises `UsageError`, and `InputRefused` for an output of strings.
+    """
+    name = chosen_name(outputs, output)
+    if holds_strings(outputs[name]):
+        numbers = [each for each, array in outputs.items() if not holds_strings(array)]
+        raise InputRefused(
+            f"output {name!r} holds strings, and labels are compared with numbers",
+            hint=f"choose another one: --output {numbers[0]}"
+            if numbers
+            else "measure without labels: the strings are compared with the trained model's",
+        )
+    return outputs[name]
+
+
+def chosen_name(names: Collection[str], output: str | None) -> str:
+    """The name of the output that labels are for; None takes the only one. Raises `UsageError`."""
+    if output is None and len(names) == 1:
+        return next(iter(names))
+    if output is None:
+        raise UsageError(
+            f"the model has {len(names)} outputs: {', '.join(sorted(names))}",
+            hint="say with --output which one the labels are for",
+        )
+    if output not in names:
+        raise unknown_name("output", output, names)
+    return output
+
+
+def flips(before: Accuracy, after: Accuracy) -> tuple[int, int]:
+    """How many samples went from wrong to right, and from right to wrong.
+
+    Raises `InputRefused` for accuracies of different numbers of samples.
+    """
+    if len(before.correct) != len(after.correct):
+        raise InputRefused(
+            f"accuracies of {before.samples} and {after.samples} samples cannot be compared"
+        )
+    pairs = list(zip(before.correct, after.correct, strict=True))
+    return pairs.count(("0", "1")), pairs.count(("1", "0"))
 
 
 @dataclass(frozen=True)
@@ -38,7 +118,7 @@ class Scorer:
     run: BenchRun
     metrics: Mapping[str, Metric | SimilarityMetric | MetricChoice]
 
-    def accuracies(self, outputs: Outputs, reference: Outputs | None) -> tuple[Accuracy, ...]:
+    def accuracies(self, outputs: Arrays, reference: Arrays | None) -> tuple[Accuracy, ...]:
         """The accuracies of one model's outputs, arrays (n, ...) by name, in the metrics' order.
 
         `reference` are the outputs to be compared with, if there are any. Raises `ToolFailed` where
@@ -48,7 +128,7 @@ class Scorer:
         accuracies = (self._accuracy(name, outputs, reference) for name in self.metrics)
         return tuple(each for each in accuracies if each is not None)
 
-    def _accuracy(self, name: str, outputs: Outputs, reference: Outputs | None) -> Accuracy | None:
+    def _accuracy(self, name: str, outputs: Arrays, reference: Arrays | None) -> Accuracy | None:
         metric, labels = self.metrics[name], self.run.samples.labels
         if isinstance(metric, MetricChoice):
             return self._own(name, metric, outputs)
@@ -68,9 +148,7 @@ class Scorer:
             name, scored, counts=metric.counts, higher_is_better=metric.higher_is_better
         )
 
-    def _own(self, name: str, metric: MetricChoice, outputs: Outputs) -> Accuracy:
-        import numpy as np
-
+    def _own(self, name: str, metric: MetricChoice, outputs: Arrays) -> Accuracy:
         directory = Path(tempfile.mkdtemp(prefix="metric-", dir=self.run.scratch))
         files = {output: f"{index}.npy" for index, output in enumerate(outputs)}
         for output, file in files.items():
@@ -114,8 +192,6 @@ class OwnAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def call_own(job: OwnJob) -> OwnAnswer:
     """In a child: call the user's metric. Raises `UsageError`, `InputRefused`."""
-    import numpy as np
-
     from edgeconv.data.strings import as_tensorflow_takes
 
     name, files = str(job.metric), Path(job.files)
@@ -136,7 +212,7 @@ def call_own(job: OwnJob) -> OwnAnswer:
             return OwnAnswer(higher_is_better=bool(getattr(function, "higher_is_better", True)))
 
 
-def _numbers(outputs: Outputs) -> dict[str, NDArray[np.generic]]:
+def _numbers(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
     """The outputs that are not strings."""
     return {name: array for name, array in outputs.items() if not holds_strings(array)}
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # A list of this length is read better as text.
 # ruff: noqa: SIM905

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.types import Signature, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     Shape = tuple[int, ...]
     Config = dict[str, Any]
 

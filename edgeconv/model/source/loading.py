@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from edgeconv.model.source.keras_names import unusable_names
-from edgeconv.model.source.kinds import find_model, unreadable
+from edgeconv.model.source.kinds import LocatedModel, find_model, unreadable
 from edgeconv.model.source.saved_model import read_functions
 from edgeconv.model.tflite.structure import MOST_DIMENSIONS
 from edgeconv.system.store.hashes import sha256_once, sha256_tree
-from edgeconv.types import Artifact, Inspection, Opening, Recipe, SourceModel, Verification
+from edgeconv.types import (
+    Artifact,
+    Inspection,
+    Opening,
+    Recipe,
+    Signature,
+    SourceModel,
+    TensorSpec,
+    Verification,
+)
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgeconv.model.source.kinds import LocatedModel
     from edgeconv.requests.looking import InspectRequest
-    from edgeconv.types import Signature, TensorSpec
 
 
 # Read by servers only, and written later: not a part of the model.
@@ -243,8 +249,8 @@ def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
 
 def _inspect_tflite(model: SourceModel) -> Inspection:
     from edgeconv.model.tflite import oldest_runtime, summarize
+    from edgeconv.model.tflite.arena import missing_in_micro
     from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
-    from edgeconv.model.tflite.micro import missing_in_micro
 
     data, where = _content(Path(model.path)), model.path
     summary = summarize(data, where=where)

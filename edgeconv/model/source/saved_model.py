@@ -8,11 +8,13 @@ import os
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.model.source.foreign import FOREST_SAVED_MODEL
-from edgeconv.model.source.kinds import unreadable
+from edgeconv.model.source.kinds import FOREST_SAVED_MODEL, unreadable
 from edgeconv.model.source.wire import (
+    Field,
     MalformedWire,
     TooMuchWire,
     delimited,
@@ -25,16 +27,12 @@ from edgeconv.types import OperatorCount, Signature, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-    from pathlib import Path
-
     from edgeconv.model.source.graph_pb2 import (
         MetaGraphDef,
         SavedObject,
         StructuredValue,
         TensorInfo,
     )
-    from edgeconv.model.source.wire import Field
 
 
 # The numbers of TensorFlow's .proto files, down to the name of a node's operator.

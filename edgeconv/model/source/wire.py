@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from typing import IO, TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import IO, NamedTuple
 
 _LENGTH_DELIMITED = 2
 _FIXED_BYTES = {1: 8, 5: 4}

@@ -5,7 +5,7 @@ from edgeconv.model.tflite.biases import (
     sum_units as sum_units,
     with_fitting_biases as with_fitting_biases,
 )
-from edgeconv.model.tflite.blocks import with_sound_blocks as with_sound_blocks
+from edgeconv.model.tflite.edit import with_sound_blocks as with_sound_blocks
 from edgeconv.model.tflite.compatibility import (
     oldest_runtime as oldest_runtime,
     with_needs_declared as with_needs_declared,
@@ -33,7 +33,7 @@ from edgeconv.model.tflite.layers import (
     multiplications as multiplications,
 )
 from edgeconv.model.tflite.softmax import Logits as Logits, with_logits as with_logits
-from edgeconv.model.tflite.recurrent import with_small_lstms as with_small_lstms
+from edgeconv.model.tflite.layers import with_small_lstms as with_small_lstms
 from edgeconv.model.tflite.softmax import (
     SoftmaxInput as SoftmaxInput,
     sigmoid_outputs as sigmoid_outputs,

@@ -7,6 +7,7 @@ the bias does not fit.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.model.tflite.edit import store_values
@@ -22,8 +23,6 @@ from edgeconv.model.tflite.flatbuffer import (
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import numpy as np
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
     from numpy.typing import NDArray

@@ -7,6 +7,7 @@ nonsense. So the larger of the two versions counts.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.model.tflite.edit import require_version
@@ -21,11 +22,208 @@ from edgeconv.model.tflite.flatbuffer import (
 )
 from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import OperatorUse, has_channel_scales, use_of
-from edgeconv.model.tflite.releases import Release, releases
 from edgeconv.types import OldestRuntime, RuntimeNeed
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT
+
+Release = tuple[int, int, int]
+
+# The releases of version 1, 2, 3 … of an operator; "-" is a version that does not exist.
+_RELEASES = {
+    "ABS": "1.13.0 2.4.0 2.5.0 2.6.0 2.12.0",
+    "ADD": "1.5.0 1.14.0 2.4.0 2.6.0 2.13.0 2.23.0",
+    "ADD_N": "1.14.0",
+    "ARG_MAX": "1.9.0 1.14.0 2.9.0",
+    "ARG_MIN": "1.9.0 1.14.0 2.9.0",
+    "ASSIGN_VARIABLE": "2.6.0",
+    "ATAN2": "2.10.0",
+    "AVERAGE_POOL_2D": "1.5.0 1.14.0 2.3.0",
+    "BATCH_MATMUL": "2.3.0 2.3.0 2.4.0 2.5.0",
+    "BATCH_TO_SPACE_ND": "1.6.0 1.14.0 2.3.0 2.13.0",
+    "BIDIRECTIONAL_SEQUENCE_LSTM": "1.14.0 1.14.0 1.14.0",
+    "BIDIRECTIONAL_SEQUENCE_RNN": "1.14.0 1.14.0 2.3.0",
+    "BITCAST": "2.13.0",
+    "BITWISE_XOR": "2.13.0",
+    "BROADCAST_ARGS": "2.6.0",
+    "BROADCAST_TO": "- 2.5.0 2.5.0",
+    "BUCKETIZE": "2.8.0",
+    "CALL_ONCE": "2.5.0",
+    "CAST": "1.5.0 2.7.0 2.8.0 2.9.0 2.13.0 2.15.0 2.17.0 2.21.0",
+    "CEIL": "1.14.0",
+    "COMPLEX_ABS": "2.5.0",
+    "CONCATENATION": "1.5.0 1.14.0 2.3.0 2.14.0 2.21.0",
+    "CONV_2D": "1.5.0 1.14.0 1.14.0 2.3.0 2.4.0 2.9.0 2.12.0 2.15.0",
+    "CONV_3D": "2.5.0",
+    "CONV_3D_TRANSPOSE": "2.6.0",
+    "COS": "1.14.0",
+    "CUMSUM": "2.4.0",
+    "DENSIFY": "2.2.0",
+    "DEPTHWISE_CONV_2D": "1.5.0 1.12.0 1.14.0 2.2.0 2.3.0 2.3.0 2.13.0",
+    "DEPTH_TO_SPACE": "2.1.0 2.5.0",
+    "DEQUANTIZE": "1.13.1 1.14.0 1.15.0 2.2.0 2.7.0 2.18.0 2.21.0 2.22.0",
+    "DILATE": "2.15.0",
+    "DIV": "1.6.0 2.3.0",
+    "DYNAMIC_UPDATE_SLICE": "2.9.0 2.17.0 2.19.0 2.20.0 2.21.0 2.22.0",
+    "ELU": "1.14.0",
+    "EMBEDDING_LOOKUP": "1.13.0 1.14.0 1.14.0 2.18.0 2.21.0",
+    "EMBEDDING_LOOKUP_SPARSE": "1.5.0",
+    "EQUAL": "1.14.0 1.14.0 2.3.0 2.13.0 2.21.0",
+    "EXP": "1.7.0 2.13.0",
+    "EXPAND_DIMS": "1.10.0",
+    "FAKE_QUANT": "1.5.0 1.10.0",
+    "FILL": "1.13.0 2.3.0 2.5.0 2.12.0",
+    "FLOOR": "1.9.0",
+    "FLOOR_DIV": "1.14.0 1.14.0 2.13.0",
+    "FLOOR_MOD": "1.13.0 2.13.0",
+    "FULLY_CONNECTED": "1.5.0 1.10.0 1.14.0 1.14.0 2.0.0 2.1.0 2.3.0 2.3.0 2.3.0 2.13.0 2.15.0 "
+    "2.17.0 2.18.0 2.21.0",
+    "GATHER": "1.6.0 1.14.0 1.15.0 2.4.0 2.5.0 2.13.0 2.15.0",
+    "GATHER_ND": "1.14.0 2.3.0 2.5.0 2.13.0 2.16.0",
+    "GELU": "2.8.0 2.9.0",
+    "GREATER": "1.14.0 1.14.0",
+    "GREATER_EQUAL": "1.14.0 1.14.0 2.13.0",
+    "HARD_SWISH": "1.15.0",
+    "HASHTABLE": "2.5.0",
+    "HASHTABLE_FIND": "2.5.0",
+    "HASHTABLE_IMPORT": "2.5.0",
+    "HASHTABLE_LOOKUP": "1.5.0",
+    "HASHTABLE_SIZE": "2.5.0",
+    "IF": "1.15.0",
+    "IMAG": "2.5.0",
+    "L2_NORMALIZATION": "1.5.0 1.14.0",
+    "L2_POOL_2D": "1.5.0",
+    "LEAKY_RELU": "1.13.1 2.3.0",
+    "LESS": "1.14.0 1.14.0 2.13.0",
+    "LESS_EQUAL": "1.14.0 1.14.0",
+    "LOCAL_RESPONSE_NORMALIZATION": "1.5.0",
+    "LOG": "1.14.0 2.15.0",
+    "LOGICAL_AND": "1.11.0",
+    "LOGICAL_NOT": "1.11.0",
+    "LOGICAL_OR": "1.11.0",
+    "LOGISTIC": "1.14.0 1.14.0 2.3.0",
+    "LOG_SOFTMAX": "1.14.0 1.14.0",
+    "LSH_PROJECTION": "1.5.0",
+    "LSTM": "1.7.0 1.10.0 1.14.0 2.3.0",
+    "MATRIX_DIAG": "1.14.0",
+    "MATRIX_SET_DIAG": "1.14.0",
+    "MAXIMUM": "1.14.0 1.14.0 2.3.0 2.3.0",
+    "MAX_POOL_2D": "1.5.0 1.14.0 2.3.0",
+    "MEAN": "1.6.0 1.14.0 2.4.0",
+    "MINIMUM": "1.14.0 1.14.0 2.3.0 2.3.0",
+    "MIRROR_PAD": "1.13.1 2.3.0 2.13.0",
+    "MUL": "1.5.0 1.14.0 1.15.0 2.3.0 2.6.0 2.11.0 2.13.0 2.23.0",
+    "MULTINOMIAL": "2.8.0",
+    "NEG": "1.9.0",
+    "NON_MAX_SUPPRESSION_V4": "2.1.0",
+    "NON_MAX_SUPPRESSION_V5": "2.1.0",
+    "NOT_EQUAL": "1.14.0 1.14.0 2.3.0 2.21.0",
+    "ONE_HOT": "1.11.0",
+    "PACK": "1.11.0 1.14.0 2.3.0 2.14.0",
+    "PAD": "1.5.0 1.14.0 2.4.0 2.6.0 2.20.0",
+    "PADV2": "1.9.0 1.14.0 2.4.0 2.6.0 2.20.0",
+    "POW": "1.10.0",
+    "PRELU": "1.8.0",
+    "QUANTIZE": "1.14.0 1.15.0 2.7.0 2.21.0 2.21.0 2.21.0",
+    "RANDOM_STANDARD_NORMAL": "2.7.0",
+    "RANDOM_UNIFORM": "2.8.0",
+    "RANGE": "1.13.0 2.14.0",
+    "RANK": "1.14.0",
+    "READ_VARIABLE": "2.6.0",
+    "REAL": "2.5.0",
+    "REDUCE_ALL": "2.6.0",
+    "REDUCE_ANY": "1.11.0",
+    "REDUCE_MAX": "1.11.0 1.14.0 2.5.0",
+    "REDUCE_MIN": "1.11.0 1.14.0 2.5.0",
+    "REDUCE_PROD": "1.11.0 2.6.0",
+    "REDUCE_WINDOW": "2.15.0",
+    "RELU": "1.5.0 2.1.0 2.5.0",
+    "RELU6": "1.5.0 1.14.0 2.5.0",
+    "RELU_0_TO_1": "2.10.0",
+    "RELU_N1_TO_1": "1.5.0",
+    "RESHAPE": "1.5.0",
+    "RESIZE_BILINEAR": "1.7.0 1.14.0 2.2.0 2.5.0",
+    "RESIZE_NEAREST_NEIGHBOR": "1.13.1 1.14.0 2.3.0 2.4.0",
+    "REVERSE_SEQUENCE": "1.14.0",
+    "REVERSE_V2": "1.14.0 2.2.0 2.5.0",
+    "RFFT2D": "2.5.0",
+    "RIGHT_SHIFT": "2.13.0",
+    "RNN": "1.5.0 1.14.0 2.3.0",
+    "ROUND": "1.14.0",
+    "RSQRT": "1.10.0 2.5.0 2.15.0",
+    "SCATTER_ND": "2.1.0",
+    "SEGMENT_SUM": "2.2.0",
+    "SELECT": "1.14.0 1.14.0 2.12.0 2.14.0",
+    "SELECT_V2": "2.2.0 2.14.0",
+    "SHAPE": "1.10.0",
+    "SIGN": "2.11.0 2.12.0",
+    "SIN": "1.9.0",
+    "SKIP_GRAM": "1.5.0",
+    "SLICE": "1.14.0 1.14.0 1.14.0 2.4.0 2.5.0 2.14.0 2.21.0",
+    "SOFTMAX": "1.5.0 1.14.0 2.3.0",
+    "SPACE_TO_BATCH_ND": "1.6.0 1.14.0 2.3.0 2.13.0",
+    "SPACE_TO_DEPTH": "1.5.0 1.14.0",
+    "SPARSE_TO_DENSE": "1.9.0 1.14.0 1.15.0",
+    "SPLIT": "1.5.0 1.14.0 1.14.0 2.3.0",
+    "SPLIT_V": "1.13.1 2.3.0",
+    "SQRT": "1.10.0 2.21.0",
+    "SQUARE": "1.12.0",
+    "SQUARED_DIFFERENCE": "1.13.1 2.5.0",
+    "SQUEEZE": "1.6.0 2.5.0",
+    "STABLEHLO_ADD": "2.16.0",
+    "STABLEHLO_AND": "2.17.0",
+    "STABLEHLO_CASE": "2.17.0",
+    "STABLEHLO_CBRT": "2.17.0",
+    "STABLEHLO_COMPOSITE": "2.17.0",
+    "STABLEHLO_GATHER": "2.16.0",
+    "STABLEHLO_MAXIMUM": "2.16.0",
+    "STABLEHLO_MINIMUM": "2.16.0",
+    "STABLEHLO_MULTIPLY": "2.16.0",
+    "STABLEHLO_PAD": "2.16.0",
+    "STABLEHLO_REDUCE_WINDOW": "2.16.0",
+    "STABLEHLO_RNG_BIT_GENERATOR": "2.15.0",
+    "STABLEHLO_SCATTER": "2.15.0",
+    "STABLEHLO_SHIFT_LEFT": "2.17.0",
+    "STRIDED_SLICE": "1.6.0 1.14.0 2.1.0 2.2.0 2.5.0 2.6.0 2.14.0 2.14.0",
+    "SUB": "1.6.0 1.14.0 2.3.0 2.4.0 2.4.0",
+    "SUM": "1.10.0 1.15.0",
+    "SVDF": "1.5.0 1.14.0 2.2.0 2.3.0",
+    "TANH": "1.14.0 1.14.0 2.3.0",
+    "TILE": "1.10.1 2.2.0 2.8.0",
+    "TOPK_V2": "1.7.0 1.14.0 2.13.0",
+    "TRANSPOSE": "1.6.0 1.14.0 1.15.0 2.3.0 2.4.0 2.12.0 2.14.4 2.22.0",
+    "TRANSPOSE_CONV": "1.9.0 2.2.0 2.3.0 2.12.0 2.15.0",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "1.13.1 1.14.0 2.3.0 2.12.0",
+    "UNIDIRECTIONAL_SEQUENCE_RNN": "1.14.0 1.14.0 2.3.0",
+    "UNIQUE": "1.14.0",
+    "UNPACK": "1.11.0 1.14.0 2.2.0 2.3.0 2.22.0",
+    "UNSORTED_SEGMENT_MAX": "2.10.0",
+    "UNSORTED_SEGMENT_MIN": "2.11.0",
+    "UNSORTED_SEGMENT_PROD": "2.10.0",
+    "UNSORTED_SEGMENT_SUM": "2.10.0",
+    "VAR_HANDLE": "2.6.0",
+    "WHERE": "1.14.0 2.8.0",
+    "WHILE": "1.15.0",
+    "ZEROS_LIKE": "1.12.0",
+}
+
+
+@cache
+def releases() -> dict[tuple[str, int], Release]:
+    """The first release that has an operator's version, by (name, version)."""
+    return {
+        (name, version): parse_release(release)
+        for name, line in _RELEASES.items()
+        for version, release in enumerate(line.split(), start=1)
+        if release != "-"
+    }
+
+
+def parse_release(text: str) -> Release:
+    """A release such as "2.3.0", as numbers."""
+    major, minor, patch = text.split(".")
+    return int(major), int(minor), int(patch)
+
 
 # tflite-runtime 2.7 to 2.9 load an integer FULLY_CONNECTED with a scale per channel, and give
 # zeros; 2.10 is correct. No version of the operator distinguishes the two.

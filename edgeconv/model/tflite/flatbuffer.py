@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import copy
 import struct
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.model.tflite.flat_table import BrokenFlatbuffer
-from edgeconv.model.tflite.structure import structure
+from edgeconv.model.tflite.structure import BrokenFlatbuffer, structure
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
 FILE_IDENTIFIER = b"TFL3"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, read, text
 from edgeconv.model.tflite.operators import SHAPE_ONLY, type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SignatureDefT, SubGraphT
 
 # Operators on one tensor, and on constants if they have another input.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import struct
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.model.tflite.edit import code_of, require_version, store_values
@@ -27,8 +28,6 @@ from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import SHAPE_ONLY, scales_of, type_of, use_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
     Ranges = Mapping[str, tuple[float, float]]

@@ -7,13 +7,10 @@ ai-edge-litert 2.3 on single operators; tests/unit/model/tflite/test_kernels.py 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
+from edgeconv.model.tflite.compatibility import Release, releases
 from edgeconv.model.tflite.needs import version_for_type
-from edgeconv.model.tflite.releases import releases
-
-if TYPE_CHECKING:
-    from edgeconv.model.tflite.releases import Release
 
 IntegerType = Literal["int8", "int16"]
 # What an operator becomes that nothing replaces.

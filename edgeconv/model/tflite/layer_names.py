@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, is_constant, operator_name, text
 from edgeconv.model.tflite.operators import type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
 # Calls of functions, and what only reads or passes on: no layer is called so.

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from edgeconv.model.tflite.blocks import BLOCK
+from edgeconv.model.tflite.edit import BLOCK, require_version
 from edgeconv.model.tflite.flatbuffer import (
     entry_subgraphs,
     is_constant,
     operator_name,
+    parse,
     read,
+    serialize,
     text,
     type_names,
 )
+from edgeconv.model.tflite.kernels import IntegerType, has_kernel
 from edgeconv.model.tflite.layer_names import short_names
-from edgeconv.model.tflite.operators import shape_of
+from edgeconv.model.tflite.operators import (
+    BRIDGES,
+    RULED,
+    FloatGroup,
+    grouped_floats,
+    shape_of,
+    type_of,
+)
+from edgeconv.model.tflite.stored_once import halve, store_int8, unpacked
+from edgeconv.types import FloatOperators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
     Shape = tuple[int, ...]
+    from ai_edge_litert.schema_py_generated import TensorT
+
+    from edgeconv.types.conversion import FloatReason
 
 # What a layer gives: the others are indices, booleans and texts.
 FLOAT_KINDS = frozenset({"float32", "complex64"})
@@ -190,3 +204,161 @@ _COUNTS: dict[str, Callable[[list[Shape], Shape], int]] = {
     "TRANSPOSE_CONV": lambda inputs, _: math.prod(inputs[2][:-1]) * math.prod(inputs[1]),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _lstm,
 }
+
+
+_NAMED = 3
+
+
+class FloatsLeft(NamedTuple):
+    """What computes in float, and the share of the work that is done in integers, 0 to 1."""
+
+    operators: tuple[FloatOperators, ...] = ()
+    integer_share: float = 1.0
+
+
+def floats_left(data: bytes, ruled: Collection[str], integers: IntegerType) -> FloatsLeft:
+    """The operators that compute on float activations, those without a kernel first.
+
+    `ruled` are tensors of layers that rules keep in float. The work of an operator is its
+    multiplications, or its output values where it has none; of a loop that of one step. Raises
+    `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    short = short_names(model)
+    found: dict[tuple[FloatReason, str], list[str]] = {}
+    in_float = 0
+    for group in grouped_floats(model, ruled):
+        graph = model.subgraphs[group.graph]
+        for place in group.places:
+            operator = graph.operators[place]
+            name = operator_name(model, operator)
+            if name in BRIDGES:
+                continue
+            in_float += _work(model, graph, operator)
+            names = [text(graph.tensors[index].name) for index in operator.outputs if index != -1]
+            reason = _reason(name, group, integers, is_ruled=bool({*names} & {*ruled}))
+            first = next(iter(names), name)
+            found.setdefault((reason, name), []).append(short.get(first, first))
+    total = sum(
+        _work(model, graph, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if operator_name(model, operator) not in BRIDGES
+    )
+    operators = tuple(
+        FloatOperators(
+            name=name,
+            count=len(layers),
+            layers=tuple(dict.fromkeys(layers))[:_NAMED],
+            reason=reason,
+        )
+        for (reason, name), layers in sorted(
+            found.items(), key=lambda each: (_ORDER.index(each[0][0]), each[0][1])
+        )
+    )
+    return FloatsLeft(operators, 1 - in_float / total if total else 1.0)
+
+
+_ORDER: tuple[FloatReason, ...] = ("no kernel", "rule", "engine", "neighbor")
+
+
+def _reason(name: str, group: FloatGroup, integers: IntegerType, *, is_ruled: bool) -> FloatReason:
+    if is_ruled:
+        return "rule"
+    if not has_kernel(name, integers):
+        return "no kernel"
+    others = (each for each in group.names - BRIDGES if not has_kernel(each, integers))
+    return "neighbor" if RULED in group.names or any(others) else "engine"
+
+
+def _work(model: ModelT, graph: SubGraphT, operator: OperatorT) -> int:
+    values = sum(math.prod(shape_of(graph.tensors[i])) for i in operator.outputs if i != -1)
+    return macs(model, graph, operator) or max(0, values)
+
+
+SmallWeights = Literal["int8", "weight-only-int8", "float16"]
+_LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
+# The fused recurrent operators keep their state from one invoke to the next.
+STATEFUL = frozenset(
+    {
+        "BIDIRECTIONAL_SEQUENCE_LSTM",
+        "BIDIRECTIONAL_SEQUENCE_RNN",
+        "LSTM",
+        "RNN",
+        "SVDF",
+        _LSTM,
+        "UNIDIRECTIONAL_SEQUENCE_RNN",
+    }
+)
+# Its inputs that are weights: of the inputs, of the state, of the cell, and of the projection.
+_WEIGHTS = (*range(1, 12), 16)
+# The version from which it takes int8 weights and a float input.
+_INT8_VERSION = 2
+
+
+def with_small_lstms(data: bytes, kind: SmallWeights, kept: Collection[str] = ()) -> bytes:
+    """The same model with the weights of fused LSTM layers as int8 or float16.
+
+    "int8" weights have one symmetric scale each, and the runtime multiplies them with inputs that
+    it quantizes. "float16" ones, and "weight-only-int8" ones, which have a symmetric scale for each
+    unit, are unpacked before they are used. Layers whose output is among `kept` stay, and so do
+    those that share a weight. `data` itself comes back without such layers. Raises `InputRefused`
+    for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    changed = False
+    for graph in model.subgraphs:
+        for operator in list(graph.operators):
+            if operator_name(model, operator) != _LSTM:
+                continue
+            slots = _weights(model, graph, operator)
+            if not slots or text(graph.tensors[operator.outputs[0]].name) in kept:
+                continue
+            changed = True
+            if kind == "int8":
+                for slot in slots:
+                    _quantize(model, graph.tensors[operator.inputs[slot]])
+                require_version(model, operator, _INT8_VERSION)
+            else:
+                store = halve if kind == "float16" else _quantize_units
+                _unpack(model, graph, operator, slots, store)
+    return serialize(model) if changed else data
+
+
+def _weights(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[int]:
+    """The numbers of the inputs that are weights; none unless all are float32 and its own."""
+    read = [index for each in graph.operators for index in each.inputs]
+    slots = [slot for slot in _WEIGHTS if _is_given(operator, slot)]
+    for slot in slots:
+        tensor = graph.tensors[operator.inputs[slot]]
+        is_stored = type_of(tensor) == "float32" and is_constant(model, tensor)
+        if not is_stored or tensor.sparsity is not None or read.count(operator.inputs[slot]) > 1:
+            return []
+    return slots
+
+
+def _is_given(operator: OperatorT, slot: int) -> bool:
+    return slot < len(operator.inputs) and operator.inputs[slot] != -1
+
+
+def _quantize(model: ModelT, tensor: TensorT) -> None:
+    store_int8(model, tensor, scales=1)
+
+
+def _quantize_units(model: ModelT, tensor: TensorT) -> None:
+    is_vector = len(tensor.shape) < 2
+    store_int8(model, tensor, scales=1 if is_vector else int(tensor.shape[0]))
+
+
+def _unpack(
+    model: ModelT,
+    graph: SubGraphT,
+    operator: OperatorT,
+    slots: list[int],
+    store: Callable[[ModelT, TensorT], None],
+) -> None:
+    """Let an operator read weights that `store` made small through a DEQUANTIZE each."""
+    inputs = list(operator.inputs)
+    for slot in slots:
+        inputs[slot] = unpacked(model, graph, inputs[slot], store)
+    operator.inputs = inputs

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import parse, serialize, text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ai_edge_litert.schema_py_generated import ModelT
 
 FILE_IDENTIFIER = b"M001"

@@ -8,15 +8,18 @@ the earlier ones, so the largest of all rules counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from edgeconv.model.tflite.operators import has_channel_scales, scales_of, shape_of, type_of
+from edgeconv.model.tflite.operators import (
+    OperatorUse,
+    has_channel_scales,
+    scales_of,
+    shape_of,
+    type_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from edgeconv.model.tflite.operators import OperatorUse
-
     Needs = Callable[[OperatorUse], Iterable[int | None]]
 
 # Operators got these late and one by one: without a rule, the version is unknown.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import (
@@ -18,8 +19,6 @@ from edgeconv.model.tflite.flatbuffer import (
 from edgeconv.types import OperatorCount
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
 # The place of an operator in its graph, and its name.

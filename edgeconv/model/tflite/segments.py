@@ -7,6 +7,7 @@ reads its result.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +15,6 @@ from edgeconv.model.tflite.flatbuffer import operator_name, operators_of, serial
 from edgeconv.model.tflite.operators import parameter_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ai_edge_litert.schema_py_generated import BufferT, ModelT, OperatorT, SubGraphT, TensorT
 
 # Their state is not in a tensor.

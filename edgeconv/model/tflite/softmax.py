@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import (
@@ -16,8 +17,6 @@ from edgeconv.model.tflite.flatbuffer import (
 from edgeconv.model.tflite.operators import shape_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
 # They do not change values: input and output have the same scale.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.model.tflite.biases import SLOTS
-from edgeconv.model.tflite.constants import OwnConstants
 from edgeconv.model.tflite.edit import code_of, empty_buffer, require_version, store_values
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
 from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of, use_of
 from edgeconv.model.tflite.rewriting.editor import GraphEditor
+from edgeconv.model.tflite.weights import OwnConstants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
     import numpy as np
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
     from numpy.typing import NDArray

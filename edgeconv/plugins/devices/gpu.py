@@ -1,22 +1,44 @@
-"""The Python and the Vulkan driver that LiteRT's GPU delegate works with."""
+"""The runtime `gpu`: LiteRT's GPU delegate, on a GPU with a Vulkan driver or on SwiftShader.
+
+SwiftShader computes on the processor what a GPU would: the delegate's program is run for real, with
+its answers, but neither a GPU's times nor its 16-bit floats. What the delegate does not take runs
+on the processor. A model may end the process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
-from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.interface import Delegated, Model, RuntimeSettings
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
+from edgeconv.runtimes.untimed import refuse_settings
 from edgeconv.runtimes.vulkan import vulkan_drivers
+from edgeconv.types import RuntimeChoice
 from edgeconv.types.errors import ToolFailed
 
-if TYPE_CHECKING:
-    from edgeconv.runtimes.interface import Delegated, RuntimeSettings
+# See edgeconv.runtimes.interface.
+RUNS_HERE_ALONE = True
+HAS_LOCATION = False
+COMPARES_WITH = {"interpreter": "litert"}
+
+
+@contextlib.contextmanager
+def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[LocalRuntime]:
+    """The runtime, once a model has run there.
+
+    Raises `UsageError` if no driver is installed, and for settings that it does not have;
+    `ToolFailed` where none works.
+    """
+    refuse_settings(choice, settings, "is the GPU delegate of this environment's LiteRT")
+    target, gpu = gpu_target(settings)
+    yield LocalRuntime(target, settings, has_times=not gpu.is_software, gpu=gpu.device)
 
 
 def gpu_target(settings: RuntimeSettings) -> tuple[RuntimePython, Delegated]:

@@ -22,14 +22,18 @@ from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, Any, cast
 
 from edgeconv.runtimes.interface import Model
-from edgeconv.runtimes.runner import RequestHandler, message_parts, read_arrays, serve
+from edgeconv.runtimes.runner import (
+    Answer,
+    Batch,
+    RequestHandler,
+    message_parts,
+    read_arrays,
+    serve,
+)
 from edgeconv.runtimes.tensors import dequantized, raw, signature_of
-
-if TYPE_CHECKING:
-    from edgeconv.runtimes.runner import Answer, Batch
 
 _PAGE = """<!doctype html><meta charset="utf-8"><title>edgeconv</title>
 <script type="importmap">{"imports": {

@@ -19,14 +19,13 @@ from edgeconv.plugins.evidence.links import (
     without_manifest,
 )
 from edgeconv.types import Evidence, Link
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from edgeconv.plugins.evidence.files import EvidenceFiles
+from edgeconv.plugins.evidence.links import PublishedFile
+from edgeconv.types import LinkName
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from edgeconv.plugins.evidence.files import EvidenceFiles
-    from edgeconv.plugins.evidence.links import PublishedFile
     from edgeconv.requests.looking import VerifyRequest
-    from edgeconv.types import LinkName
 
 _ABSENT: dict[LinkName, str] = {
     "artifact": "no published file was found",

@@ -7,14 +7,12 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RECORD = "edgeconv-embedded.json"
 LOCK = "edgeconv.lock"

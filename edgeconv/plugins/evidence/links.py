@@ -6,9 +6,10 @@ import hashlib
 import os
 import re
 import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,15 +27,20 @@ from edgeconv.reporting.files import verdict_file
 from edgeconv.reporting.limits import sentence
 from edgeconv.requests.config import lock as locks
 from edgeconv.system.store import decode_checked, html_checksum
+from edgeconv.system.store.checksums import ChecksumState
 from edgeconv.system.store.converted import find_source
-from edgeconv.types import Artifact, Embedded, LastCheck, Link, Lock, Report
+from edgeconv.types import (
+    Artifact,
+    Embedded,
+    EmbeddedFile,
+    LastCheck,
+    Link,
+    LinkName,
+    LinkState,
+    Lock,
+    Report,
+)
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from edgeconv.system.store.checksums import ChecksumState
-    from edgeconv.types import EmbeddedFile, LinkName, LinkState
 
 Document = TypeVar("Document", bound=msgspec.Struct)
 

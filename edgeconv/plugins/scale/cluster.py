@@ -12,27 +12,22 @@ import os
 import re
 import signal
 import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from edgeconv.system.processes.failures import ChildFailure
-from edgeconv.system.processes.sandbox import sandbox_mode, using
+from edgeconv.system.processes.sandbox import Access, sandbox_mode, using
 from edgeconv.system.processes.tasks import answer_type, job_type, start_task, task_directory
 from edgeconv.system.processes.workers import poll_until
 from edgeconv.system.store import scratch_directory
+from edgeconv.types import Allowance
 from edgeconv.types.errors import EdgeconvError, ToolFailed, UsageError, WorkerCrashed
-from edgeconv.types.execution import usable_cores
+from edgeconv.types.execution import SandboxMode, usable_cores
 from edgeconv.types.words import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from edgeconv.system.processes.sandbox import Access
-    from edgeconv.types import Allowance
-    from edgeconv.types.execution import SandboxMode
 
 Answer = TypeVar("Answer")
 

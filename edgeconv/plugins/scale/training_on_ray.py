@@ -6,18 +6,20 @@ import contextlib
 import signal
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from edgeconv.plugins.scale.cluster import RayCluster, parse_address
 from edgeconv.system.processes.failures import ChildFailure, tail
 from edgeconv.system.processes.sandbox import sandbox_mode
 from edgeconv.system.processes.tasks import PROGRESS, ChildTask, answer_type
 from edgeconv.system.processes.workers import poll_until
-from edgeconv.training.cluster import moved
-from edgeconv.training.hosts import MemberHost
+from edgeconv.training.cluster import Cluster, moved
+from edgeconv.training.hosts import MemberHost, News
 from edgeconv.training.members import ClusterMember, Member, ProcessSettings, run_together
+from edgeconv.types import Distribution
 from edgeconv.types.errors import (
     ClusterLost,
     EdgeconvError,
@@ -28,13 +30,6 @@ from edgeconv.types.errors import (
 )
 from edgeconv.types.execution import usable_cores
 from edgeconv.types.words import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from edgeconv.training.cluster import Cluster
-    from edgeconv.training.hosts import News
-    from edgeconv.types import Distribution
 
 Answer = TypeVar("Answer")
 

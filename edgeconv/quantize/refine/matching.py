@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from edgeconv.model.tflite.blocks import block_scales, is_in_blocks
+from edgeconv.model.tflite.edit import block_scales, is_in_blocks
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, text
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 from edgeconv.quantize.refine.layers import REFINED, OperatorTensors, RefinableLayer

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from edgeconv.model.tflite.biases import LARGEST_BIAS
-from edgeconv.model.tflite.blocks import is_in_blocks
-from edgeconv.model.tflite.edit import ensure_signature
+from edgeconv.model.tflite.edit import ensure_signature, is_in_blocks
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 from edgeconv.model.tflite.segments import state_outside

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from edgeconv.model.tflite.biases import BIAS_LIMITS
-from edgeconv.model.tflite.blocks import block_scales, is_in_blocks
-from edgeconv.model.tflite.edit import require_version, store_values
+from edgeconv.model.tflite.edit import block_scales, is_in_blocks, require_version, store_values
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import Rounded

@@ -17,7 +17,7 @@ from PIL import Image
 from places import SHARED
 from sources import identity, open_samples
 
-from edgeconv.data import decoding, parse_preprocessing
+from edgeconv.data import parse_preprocessing
 from edgeconv.data.kinds import images
 from edgeconv.data.location import located, parse_source
 from edgeconv.types import TensorSpec
@@ -301,10 +301,10 @@ class TestDamage:
     def test_the_largest_allowed_image_is_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(decoding, "MOST_PIXELS", 30)
+        monkeypatch.setattr("edgeconv.data.kinds.images.MOST_PIXELS", 30)
         saved(tmp_path / "a.png")
         assert column(tmp_path)[0].shape == (6, 5, 3)
-        monkeypatch.setattr(decoding, "MOST_PIXELS", 29)
+        monkeypatch.setattr("edgeconv.data.kinds.images.MOST_PIXELS", 29)
         with pytest.raises(InputRefused, match="the most is 29 pixels"):
             column(tmp_path)[0]
 

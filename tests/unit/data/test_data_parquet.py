@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from pyarrow import parquet as pq
 from sources import identity, load_samples, opened_samples
 
-from edgeconv.data import memory
 from edgeconv.data.kinds import parquet
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
@@ -199,7 +198,7 @@ def test_many_equal_rows_in_a_small_file_are_refused(
 ) -> None:
     place = table({"x": np.zeros(100_000)})
     assert Path(place).stat().st_size < 10_000
-    monkeypatch.setattr(memory, "_limit_bytes", 100_000)
+    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 100_000)
     with pytest.raises(InputRefused, match=r"would take \d,\d{3},\d{3} bytes of memory"):
         read(place)
 

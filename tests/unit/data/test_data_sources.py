@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeconv.data import memory
 from edgeconv.data.kinds import npy, npz, sklearn_bundled
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
@@ -153,7 +152,7 @@ def test_every_truncation_is_refused(kind: Any, whole: bytes, tmp_path: Path) ->
 def test_a_decompression_bomb_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_RATIO_MATTERS_BYTES", 1 << 20)
+    monkeypatch.setattr("edgeconv.data.memory._RATIO_MATTERS_BYTES", 1 << 20)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, image=np.zeros((4, 1 << 20), np.uint8))
     with pytest.raises(InputRefused, match="would unpack to"):
@@ -169,7 +168,7 @@ def test_an_archive_that_declares_more_than_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = saved_npz(tmp_path / "a.npz", a=np.zeros(600, np.uint8), b=np.zeros(600, np.uint8))
-    monkeypatch.setattr(memory, "_limit_bytes", 1000)
+    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 1000)
     with pytest.raises(InputRefused, match="1,456 bytes of memory") as refused:
         npz.read(place, {}, None)
     assert "--memory-limit-mib" in refused.value.hint
@@ -179,7 +178,7 @@ def test_a_single_array_over_the_limit_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "a.npy", np.zeros(1000, np.uint8))
-    monkeypatch.setattr(memory, "_limit_bytes", 999)
+    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 999)
     with pytest.raises(InputRefused, match="1,000 bytes of memory, and 999 is the most"):
         npy.read(str(tmp_path / "a.npy"), {}, None)
 

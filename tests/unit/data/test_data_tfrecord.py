@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from places import ROOT
 from sources import identity, load_samples, open_samples, split_taken
 
-from edgeconv.data import examples, memory
+from edgeconv.data import examples
 from edgeconv.data.kinds import tfrecord
 from edgeconv.data.records import open_records
 from edgeconv.types import TensorSpec
@@ -381,7 +381,7 @@ def test_damaged_empty_and_dense_gzip_are_refused(
     path.write_bytes(gzip.compress(b""))
     with pytest.raises(InputRefused, match="holds no records"):
         read(str(path), text)
-    monkeypatch.setattr(memory, "_RATIO_MATTERS_BYTES", 1 << 20)
+    monkeypatch.setattr("edgeconv.data.memory._RATIO_MATTERS_BYTES", 1 << 20)
     path.write_bytes(gzip.compress(framed(bytes(4 << 20))))
     with pytest.raises(InputRefused, match="would unpack to"):
         read(str(path), text)

@@ -25,9 +25,9 @@ from edgeconv.data import (
 from edgeconv.data.handover import RowsFile
 from edgeconv.data.samples import Samples
 from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain
-from edgeconv.measure.metrics.accuracy import chosen_output
 from edgeconv.measure.metrics.agreement import agreements
-from edgeconv.plugins.devices.kinds import tfserving
+from edgeconv.measure.metrics.scoring import chosen_output
+from edgeconv.plugins.devices import tfserving
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes import runner
 from edgeconv.runtimes.interface import Model

@@ -10,8 +10,7 @@ from embed_models import HOSTILE
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgeconv.embedding.accessors import identifiers, ports
-from edgeconv.embedding.rendering import FILTERS, cmake_string, comment
+from edgeconv.embedding.accessors import FILTERS, cmake_string, comment, identifiers, ports
 from edgeconv.types import Preprocessing, TensorSpec
 from edgeconv.types.errors import InputRefused
 

@@ -13,7 +13,7 @@ from embed_syntax import mistakes
 from tiny_tflite import Graph, packed
 
 from edgeconv import embed
-from edgeconv.embedding.app_files import app_values
+from edgeconv.embedding.c_files import app_values
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.targets import android
 from edgeconv.embedding.targets.android import shipped_model

@@ -44,7 +44,7 @@ def graph_of(*operators: str, dtype: str = "int8"):
 
 def test_every_operator_has_its_method_and_every_method_its_operator():
     from edgeconv.embedding.micro import _method
-    from edgeconv.model.tflite.micro import BUILTIN
+    from edgeconv.model.tflite.arena import BUILTIN
 
     assert sorted(map(_method, BUILTIN)) == sorted(METHODS.split())
 

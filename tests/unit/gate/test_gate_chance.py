@@ -14,7 +14,7 @@ from test_gate import LATENCY, agreement, measured, report
 from edgeconv.gate.budget import check, losses
 from edgeconv.gate.drops import class_drops
 from edgeconv.gate.stages import stage_states
-from edgeconv.measure.baseline_comparison import with_baseline as compare
+from edgeconv.measure.bench import with_baseline as compare
 from edgeconv.reporting.units import percent
 from edgeconv.requests.config.lock import locked_model
 from edgeconv.statistics.drop import MatchedDrop

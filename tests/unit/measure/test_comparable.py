@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from report_example import report
 
-from edgeconv.measure.comparable import (
+from edgeconv.measure.compare import (
     accuracy_differences,
     differences_of,
     latency_differences,

@@ -14,9 +14,9 @@ from report_example import artifact
 from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import bench, doctor
-from edgeconv.measure.metrics.accuracy import top1
-from edgeconv.measure.preprocessing_search.doctor import likeliest_first
-from edgeconv.measure.preprocessing_search.trials import kind_of_scores, score_candidates
+from edgeconv.measure.doctor import likeliest_first
+from edgeconv.measure.doctor_trials import kind_of_scores, score_candidates
+from edgeconv.measure.metrics.scoring import top1
 from edgeconv.statistics.comparison import is_better
 from edgeconv.statistics.estimate import chance_of, share_interval
 from edgeconv.system.store import sha256_file
@@ -309,7 +309,7 @@ def test_an_unknown_output_is_named(model):
 
 
 def test_all_that_is_tried_must_fit_into_memory(model, monkeypatch):
-    monkeypatch.setattr("edgeconv.measure.preprocessing_search.trials._MOST_BYTES", 10_000)
+    monkeypatch.setattr("edgeconv.measure.doctor_trials._MOST_BYTES", 10_000)
     assert "--samples 8" in refused(model, *images())
 
 

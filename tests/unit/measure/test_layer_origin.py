@@ -3,7 +3,7 @@
 import pytest
 from tiny_tflite import Graph, packed
 
-from edgeconv.measure.layers.kernels import origin
+from edgeconv.measure.kernels import origin
 from edgeconv.model.tflite.cut import graph_of
 from edgeconv.types import LayerError
 

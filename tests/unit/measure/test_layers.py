@@ -7,7 +7,7 @@ import pytest
 from places import SHARED
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, run
 
-from edgeconv.measure.layers.errors import LayerErrors, layer_errors, layers_of
+from edgeconv.measure.debug import LayerErrors, layer_errors, layers_of
 from edgeconv.model.tflite import ensure_signature, summarize
 from edgeconv.model.tflite.cut import with_fixed_shapes
 from edgeconv.runtimes.interface import Model

@@ -13,14 +13,14 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
 from edgeconv.conversion.states import state_notes
-from edgeconv.measure.baseline_comparison import (
+from edgeconv.measure.bench import (
     accuracy_warnings,
     compared,
     range_warnings,
     training_data_warnings,
     with_baseline,
 )
-from edgeconv.measure.metrics.accuracy import flips, top1
+from edgeconv.measure.metrics.scoring import flips, top1
 from edgeconv.measure.model_files import find_baseline, find_model_files, record_of
 from edgeconv.measure.timing import make_latency
 from edgeconv.statistics.comparison import paired_difference

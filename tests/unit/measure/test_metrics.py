@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, roc_auc_score
 
 from edgeconv import plugins
-from edgeconv.measure.baseline_comparison import drop_of
-from edgeconv.measure.metrics.accuracy import accuracy_of
+from edgeconv.measure.bench import drop_of
 from edgeconv.measure.metrics.detection import overlap
 from edgeconv.measure.metrics.scores import Scored
-from edgeconv.measure.metrics.scoring import metrics_of
+from edgeconv.measure.metrics.scoring import accuracy_of, metrics_of
 from edgeconv.requests.texts import parse_metric
 from edgeconv.statistics.comparison import paired_mean_difference
 from edgeconv.types import Accuracy

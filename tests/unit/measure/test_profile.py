@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed
 
-from edgeconv.measure.layers.profile import Operator, middle_mean, operators_of, profile_model
+from edgeconv.measure.profile import Operator, middle_mean, operators_of, profile_model
 from edgeconv.runtimes.c_api import Event
 from edgeconv.runtimes.interface import Model
 from edgeconv.runtimes.tensors import signature_of

@@ -11,8 +11,8 @@ from refine_models import outputs
 from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite import float_layers, oldest_runtime, summarize
-from edgeconv.model.tflite.blocks import block_scales, is_in_blocks
 from edgeconv.model.tflite.cut import prefixes
+from edgeconv.model.tflite.edit import block_scales, is_in_blocks
 from edgeconv.model.tflite.flatbuffer import operator_name, parse
 from edgeconv.model.tflite.operators import type_of
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed

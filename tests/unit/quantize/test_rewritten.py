@@ -8,8 +8,8 @@ import pytest
 from single_operators import CASES, KEY, ROW, of, single
 
 from edgeconv.model.tflite import summarize
-from edgeconv.model.tflite.floats_left import floats_left
 from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.layers import floats_left
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of

@@ -19,8 +19,8 @@ from detectors import (
 )
 
 from edgeconv import convert
+from edgeconv.model.tflite.cut import joined_outputs
 from edgeconv.model.tflite.flatbuffer import parse, serialize
-from edgeconv.model.tflite.joined import joined_outputs
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.found_rules import find_shared_scales, with_own_scales
 from edgeconv.quantize.trials import QuantizeTrials, outputs_of

@@ -20,7 +20,7 @@ from loaded_modules import RUN, loaded_by
 from places import ROOT
 
 from edgeconv.cli.verbs import report as command
-from edgeconv.measure.comparable import combine_reports, differences_of
+from edgeconv.measure.compare import combine_reports, differences_of
 from edgeconv.reporting.files import FORMATS, NAMES, read_report, render, write_formats
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.markdown import render_markdown

@@ -169,7 +169,7 @@ MISTAKES |= {"NameError", "TypeError"}
 BROAD = {
     "data/code.py::__exit__": "code of a user's may raise anything",
     "tf/lean.py::__exit__": "TensorFlow's converter raises Exception itself, from C++",
-    "data/decoding.py::opened_image": "Pillow decodes in the caller's block",
+    "data/kinds/images.py::opened_image": "Pillow decodes in the caller's block",
     "data/kinds/parquet.py::_parquet_file": "pyarrow decodes in the caller's block",
     "model/source/scanning/keras_files.py::_scan_hdf5": "h5py raises where a file is damaged",
     "model/source/keras_files.py::_weights_in": "h5py raises at any access to a damaged file",

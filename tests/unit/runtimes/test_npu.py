@@ -9,7 +9,7 @@ import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv import bench
-from edgeconv.plugins.devices.npu.vela import estimate_of, reasons, summary_row
+from edgeconv.plugins.devices.vela import estimate_of, reasons, summary_row
 from edgeconv.types import Measuring, NpuEstimate, NpuLeft
 from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.measuring import ACCELERATORS, configuration, parse_npu

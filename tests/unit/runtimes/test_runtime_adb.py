@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
+from edgeconv.plugins.devices.adb import open_runtime
 from edgeconv.plugins.devices.benchmark_program import parse_log
-from edgeconv.plugins.devices.kinds.adb import open_runtime
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.system.store import sha256_file
 from edgeconv.types import RuntimeChoice, Timing

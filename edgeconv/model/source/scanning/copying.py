@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,8 +20,6 @@ from edgeconv.model.source.wire import delimited
 from edgeconv.types.errors import OutputRefused
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from edgeconv.model.source.graph_pb2 import MetaGraphDef
     from edgeconv.model.source.scanning.graphs import MetaGraph
 

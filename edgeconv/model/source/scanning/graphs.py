@@ -6,13 +6,12 @@ as it was parsed: so a loader reads what was checked, and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, delimited, fields, messages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
     from google.protobuf.message import Message
 
     from edgeconv.model.source.graph_pb2 import MetaGraphDef, NodeDef

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from edgeconv.model.source.keras_names import KERAS_NAMES, is_installed
 
 if TYPE_CHECKING:
-    from edgeconv.model.source.scanning.findings import Findings
+    from edgeconv.model.source.scanning.nodes import Findings
 
 # ruff: noqa: SIM905
 

@@ -11,8 +11,9 @@ import shutil
 import stat
 import struct
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -24,17 +25,14 @@ from edgeconv.model.source.keras_files import (
     without_model,
 )
 from edgeconv.model.source.scanning.copying import write_archive, write_hdf5_model
-from edgeconv.model.source.scanning.findings import Findings
 from edgeconv.model.source.scanning.keras_config import scan_config
+from edgeconv.model.source.scanning.nodes import Findings
 from edgeconv.system.processes.failures import blames_input, machine_error, no_room
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.store import scratch_directory
 from edgeconv.types import Allowance, ScanFinding
 from edgeconv.types.errors import OutputRefused, WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ALLOWANCE = Allowance(timeout_s=60.0, memory_bytes=2**32)
 _CONFIGS = ("config.json", "metadata.json")

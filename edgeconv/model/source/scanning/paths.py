@@ -10,17 +10,15 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from edgeconv.model.source.scanning.nodes import families
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
-
     from edgeconv.model.source.graph_pb2 import AssetFileDef, MetaGraphDef, TensorInfo, VariableDef
-    from edgeconv.model.source.scanning.findings import Findings
     from edgeconv.model.source.scanning.graphs import Body, GraphNode, MetaGraph
+    from edgeconv.model.source.scanning.nodes import Findings
 
     Need = Literal["saver", "asset"]
 

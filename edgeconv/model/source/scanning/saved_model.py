@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from edgeconv.model.source.saved_model import garbled, number_of_graph
 from edgeconv.model.source.scanning.copying import write_keras_metadata, write_saved_model
-from edgeconv.model.source.scanning.graphs import read_meta_graphs
+from edgeconv.model.source.scanning.graphs import MetaGraph, read_meta_graphs
 from edgeconv.model.source.scanning.keras_config import UNREADABLE_LAYERS, scan_config
-from edgeconv.model.source.scanning.nodes import NodeCheck
+from edgeconv.model.source.scanning.nodes import Findings, NodeCheck
 from edgeconv.model.source.scanning.paths import PathCheck, asset_files
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, mapped, messages
 from edgeconv.system.store.hashes import leads_out
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.model.source.scanning.findings import Findings
-    from edgeconv.model.source.scanning.graphs import MetaGraph
 
 _GRAPH_FILE = "saved_model.pb"
 # TensorFlow reads it first; no exporter writes it below 2 GiB.

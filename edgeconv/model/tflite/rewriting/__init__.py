@@ -11,13 +11,11 @@ from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, read, seria
 from edgeconv.model.tflite.kernels import COMPARISONS, has_kernel
 from edgeconv.model.tflite.rewriting import arithmetic, layers, masks
 from edgeconv.model.tflite.rewriting.editor import GraphEditor
+from collections.abc import Callable, Collection, Mapping
+from edgeconv.model.tflite.kernels import IntegerType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from ai_edge_litert.schema_py_generated import OperatorT
-
-    from edgeconv.model.tflite.kernels import IntegerType
 
     Rewriting = Callable[[GraphEditor, OperatorT], list[OperatorT] | None]
 

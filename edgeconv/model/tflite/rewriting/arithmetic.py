@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from edgeconv.model.tflite.rewriting.editor import activation_of
+from edgeconv.model.tflite.rewriting.editor import GraphEditor, activation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ai_edge_litert.schema_py_generated import OperatorT
-
-    from edgeconv.model.tflite.rewriting.editor import GraphEditor
 
     Operators = list[OperatorT] | None
     Change = Callable[[], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.model.tflite.edit import code_of, require_version, store_values
@@ -11,8 +12,6 @@ from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import shape_of, type_of, use_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
     from numpy.typing import ArrayLike, NDArray
 

@@ -7,19 +7,16 @@ the logits by what makes exp() vanish, a number does the same to the softmax.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.model.tflite.kernels import COMPARISONS
 from edgeconv.model.tflite.operators import type_of
-from edgeconv.model.tflite.rewriting.editor import activation_of
+from edgeconv.model.tflite.rewriting.editor import GraphEditor, activation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ai_edge_litert.schema_py_generated import OperatorT
     from numpy.typing import NDArray
-
-    from edgeconv.model.tflite.rewriting.editor import GraphEditor
 
     Limits = tuple[float, float]
 

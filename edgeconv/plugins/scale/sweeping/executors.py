@@ -6,30 +6,23 @@ import contextlib
 import math
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from edgeconv.plugins.scale.sweeping.jobs import run_job, timing_alone
-from edgeconv.plugins.scale.sweeping.plan import processor_here
+from edgeconv.plugins.scale.sweeping.file import SweepFile
+from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob, run_job, timing_alone
+from edgeconv.plugins.scale.sweeping.plan import Processor, processor_here
+from edgeconv.requests.tune import SweepRequest
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.processes.tasks import Task, start_task
 from edgeconv.system.processes.workers import poll_until
 from edgeconv.system.store import scratch_directory
-from edgeconv.types import Allowance
+from edgeconv.types import Allowance, RuntimeChoice
 from edgeconv.types.errors import EdgeconvError
 from edgeconv.types.execution import usable_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from edgeconv.plugins.scale.sweeping.file import SweepFile
-    from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob
-    from edgeconv.plugins.scale.sweeping.plan import Processor
-    from edgeconv.requests.tune import SweepRequest
-    from edgeconv.system.processes.tasks import Task
-    from edgeconv.types import RuntimeChoice
 
 # TensorFlow with its converter, the quantizer and the samples of a small model.
 _LEAST_BYTES = 2 << 30

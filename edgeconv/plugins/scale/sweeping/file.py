@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import glob
 import re
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from edgeconv.requests.config.file import merged, read_budget
-from edgeconv.requests.config.reach import refusal
-from edgeconv.requests.option import Refused, leaves_of
+from edgeconv.requests.config.reach import Granted, refusal
+from edgeconv.requests.option import Leaf, Refused, leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import Reach
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.system.store.toml_file import TomlFile, read_toml
-from edgeconv.system.store.toml_text import shown
+from edgeconv.system.store.toml_text import Key, shown
 from edgeconv.types import EVERY_RECIPE, RECIPE_NAMES, Budget, SweepGate
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.requests.config.reach import Granted
-    from edgeconv.requests.option import Leaf
-    from edgeconv.system.store.toml_text import Key
-
 
 _KEYS = ("models", "recipes", "runtimes", "timing", "gate")
 _TABLES = ("data", "model", "convert", "bench", "tune", "budget")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -18,13 +19,22 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from edgeconv.measure.machine import environment
-from edgeconv.plugins.scale.sweeping.executors import ThisMachine
-from edgeconv.plugins.scale.sweeping.jobs import Results
-from edgeconv.plugins.scale.sweeping.plan import make_plan
+from edgeconv.plugins.scale.sweeping.executors import Executor, Handle, ThisMachine
+from edgeconv.plugins.scale.sweeping.jobs import Results, SweepJob
+from edgeconv.plugins.scale.sweeping.plan import PlannedCell, SweepPlan, make_plan
 from edgeconv.reporting.sweeps import JSON_NAME, NAMES, write_sweep
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.store import owned, read_noun, refuse_inputs
-from edgeconv.types import EVERY_RECIPE, Measurement, Report, SweepCell, Swept
+from edgeconv.types import (
+    EVERY_RECIPE,
+    Budget,
+    CellResult,
+    Measurement,
+    RecipeName,
+    Report,
+    SweepCell,
+    Swept,
+)
 from edgeconv.types.errors import (
     InputRefused,
     OutputRefused,
@@ -34,14 +44,8 @@ from edgeconv.types.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from edgeconv.plugins.scale.sweeping.executors import Executor, Handle
-    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
     from edgeconv.plugins.scale.sweeping.on_ray import ClusterSite
-    from edgeconv.plugins.scale.sweeping.plan import PlannedCell, SweepPlan
     from edgeconv.requests.tune import SweepRequest
-    from edgeconv.types import Budget, CellResult, RecipeName
 
 
 # What is wrong with this machine or the request, and so with every cell.

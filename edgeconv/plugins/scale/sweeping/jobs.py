@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from edgeconv.runtimes.leases import device_name
 from edgeconv.system.store import cache_directory, locked
 from edgeconv.system.store.converted import in_project
 from edgeconv.system.store.files import publish_bytes, read_noun, writable_directory
-from edgeconv.types import CellResult, Conversion, Report, RuntimeChoice, Tuning
+from edgeconv.types import CellResult, Conversion, Measurement, Report, RuntimeChoice, Tuning
 from edgeconv.types.errors import (
     WORKER_ERRORS,
     EdgeconvError,
@@ -33,12 +34,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from edgeconv.types import Measurement
-
 
 # How a process ends that takes its neighbors with it: each cell is tried alone then.
 DEATHS = (WorkerCrashed, WorkerTimedOut, WorkerOutOfMemory)

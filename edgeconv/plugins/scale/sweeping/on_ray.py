@@ -1,47 +1,47 @@
 """Jobs on Ray: each in a supervised child of a node that has a core for it.
 
-A job that measures times has all cores of a node. A cluster of other machines gets the files that a
-job reads, and gives its results, through Ray's object store; see `carried`.
+A job that measures times has all cores of a node. A cluster of other machines gets the files below
+the current directory that a job reads through Ray's object store. The node has a copy of the file
+tree with them, and works in its copy of the current directory; the results and artifacts come back
+when the job ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
+from edgeconv.data.code import custom_files, is_path
 from edgeconv.measure.machine import environment
-from edgeconv.plugins.scale.cluster import RayCluster, parse_address
-from edgeconv.plugins.scale.sweeping.carried import (
-    CarriedJob,
-    carried_files,
-    keep_returned,
-    run_carried,
+from edgeconv.plugins.scale.cluster import (
+    RayCluster,
+    RemoteTask,
+    parse_address,
+    returned_directory,
+    sent_directory,
 )
-from edgeconv.plugins.scale.sweeping.jobs import run_job
-from edgeconv.plugins.scale.sweeping.plan import processor_of
-from edgeconv.requests.request import Nothing
+from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob, run_job
+from edgeconv.plugins.scale.sweeping.plan import Processor, processor_of
+from edgeconv.requests.request import Nothing, Request
+from edgeconv.requests.texts import source_reach
 from edgeconv.runtimes.leases import is_device
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.types import Allowance, Environment
+from edgeconv.system.store.files import publish_bytes, writable_directory
+from edgeconv.types import Allowance, Environment, RuntimeChoice
 from edgeconv.types.errors import EdgeconvError, WorkerCrashed
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import msgspec
-
-    from edgeconv.plugins.scale.cluster import RemoteTask
     from edgeconv.plugins.scale.sweeping.executors import Executor, Handle
     from edgeconv.plugins.scale.sweeping.file import SweepFile
-    from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob
-    from edgeconv.plugins.scale.sweeping.plan import Processor
     from edgeconv.requests.tune import SweepRequest
-    from edgeconv.types import RuntimeChoice
 
 
 class RayHandle:
@@ -232,3 +232,84 @@ def processors(cluster: RayCluster, nodes: Sequence[str]) -> dict[str, Processor
 def environment_there(_request: Nothing) -> Environment:
     """The machine that this runs on."""
     return environment()
+
+
+class CarriedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as it is on the machine that sends it."""
+
+    job: SweepJob
+
+
+def run_carried(carried: CarriedJob) -> JobDone:
+    """On a node: `jobs.run_job` on the files that were sent. The results go back as files."""
+    job = carried.job
+    work, results = sent_directory() / _in_tree(job.work), returned_directory()
+    work.mkdir(parents=True, exist_ok=True)
+    results.mkdir()
+
+    def there(directory: str | None) -> str:
+        return str(results / Path(directory or "").relative_to(job.results))
+
+    converting = job.converting and replace(
+        job.converting, directory=there(job.converting.directory)
+    )
+    tuning = job.tuning and replace(job.tuning, directory=there(job.tuning.directory))
+    moved = replace(job, work=str(work), results=str(results), converting=converting, tuning=tuning)
+    return run_job(moved)
+
+
+def carried_files(job: SweepJob) -> dict[str, Path]:
+    """What a job reads by a relative path, or as code: each file by its path in the copied tree.
+
+    What has an absolute path must be there on the nodes.
+    """
+    return {_in_tree(os.path.normpath(file.absolute())): file for file in _files_of(job)}
+
+
+def keep_returned(files: Mapping[str, bytes], directory: Path) -> None:
+    """Publish what came back into the directory of the results. Raises `OutputRefused`."""
+    # A result names its artifact, which has to be there first.
+    for name in sorted(files, key=lambda name: (name.startswith("cells/"), name)):
+        writable_directory((directory / name).parent)
+        publish_bytes(files[name], directory / name)
+
+
+def _in_tree(path: str) -> str:
+    return Path(path).relative_to(Path(path).anchor).as_posix()
+
+
+def _files_of(job: SweepJob) -> Iterator[Path]:
+    requests: tuple[Request | None, ...] = (job.converting, job.tuning, job.measuring)
+    for request in filter(None, requests):
+        reads = request.inputs()
+        for path in reads.paths:
+            # The files of custom objects have absolute paths, and are called by their module.
+            yield from _here(path) if path.suffix == ".py" else _files(str(path))
+        for source in reads.sources:
+            for reach in source_reach(source):
+                yield from _code(reach.text) if reach.sort == "code" else _files(reach.text)
+    for metric in job.measuring.measuring.metrics:
+        if metric.module:
+            yield from _code(metric.module)
+
+
+def _code(text: str) -> Iterator[Path]:
+    """The files of a module with what it imports, without installed packages."""
+    module = text if is_path(text) else text.partition(":")[0]
+    for file in custom_files(module, str(Path.cwd())):
+        yield from _here(file)
+
+
+def _here(file: Path) -> Iterator[Path]:
+    if file.absolute().is_relative_to(Path.cwd()):
+        yield file
+
+
+def _files(text: str) -> Iterator[Path]:
+    path = Path(text)
+    if path.is_absolute():
+        return
+    for match in [path] if path.exists() else Path().glob(text):
+        for file in match.rglob("*") if match.is_dir() else (match,):
+            if file.is_file():
+                yield file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ from edgeconv import data
 from edgeconv.data.code import custom_hash, find_custom
 from edgeconv.measure.machine import environment
 from edgeconv.model import source
-from edgeconv.plugins.scale.sweeping.file import DATA_KEYS, read_sweep
+from edgeconv.plugins.scale.sweeping.file import DATA_KEYS, SweepFile, SweepRecipe, read_sweep
 from edgeconv.plugins.scale.sweeping.jobs import JobCell, SweepJob
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config.file import Config
@@ -21,21 +22,16 @@ from edgeconv.requests.config.reach import Granted
 from edgeconv.requests.config.tables import Table
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.option import MissingOption
-from edgeconv.requests.tune import TuneRequest
+from edgeconv.requests.tune import SweepRequest, TuneRequest
 from edgeconv.runtimes.leases import device_name, is_device
 from edgeconv.system.store import also_reading, hash_of, tool_versions
 from edgeconv.system.store.user import allowed_by
-from edgeconv.types import CALIBRATED
+from edgeconv.types import CALIBRATED, DataSource, Environment, Execution, Opening, RuntimeChoice
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
-
-    from edgeconv.plugins.scale.sweeping.file import SweepFile, SweepRecipe
-    from edgeconv.requests.tune import SweepRequest
     from edgeconv.system.store.toml_text import Key
-    from edgeconv.types import DataSource, Environment, Execution, Opening, RuntimeChoice
 
     FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], "Processor"]
 

@@ -6,6 +6,7 @@ And what the user is told on the way, and at the end.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -13,7 +14,6 @@ import msgspec
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.model.tflite import float_layers
-from edgeconv.plugins.scale.tuning.recipes import uniform_recipes
 from edgeconv.plugins.scale.tuning.search import (
     LIKELY,
     LIKELY_OF_MANY,
@@ -23,22 +23,28 @@ from edgeconv.plugins.scale.tuning.search import (
     enough_samples,
     is_candidate,
     search,
+    uniform_recipes,
 )
-from edgeconv.plugins.scale.tuning.trials import TimeIsUp
+from edgeconv.plugins.scale.tuning.trials import TimeIsUp, TrialRunner
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.reporting import units
 from edgeconv.system.processes.escaping import shell_line
 from edgeconv.system.processes.progress import CountedLine
-from edgeconv.types import FULL_INTEGER, Confirmation, TuningTrial
+from edgeconv.types import (
+    FULL_INTEGER,
+    Confirmation,
+    Loss,
+    Objective,
+    Recipe,
+    RecipeName,
+    SourceModel,
+    TuningTrial,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from edgeconv.plugins.scale.tuning.evaluator import Evaluator
     from edgeconv.plugins.scale.tuning.samples import SearchSamples
-    from edgeconv.plugins.scale.tuning.trials import TrialRunner
     from edgeconv.requests.tune import TuneRequest
-    from edgeconv.types import Loss, Objective, Recipe, RecipeName, SourceModel
 
 
 Stopped = Literal["", "time", "trials"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,29 +14,29 @@ import numpy as np
 
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
 from edgeconv.measure.evaluate import evaluate
-from edgeconv.measure.metrics.accuracy import accuracy_of, chosen_output
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
-from edgeconv.measure.metrics.scoring import Scorer, metrics_of, wants_labels
+from edgeconv.measure.metrics.scoring import (
+    Scorer,
+    accuracy_of,
+    chosen_output,
+    metrics_of,
+    wants_labels,
+)
 from edgeconv.measure.models import MeasuredModel, open_runtimes
 from edgeconv.measure.timing import latency_of, time_in_rounds
 from edgeconv.plugins.scale.tuning.search import loss_of
 from edgeconv.runtimes.choice import verified_in
-from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.interface import Arrays, Model, Runtime, RuntimeSession
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.store import scratch_directory
-from edgeconv.types import TOP1, Measuring, Timing
+from edgeconv.types import TOP1, Accuracy, Execution, Latency, Loss, Measuring, Timing
 from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from numpy.typing import NDArray
 
     from edgeconv.data.source import DataSet
-    from edgeconv.measure.metrics.scoring import Outputs
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays, Runtime, RuntimeSession
-    from edgeconv.types import Accuracy, Execution, Latency, Loss
 
 AGREEMENT = "agreement"
 # Quick, and the median of many: the times rank candidates and are not published.
@@ -105,7 +106,7 @@ class Evaluator:
                 return self._agreement(measured.outputs)
             return self._scorer.accuracies(measured.outputs, None)[0]
 
-    def _agreement(self, outputs: Outputs) -> Accuracy:
+    def _agreement(self, outputs: Arrays) -> Accuracy:
         """How often the file and the float32 model, which is run first, predict the same."""
         classes = predicted_classes(outputs, self._run.measuring.output)
         if self._float_classes is None:
@@ -183,7 +184,7 @@ class _ReusedSession:
             self._session = None
 
 
-def predicted_classes(outputs: Outputs, output: str | None) -> NDArray[np.int64]:
+def predicted_classes(outputs: Arrays, output: str | None) -> NDArray[np.int64]:
     """The class of each score vector, int64 [samples, ...] without the last dimension.
 
     Raises `InputRefused` for an output of single numbers, of which none is a class.

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv import data
-from edgeconv.conversion.climb import make_all
-from edgeconv.conversion.plan import make_plan
+from edgeconv.conversion.climb import SessionResult, make_all
+from edgeconv.conversion.plan import Plan, make_plan
 from edgeconv.conversion.publish import cache_artifact, publish
 from edgeconv.conversion.run import Run
 from edgeconv.data.preprocessing import describe
@@ -26,11 +27,14 @@ from edgeconv.plugins.scale.tuning.confirming import (
     qat_advice,
     search_and_confirm,
 )
-from edgeconv.plugins.scale.tuning.evaluator import AGREEMENT, open_evaluators
-from edgeconv.plugins.scale.tuning.recipes import recipe_text
-from edgeconv.plugins.scale.tuning.run import TuneRun, refuse_options
-from edgeconv.plugins.scale.tuning.samples import SampleOpener
-from edgeconv.plugins.scale.tuning.search import pareto
+from edgeconv.plugins.scale.tuning.evaluator import AGREEMENT, Evaluator, open_evaluators
+from edgeconv.plugins.scale.tuning.samples import (
+    SampleOpener,
+    SearchSamples,
+    TuneRun,
+    refuse_options,
+)
+from edgeconv.plugins.scale.tuning.search import pareto, recipe_text
 from edgeconv.plugins.scale.tuning.trials import TrialRunner
 from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.requests.convert import ConvertRequest
@@ -54,12 +58,6 @@ from edgeconv.types import DataIdentity, Measuring, Tuning, TuningTrial
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.conversion.climb import SessionResult
-    from edgeconv.conversion.plan import Plan
-    from edgeconv.plugins.scale.tuning.evaluator import Evaluator
-    from edgeconv.plugins.scale.tuning.samples import SearchSamples
     from edgeconv.requests.tune import TuneRequest
 
 

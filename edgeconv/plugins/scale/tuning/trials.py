@@ -6,18 +6,31 @@ import contextlib
 import dataclasses
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.climb import verify_in_session
+from edgeconv.conversion.climb import SessionResult, verify_in_session
 from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
 from edgeconv.plugins import npu_compiler
 from edgeconv.plugins.scale.tuning.search import LIKELY, chance_within
 from edgeconv.quantize.worker import Sensitivities, SensitivityJob, measure_sensitivities
 from edgeconv.system.store import hash_of, publish_bytes, read_noun, scratch_directory, sha256_file
-from edgeconv.types import TuningTrial
+from edgeconv.types import (
+    Artifact,
+    Execution,
+    Loss,
+    NpuChoice,
+    NpuEstimate,
+    Objective,
+    Precision,
+    Recipe,
+    Sensitivity,
+    TuningTrial,
+)
 from edgeconv.types.errors import (
     InputRefused,
     ToolFailed,
@@ -27,24 +40,9 @@ from edgeconv.types.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from edgeconv.conversion.candidate import Candidate
-    from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
     from edgeconv.plugins.scale.tuning.evaluator import Evaluator
-    from edgeconv.types import (
-        Artifact,
-        Execution,
-        Loss,
-        NpuChoice,
-        NpuEstimate,
-        Objective,
-        Precision,
-        Recipe,
-        Sensitivity,
-    )
 
 # The first trial may be completed even where less time is left.
 _LEAST_S = 10.0

@@ -65,7 +65,7 @@ def no_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the step is done again")
 
-    monkeypatch.setattr("edgeconv.embedding.building.steps.convert", refuse)
+    monkeypatch.setattr("edgeconv.embedding.build_steps.convert", refuse)
 
 
 # When

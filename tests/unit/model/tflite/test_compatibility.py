@@ -4,10 +4,10 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv.model.tflite import oldest_runtime, with_needs_declared
+from edgeconv.model.tflite.compatibility import parse_release, releases
 from edgeconv.model.tflite.flatbuffer import operator_name, operators_of, parse
 from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import use_of
-from edgeconv.model.tflite.releases import parse_release, releases
 from edgeconv.types import OldestRuntime, RuntimeNeed
 from edgeconv.types.errors import InputRefused
 

@@ -7,7 +7,7 @@ import pytest
 from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite import sigmoid_outputs
-from edgeconv.model.tflite.floats_left import floats_left
+from edgeconv.model.tflite.layers import floats_left
 
 
 def mixed() -> bytes:

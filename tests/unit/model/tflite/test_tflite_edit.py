@@ -23,7 +23,7 @@ from edgeconv.model.tflite import (
     with_weights_inside,
 )
 from edgeconv.model.tflite.flatbuffer import has_weights_outside, parse, serialize
-from edgeconv.model.tflite.names import valid_names
+from edgeconv.model.tflite.summary import valid_names
 from edgeconv.types.errors import InputRefused
 
 X = np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)

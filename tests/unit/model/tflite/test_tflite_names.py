@@ -1,6 +1,6 @@
 """Which inputs and outputs of two models are the same."""
 
-from edgeconv.model.tflite.names import match_names
+from edgeconv.model.tflite.summary import match_names
 from edgeconv.types import TensorSpec
 
 

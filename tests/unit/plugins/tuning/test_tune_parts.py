@@ -16,9 +16,13 @@ from sources import open_samples
 from edgeconv.data import parse_preprocessing
 from edgeconv.data.source import LocalDataSet
 from edgeconv.plugins.scale.tuning.confirming import can_be_trained, qat_advice
-from edgeconv.plugins.scale.tuning.recipes import recipe_text, uniform_recipes
-from edgeconv.plugins.scale.tuning.run import refuse_options
-from edgeconv.plugins.scale.tuning.samples import archive_of, refuse_shared, split_samples
+from edgeconv.plugins.scale.tuning.samples import (
+    archive_of,
+    refuse_options,
+    refuse_shared,
+    split_samples,
+)
+from edgeconv.plugins.scale.tuning.search import recipe_text, uniform_recipes
 from edgeconv.plugins.scale.tuning.trials import untimed
 from edgeconv.requests.config.reach import NOTHING_GRANTED
 from edgeconv.requests.config.tables import Table, read_config

@@ -7,17 +7,13 @@ outputs are what a device's kernels give; the times are not a device's, and they
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from edgeconv.runtimes.emulation import USUAL_SAMPLES, emulator
+from edgeconv.runtimes.interface import RuntimeSettings
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.runtimes.untimed import untimed_runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.runtimes.interface import RuntimeSettings
-    from edgeconv.runtimes.local import LocalRuntime
-    from edgeconv.types import RuntimeChoice
+from edgeconv.types import RuntimeChoice
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from edgeconv.embedding.building.steps import BuildStep, Inputs, do_step, inputs
+from edgeconv.embedding.build_steps import BuildStep, Inputs, do_step, inputs
 from edgeconv.embedding.embedding import make_rule
 from edgeconv.embedding.plan import RECORD
 from edgeconv.requests.config import find_config
@@ -21,8 +22,6 @@ from edgeconv.system.store import publish_bytes, refuse_inputs
 from edgeconv.types.errors import EdgeconvError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from edgeconv.requests.check import BuildRequest
     from edgeconv.requests.config.file import ModelTable
     from edgeconv.requests.convert import ConvertRequest

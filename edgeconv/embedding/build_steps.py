@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,15 +29,12 @@ from edgeconv.system.store import (
     writable_directory,
 )
 from edgeconv.system.store.hashes import CLOCK_STEP_NS
-from edgeconv.types import Built, Embedded, FileState, Stamp
+from edgeconv.types import Artifact, Built, Conversion, DataSource, Embedded, FileState, Stamp
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
     from edgeconv.requests.convert import ConvertRequest
     from edgeconv.requests.embed import EmbedRequest
-    from edgeconv.types import Artifact, Conversion, DataSource
 
 
 @dataclass(frozen=True, kw_only=True)

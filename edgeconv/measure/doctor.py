@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,17 +13,20 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.data.preprocessing import describe
-from edgeconv.measure.model_files import find_model_files, float_inputs, preprocessing_of
-from edgeconv.measure.preprocessing_search.candidates import STANDARDIZED
-from edgeconv.measure.preprocessing_search.trials import (
+from edgeconv.measure.doctor_trials import (
     LEAST_SAMPLES,
+    STANDARDIZED,
+    CandidateSamples,
+    Outputs,
+    SearchScores,
     joined,
     pick_samples,
     score_candidates,
     stored_of,
     try_candidates,
 )
-from edgeconv.measure.trained import run_trained
+from edgeconv.measure.model_files import find_model_files, float_inputs, preprocessing_of
+from edgeconv.measure.timing import run_trained
 from edgeconv.model import source
 from edgeconv.model.source.scanning import admit_model, loadable
 from edgeconv.runtimes.local import start_run
@@ -32,26 +36,28 @@ from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.store import scratch_directory, tool_versions
 from edgeconv.tf.baseline import BaselineJob
 from edgeconv.tf.keras_files import ExportJob, export_file
-from edgeconv.types import DataIdentity, Diagnosis, Opening, Preprocessing, Trial
+from edgeconv.types import (
+    DataIdentity,
+    DataSource,
+    Diagnosis,
+    Execution,
+    Opening,
+    Preprocessing,
+    Signature,
+    SourceKind,
+    SourceModel,
+    TensorSpec,
+    Trial,
+)
 from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from edgeconv.data import Samples
     from edgeconv.data.source import DataSet, LocalDataSet
-    from edgeconv.measure.preprocessing_search.trials import CandidateSamples, Outputs, SearchScores
     from edgeconv.requests.looking import DoctorRequest
-    from edgeconv.types import (
-        DataSource,
-        Execution,
-        Signature,
-        SourceKind,
-        SourceModel,
-        TensorSpec,
-    )
 
 
 def doctor(

@@ -10,6 +10,7 @@ import io
 import math
 import re
 from collections import Counter
+from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +28,6 @@ from edgeconv.types.errors import InputRefused, ToolFailed
 from edgeconv.types.measuring import configuration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT
 
 

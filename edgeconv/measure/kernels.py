@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.measure.layers.errors import layers_of
+from edgeconv.measure.debug import layers_of
 from edgeconv.measure.metrics.agreement import agreement
 from edgeconv.model.tflite.cut import graph_of, prefixes, with_fixed_shapes
 from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.model.tflite.layer_names import short_names
-from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.interface import Arrays, Model
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import LayerError
 from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     import numpy as np
     from ai_edge_litert.schema_py_generated import SubGraphT
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.conversation import RunnerSession
-    from edgeconv.runtimes.interface import Arrays
     from edgeconv.runtimes.local import LocalRuntime
 
 # A model with more operators is cut after so many of them only.

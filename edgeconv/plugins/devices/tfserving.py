@@ -15,23 +15,20 @@ import http.client
 import json
 import re
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.runtimes.interface import Timed
+from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
 from edgeconv.runtimes.runner import batches, join_batches
-from edgeconv.types import Environment
+from edgeconv.types import Environment, RuntimeChoice, Timing
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.plugins.devices.serving_pb2 import ModelSpec, PredictRequest, TensorProto
-    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
-    from edgeconv.types import RuntimeChoice, Timing
 
 
 # The types that are numbers, as TensorFlow and as numpy call them.

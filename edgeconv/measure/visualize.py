@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,8 +13,6 @@ from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from edgeconv.reporting.layers import Shown
     from edgeconv.requests.looking import VisualizeRequest
     from edgeconv.types import Measurement, Report

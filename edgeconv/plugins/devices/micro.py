@@ -8,16 +8,12 @@ of its arena in a 64-bit build, which is more than in a 32-bit one.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
+from edgeconv.runtimes.interface import RuntimeSettings
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.runtimes.untimed import untimed_runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.runtimes.interface import RuntimeSettings
-    from edgeconv.runtimes.local import LocalRuntime
-    from edgeconv.types import RuntimeChoice
+from edgeconv.types import RuntimeChoice
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True

@@ -16,31 +16,28 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner
+from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner, RunnerSession
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.local import RUNNER
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child, poll_until, run_program
 from edgeconv.system.store import scratch_directory, sha256_file
-from edgeconv.types import Allowance
+from edgeconv.types import Allowance, RuntimeChoice, Timing
 from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.conversation import RunnerSession
     from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
-    from edgeconv.types import RuntimeChoice, Timing
 
 
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,17 +20,14 @@ from edgeconv.model.tflite.layer_names import short_names
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
-from edgeconv.types import OperatorTime, Profile
+from edgeconv.types import Allowance, OperatorTime, Profile
 from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.c_api import Event, ProfiledModel
     from edgeconv.runtimes.interface import Arrays, Model
-    from edgeconv.types import Allowance
 
 # The most runs and seconds; half of the runs are not profiled, and give the total.
 _RUNS = 100

@@ -16,30 +16,24 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from edgeconv.plugins.devices.android import Device
 from edgeconv.plugins.devices.benchmark_program import (
     BenchmarkProgram,
     BenchmarkSession,
+    Device,
     input_flags,
     parse_log,
     runnable,
 )
-from edgeconv.runtimes.interface import Model, Timed
+from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
 from edgeconv.runtimes.isolated import relu_model
 from edgeconv.runtimes.runner import batches
 from edgeconv.runtimes.tensors import raw
 from edgeconv.system.store import sha256_file
-from edgeconv.types import Allowance, Environment
+from edgeconv.types import Allowance, Environment, RuntimeChoice, Timing
 from edgeconv.types.errors import ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.runtimes.interface import Arrays, RuntimeSettings
-    from edgeconv.types import RuntimeChoice, Timing
 
 _PARENT = "/data/local/tmp"
 _SAMPLES = 20

@@ -1,1 +1,0 @@
-"""The layers of a model: the time of each operator, the error of each layer."""

@@ -1,1 +1,0 @@
-"""The preprocessing search, which the verb `doctor` makes."""
