@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.prepare import Part
     from edgeconv.conversion.session import Session
-    from edgeconv.tf.own_scaling import ScaledTwice
+    from edgeconv.tf.normalization import ScaledTwice
     from edgeconv.tf.reference import StatisticsCheck
     from edgeconv.types import CalibrationRecord, InputRange, Recipe
 

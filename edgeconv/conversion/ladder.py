@@ -19,8 +19,8 @@ import msgspec
 from edgeconv.conversion.prepare import Part
 from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.model.tflite.operators import RUN_GRAPHS
+from edgeconv.tf.known import LISTS
 from edgeconv.tf.shapes import FixedShapes
-from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.errors import (
     BatchRefused,
     ConversionRefused,

@@ -11,11 +11,11 @@ import msgspec
 from edgeconv.model.tflite import summarize, with_needs_declared, with_scalars
 from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.tf import keras_files, lean
+from edgeconv.tf.known import LISTS
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.saved_objects import leaves_variables_unread, save_again
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.tf.tables import make_tables_known
-from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.tf.training_mode import refuse_training
 from edgeconv.types import LadderStep, Opening, SourceKind
 from edgeconv.types.errors import (

@@ -25,7 +25,7 @@ _NAMES: dict[Library, str] = {"keras": "Keras 3", "tf_keras": "tf_keras"}
 def custom_objects(opening: Opening, names: Collection[str]) -> dict[str, Any]:
     """The classes and functions of the modules that `opening` names, by name.
 
-    `names` are those in the Keras file, registered ones as PACKAGE>NAME: an object is known by
+    `names` are the names in the Keras file, PACKAGE>NAME if registered: an object is known by
     that name too. Raises `UsageError` for an unknown name, `InputRefused` for a module that fails.
     """
     objects: dict[str, Any] = {}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.system.store import locked, scratch_directory
-from edgeconv.tf.inference import infer
 from edgeconv.tf.keras_io import (
     arrange_inputs,
+    infer,
     inputs_of,
     keras_of,
     output_names,

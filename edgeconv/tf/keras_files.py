@@ -16,8 +16,13 @@ from edgeconv.system.processes.failures import machine_error
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.export import export_keras, inference
-from edgeconv.tf.inference import infer, refuse_training_layers
-from edgeconv.tf.keras_io import inputs_of, refuse_names, served_shape
+from edgeconv.tf.keras_io import (
+    infer,
+    inputs_of,
+    refuse_names,
+    refuse_training_layers,
+    served_shape,
+)
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.reasons import reason, whole_reason
 from edgeconv.tf.shapes import FixedShapes, shape_hint
@@ -53,8 +58,8 @@ def load(
 
     A .keras file names its Keras. An HDF5 file may be of either: many older ones load only in
     tf_keras, which is tried second because its HDF5 loader would also run Lambda code. So a file
-    with a Lambda layer is refused first. `other`: load with the Keras that is tried second. The
-    user's classes are those of `opening`. Raises `InputRefused`.
+    with a Lambda layer is refused first. `other`: load with the Keras that is tried second.
+    `opening` has the user's classes. Raises `InputRefused`.
     """
     if opening.custom_objects:
         # Before any code of the user runs.
@@ -180,7 +185,7 @@ def has_lstm(path: str) -> bool:
 
 
 def is_code(config: dict[str, Any]) -> bool:
-    """Whether a configuration is that of a layer or function stored as bytecode."""
+    """Whether a configuration has a layer or function stored as bytecode."""
     names = (config.get("class_name"), config.get("registered_name"))
     in_wrapper = any(k.endswith("_fn_type") and v == "lambda" for k, v in config.items())
     return in_wrapper or any(str(name).split(">")[-1] in _CODE_CLASSES for name in names)
@@ -200,8 +205,8 @@ def export(
 
     The SavedModel has one signature, `serving_default`, in inference mode. It is traced with the
     shapes of `fixed`, from which the loops of recurrent layers get their batch. `opening` and
-    `other` are as in `load`. `fused` is written too, where it is given and Keras 3 loaded a model
-    that gets a known batch: the same with LSTM layers that the converter recognizes. Raises
+    `other` are as in `load`. `fused`, if given, gets the same model with LSTM layers that the
+    converter recognizes, provided that Keras 3 loaded it and the batch is known. Raises
     `InputRefused`.
     """
     model, loaders = load(path, kind, opening, other=other)
@@ -338,19 +343,19 @@ def _not_the_same(path: str, why: str) -> ConversionRefused:
 
 # LSTM layers of Keras 3, traced so that TensorFlow's converter writes each as one operator.
 #
-# The converter recognizes a function that says which layer it implements, as those of tf_keras do;
-# Keras 3 traces a loop, which no quantizer looks through. The function computes what the layer
-# does, with zero as the only state, and the converter takes its place, inputs and weights, not its
-# nodes: tensorflow/compiler/mlir/lite/utils/lstm_utils.cc, ConvertKerasLSTMLayer.
-# What the converter knows the function by: a beginning, and an end of its own for each layer.
+# The converter recognizes a function that says which layer it implements, as tf_keras's functions
+# do; Keras 3 traces a loop, which no quantizer looks through. The function computes the layer, with
+# zero as the only state; the converter takes its place, inputs and weights, not its nodes:
+# tensorflow/compiler/mlir/lite/utils/lstm_utils.cc, ConvertKerasLSTMLayer. It knows the function by
+# its name: a common beginning, and an end for each layer.
 _IMPLEMENTS = "lstm_edgeconv_{}"
 
 
 @contextlib.contextmanager
 def recognizable_lstm() -> Iterator[None]:
-    """Trace LSTM layers as functions that the converter recognizes, where it can fuse them.
+    """Trace the LSTM layers that the converter can fuse as functions that it recognizes.
 
-    It fuses what has a known batch, no mask, and the usual activations.
+    It fuses layers with a known batch, no mask, and the usual activations.
     """
     layer, original = keras.layers.LSTM, keras.layers.LSTM.inner_loop
     numbers = itertools.count()

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.system.processes.failures import is_called_back
+from edgeconv.tf.known import LISTS
 from edgeconv.tf.saved_objects import open_shapes
 from edgeconv.tf.shapes import shape_hint
-from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.errors import (
     Cause,
     ConversionRefused,
@@ -79,7 +79,7 @@ _OTHER_NAMES = {
     "statefulpartitionedcall": "call",
 }
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": "-1"}
-# What TensorFlow says of a checkpoint of which something is missing.
+# TensorFlow's errors for a checkpoint with something missing.
 _DAMAGED = re.compile(
     r"[^\n]*(?:Read less bytes than requested|not an sstable|Checksum does not match|"
     r"variables\.(?:data|index)\S*; No such file|is not a valid checkpoint)[^\n]*"
@@ -131,7 +131,7 @@ def convert_saved_model(
 
 
 class ConverterErrors:
-    """A context that turns what the converter raises into a refusal.
+    """A context that turns the converter's errors into refusals.
 
     It raises `Exception` itself from C++, and its Python layer a subclass of that. `fixing` gives
     the hint on how to fix the model's open dimensions.

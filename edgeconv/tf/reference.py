@@ -1,6 +1,6 @@
 """The reference: outputs of the trained model on stored samples, in TensorFlow.
 
-The same start shows whether the calibration samples are like those of the training.
+The same start shows whether the calibration samples are like the training samples.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from edgeconv.data.suspects import (
 )
 from edgeconv.statistics.outputs import TOGETHER, differing_outputs, same_outputs
 from edgeconv.tf import lean
-from edgeconv.tf.normalization import inline
-from edgeconv.tf.own_scaling import (
+from edgeconv.tf.normalization import (
     ScaledTwice,
     divisors,
+    inline,
     scaled_before,
     undone,
 )
@@ -60,9 +60,9 @@ _SPREADS_LESS, _LEAST_SPREAD = 2.0, 0.2
 class ReferencePart(msgspec.Struct, frozen=True, kw_only=True):
     """One signature, its stored samples, run `batch` at a time; outputs go to `directory`.
 
-    Outputs on some of the samples in `calibration`, where there are any, go to `directory`/CHECKED.
-    `is_open`: the model takes any number of samples at once. `states` has the output that is fed
-    back to an input with the next batch, by input.
+    Outputs on some of the samples in `calibration`, if it is given, go to `directory`/CHECKED.
+    `is_open`: the model takes any number of samples at once. `states`: by input, the output that
+    is fed back to it with the next batch.
     """
 
     signature: str
@@ -84,13 +84,12 @@ class ReferenceJob(msgspec.Struct, frozen=True, kw_only=True):
 class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
     """How far `samples` calibration samples are from the statistics of `layers` layers.
 
-    `farthest` is the layer farthest off but for a quarter, `first` the one farthest off of those
-    that the inputs meet first; None where none has statistics. `left` as in `Probed`.
-    With the preprocessing `better`, where there is one, they would be `better_distance` away from
-    these, and not `own_distance`.
-    Of a model without such layers `information` is that of its answers as they are and with it, and
-    `hits` is what labels say of it where they prefer it.
-    `twice` is an input that both the model and the samples' preprocessing scale.
+    `farthest` is the layer farthest off, not counting a quarter of the layers; `first` is the
+    farthest among the layers that the inputs meet first. Both are None if no layer has statistics.
+    `left` as in `Probed`. With the preprocessing `better`, if one was found, the samples would be
+    `better_distance` away, and not `own_distance`. For a model without such layers, `information`
+    is the information in its answers without and with `better`, and `hits` counts right answers
+    if labels prefer it. `twice` is an input that both the model and the preprocessing scale.
     """
 
     samples: int
@@ -107,10 +106,10 @@ class StatisticsCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model of open batch does wrong with `batch` samples at once.
+    """How a model with an open batch goes wrong with `batch` samples at once.
 
-    `failed` is what TensorFlow says of them; else `differing` are the outputs that depend on the
-    other samples, and `same` those of these that are the same for each sample alone.
+    `failed` is TensorFlow's error. Without one, `differing` are the outputs that depend on the
+    other samples; `same` are the ones among them that repeat for each sample alone.
     """
 
     batch: int
@@ -347,10 +346,10 @@ def _scaled_twice(
 def _with_better(
     check: StatisticsCheck, probe: Probe, arrays: Mapping[str, Any], batch: int
 ) -> StatisticsCheck:
-    """The check with the other preprocessing that clearly fits better, where there is one.
+    """The check with another preprocessing that clearly fits better, if one does.
 
-    The first layers say which it may be. Where samples are near already, it is only looked for
-    what hardly changes their distance: other colors, and negatives.
+    The first layers say which it may be. If the samples are near already, only changes that hardly
+    move them are tried: other colors, and negatives.
     """
     assert check.farthest is not None, "there are layers"
     assert check.first is not None, "one of them is the first"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from edgeconv.tf.known import (
+    LISTS,
     KnownValue,
     as_tensor,
     attributes,
@@ -18,7 +19,6 @@ from edgeconv.tf.known import (
 )
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.reasons import whole_reason
-from edgeconv.tf.tensor_lists import LISTS
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def rewrite(
 ) -> None:
     """Save the signatures `keys` again in `target`, their inputs shaped by `fixed`.
 
-    `change`: "traced" keeps the functions and calls them with those shapes; "inlined" is one graph
-    without calls, whose tensor lists know the batch; "unrolled" is that without loops.
+    `change`: "traced" keeps the functions and calls them with these shapes; "inlined" makes one
+    graph without calls, whose tensor lists know the batch; "unrolled" also has no loops.
     `in_float32` (not with "traced") computes all floats in float32.
     Raises `InputRefused` for a model that does not load, a shape that does not fit it, or a loop
     that cannot be unrolled.
@@ -196,7 +196,7 @@ class _PartialEvaluation:
     def run(
         self, nodes: Iterable[Any], feeds: Mapping[str, Any], fetches: Iterable[str]
     ) -> list[Any]:
-        """The values of `fetches`, given those of `feeds`, both by tensor name."""
+        """The values of `fetches` for the values in `feeds`, both by tensor name."""
         by_name = {node.name: node for node in nodes}
         values = {_split(name)[0]: [value] for name, value in feeds.items()}
         outputs = [_split(name) for name in fetches]

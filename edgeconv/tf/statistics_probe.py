@@ -29,15 +29,15 @@ _OF_DEVIATION = 1.5
 _LEAST = 1e-12
 # What overflowed float32 is as far away as can be: in deviations, and in logarithms.
 _MOST_SHIFT, _MOST_LOGARITHM = 1e9, 100.0
-# Samples like those of the training are rarely farther from the statistics than this.
+# Samples like the training samples are rarely farther from the statistics than this.
 SIMILAR = 0.45
 # Shares of their start that moving averages may have left, and how many are tried, and how often
 # between those beside the best: where hardly a variance is left, the third digit counts.
 _MOST_LEFT, _LEFT_STEPS, _LEFT_ROUNDS = 0.95, 13, 4
 # So that a channel without variance is not all.
 _MOST_SPREAD = 10.0
-# What chance does is seen on draws of the samples with replacement (B. Efron, 1979), of which all
-# but a tenth are nearer to these than `noise`.
+# Chance is measured on draws of the samples with replacement (B. Efron, 1979): all but a tenth of
+# the draws are nearer to the samples than `noise`.
 _DRAWS, _NEARER, _SEED = 32, 0.9, 20261123
 
 
@@ -135,8 +135,8 @@ class SignatureTensors(NamedTuple):
 class Probed(NamedTuple):
     """What samples gave: the outputs of each batch, and the distances of the layers.
 
-    With `left`, they are those of the model without this share, which its training left of the
-    start of its moving averages, a mean of 0 and a variance of 1.
+    `left` is the share of their start, a mean of 0 and a variance of 1, that training left in the
+    model's moving averages. The distances are measured without it.
     """
 
     answers: list[dict[str, Any]]
@@ -164,9 +164,9 @@ class Probe:
     def run(self, arrays: Mapping[str, NDArray[Any]], batch: int) -> Probed:
         """The outputs on samples, `batch` at a time, and the distances of the layers.
 
-        Where these are far, and moving averages have something left of their start, they are those
-        without it if that brings them nearer. Raises TensorFlow's error for samples that the model
-        does not take.
+        If they are far, and moving averages still have a share of their start, the distances are
+        measured without it, provided that brings them nearer. Raises TensorFlow's error for samples
+        that the model does not take.
         """
         try:
             answers, layers = self._run(self.tensors.outputs, self.layers, arrays, batch)
@@ -205,10 +205,10 @@ class Probe:
     def _settled(
         self, arrays: Mapping[str, NDArray[Any]], batch: int
     ) -> tuple[float, tuple[LayerDistance, ...]]:
-        """The distances of the layers in the model without what its training left of the start of
-        their moving averages, and that share: 0 and () where there is none.
+        """The share of their start that training left in the moving averages, and the distances of
+        the layers without it; 0 and () if nothing is left.
 
-        The share is that of the first layers, whose inputs depend on no other one.
+        The share is found on the first layers, whose inputs depend on no other layer.
         """
         moving = {name: layer for name, layer in self.layers.items() if layer.is_moving}
         first = {name: layer for name, layer in moving.items() if layer.meets_inputs}
@@ -277,7 +277,7 @@ class Probe:
 
 
 def _stored(normalization: Normalization) -> tuple[str, ...]:
-    """The names of its mean, its variance, and of its epsilon where that is stored too."""
+    """The names of its mean, its variance, and its epsilon if that is stored too."""
     epsilon = normalization.epsilon
     rest = (epsilon,) if isinstance(epsilon, str) else ()
     return (normalization.mean, normalization.variance, *rest)
@@ -386,7 +386,7 @@ def _inputs(layer: Layer, first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def _own(layer: Layer, left: float) -> tuple[Array, Array]:
-    """A layer's own mean and variance without what is left of its start, if they are moving."""
+    """A layer's own mean and variance; moving averages without the rest of their start."""
     left = left if layer.is_moving else 0.0
     variance = np.maximum((layer.variance - left) / (1 - left), 0.0) + layer.epsilon
     return layer.mean / (1 - left), variance

@@ -344,7 +344,7 @@ class _TableGraph:
         return values[0] if len(values) == 1 else None
 
     def _follow(self, caller: NodeLocation, visited: set[str]) -> None:
-        """Note what the functions called here, and by these, are passed."""
+        """Note the arguments of the functions called here, and of functions that these call."""
         for node in caller.nodes:
             called = self._functions.get(node.attr["f"].func.name) if node.op in _CALLS else None
             if called is None:

@@ -173,9 +173,9 @@ def _chosen(returns: list[str], node: Any, output: str) -> list[str]:
 
 
 def find_training(meta_graph: Any, keys: Sequence[str]) -> list[TrainingOperator]:
-    """The operators that act as in training, of those that the outputs of signatures come from.
+    """The operators behind the outputs of signatures that act as in training, one for each layer.
 
-    `meta_graph` is a MetaGraphDef with the signatures `keys`. One is named for each layer.
+    `meta_graph` is a MetaGraphDef with the signatures `keys`.
     """
     walk = _Walk(meta_graph.graph_def)
     start = [

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.tf.inference import acts_in_training_only, is_augmentation
-from edgeconv.tf.keras_io import graph_of, inputs_of, output_names, served_shape
+from edgeconv.tf.keras_io import (
+    acts_in_training_only,
+    graph_of,
+    inputs_of,
+    is_augmentation,
+    output_names,
+    served_shape,
+)
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat import operations
 from edgeconv.tf.qat.factory import (

@@ -16,8 +16,7 @@ import numpy as np
 
 from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects
-from edgeconv.tf.inference import infer
-from edgeconv.tf.keras_io import arrange_inputs
+from edgeconv.tf.keras_io import arrange_inputs, infer
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.labels import (
     LabelKind,

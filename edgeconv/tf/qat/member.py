@@ -10,8 +10,7 @@ import msgspec
 
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
-from edgeconv.tf.inference import infer
-from edgeconv.tf.keras_io import arrange_inputs
+from edgeconv.tf.keras_io import arrange_inputs, infer
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.goal import Goal, goal_of

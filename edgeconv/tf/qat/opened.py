@@ -11,8 +11,7 @@ import numpy as np
 
 from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects, register
-from edgeconv.tf.inference import infer
-from edgeconv.tf.keras_io import graph_of, pack_inputs
+from edgeconv.tf.keras_io import graph_of, infer, pack_inputs
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat.flat import flatten
 from edgeconv.tf.qat.graph import LayerUse, walk

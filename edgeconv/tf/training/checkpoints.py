@@ -35,7 +35,7 @@ _NEXT = (
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a training has come: `epochs` are over, and `steps` of the next one.
 
-    `sums` and `seconds` are of those steps. `identity` is what has to be the same to resume.
+    `sums` and `seconds` cover these steps. `identity` has to be the same to resume.
     `best_epoch` counts from 1; its weights are stored separately. `stopped` is why it ended early.
     """
 

@@ -15,8 +15,7 @@ from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.keras_io import keras_of
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.checkpoints import Checkpoints, Progress
-from edgeconv.tf.training.evaluation import Evaluation
-from edgeconv.tf.training.feeding import Order
+from edgeconv.tf.training.feeding import Evaluation, Order
 from edgeconv.tf.training.loops import (
     CoordinatedFitLoop,
     CoordinatorLoop,
@@ -73,8 +72,8 @@ class TrainingContext:
         no_matter = (ClusterLost,) if self.is_chief else ()
         with contextlib.suppress(*no_matter), raising_lost_members():
             self.wait_for_all()
-        # A member that ends takes with it what it has not sent yet, and the others fail in what
-        # they wait in. They wait here, where nothing is left to fail.
+        # A member that ends takes along unsent messages, and whatever the others wait in fails.
+        # So they wait once more here, where nothing is left to fail.
         with contextlib.suppress(ClusterLost), raising_lost_members():
             self.wait_for_all()
 
@@ -91,7 +90,7 @@ class TrainingContext:
         """Raise `InputRefused` unless `number` is `expected` on every replica."""
         replicas = self.strategy.num_replicas_in_sync
         differs = self.sum_over_members(number) != expected * replicas
-        # Of three members, one can have expected the sum.
+        # With three members, one may by chance have expected the sum.
         if self.sum_over_members(int(differs)):
             self.leave()
             raise InputRefused(
@@ -110,7 +109,7 @@ class Trained(NamedTuple):
 
 
 def run_epochs(spec: TrainSpec, schedule: Schedule, context: TrainingContext) -> Trained:
-    """Train to the end, from the last checkpoint where there is one.
+    """Train to the end, from the last checkpoint if there is one.
 
     Raises `UsageError` for a schedule that does not fit, `InputRefused` for a checkpoint of
     another training, `OutputRefused`, and `ToolFailed` where the loss is no longer a number.
@@ -260,7 +259,7 @@ class _EpochRunner:
 
     def keep_best(self, epoch: int) -> None:
         """Give the model the weights of its best epoch."""
-        # The others read what the chief has written.
+        # The others read the chief's files.
         self._context.wait_for_all()
         self._checkpoints.restore_best(epoch)
 

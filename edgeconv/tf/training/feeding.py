@@ -1,4 +1,4 @@
-"""Which samples a step trains on, and the distributed datasets that bring them.
+"""Which samples a step trains on, the datasets that bring them, and the loss over all of them.
 
 The order is computed from the seed alone. So a training that is resumed, on any number of
 processes, goes on with the samples that come next. Every step has one global batch, split evenly
@@ -10,14 +10,14 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.tf.keras_io import fit_inputs
+from edgeconv.tf.keras_io import arrange_inputs, fit_inputs, infer
 from edgeconv.tf.lazy import tf
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.tf.training.spec import LabeledSamples
+    from edgeconv.tf.training.spec import LabeledSamples, TrainSpec
 
 
 class Order:
@@ -140,3 +140,40 @@ def without_tuning(dataset: Any) -> Any:
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     options.autotune.enabled = False
     return dataset.with_options(options)
+
+
+_BATCH = 256
+
+
+class Evaluation:
+    """The metrics of one model on one set of samples; TensorFlow traces it once."""
+
+    def __init__(self, spec: TrainSpec, samples: LabeledSamples, model: Any, strategy: Any) -> None:
+        def sums(inputs: Any, labels: Any, weights: Any) -> Any:
+            outputs = infer(model, arrange_inputs(model, inputs))
+            return weighted_sums(spec, labels, outputs, weights)
+
+        def reduced(step: Any) -> Any:
+            return strategy.reduce("SUM", strategy.run(sums, args=step), axis=None)
+
+        self._metric_name, self._strategy = spec.metric_name, strategy
+        self._feeder, self._count = Feeder(samples), len(samples)
+        self._step = tf.function(reduced)
+
+    def metrics(self) -> dict[str, float]:
+        """The loss and the metric, by name."""
+        import numpy as np
+
+        replicas = self._strategy.num_replicas_in_sync
+        batch = -(-min(_BATCH, self._count) // replicas) * replicas
+        steps = self._feeder.distributed(self._strategy, *in_order(self._count, batch))
+        sums = np.array([self._step(step).numpy() for step in steps], np.float64).sum(axis=0)
+        loss, metric, weight = sums.tolist()
+        return {"loss": loss / weight, self._metric_name: metric / weight}
+
+
+def weighted_sums(spec: TrainSpec, labels: Any, outputs: Any, weights: Any) -> Any:
+    """The sums of loss, metric and weights over a batch, a tensor of (3,)."""
+    loss = tf.reduce_sum(spec.loss(labels, outputs) * weights)
+    metric = tf.reduce_sum(spec.metric(labels, outputs) * weights)
+    return tf.stack([loss, metric, tf.reduce_sum(weights)])

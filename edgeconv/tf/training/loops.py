@@ -10,8 +10,7 @@ import msgspec
 
 from edgeconv.tf.keras_io import arrange_inputs, fit_inputs, keras_of
 from edgeconv.tf.lazy import tf
-from edgeconv.tf.training.evaluation import weighted_sums
-from edgeconv.tf.training.feeding import Feeder, without_tuning
+from edgeconv.tf.training.feeding import Feeder, weighted_sums, without_tuning
 
 if TYPE_CHECKING:
     from edgeconv.tf.training.feeding import Order
@@ -56,8 +55,8 @@ class EpochLoop:
     def run(self, epoch: int, first: int, pause_steps: int | None, on_steps: OnSteps) -> None:
         """Train from step `first` of an epoch to its end.
 
-        `on_steps(steps, sums)` is called every `pause_steps` steps and at the end, with the steps
-        of this run that are over and the sums over those since the last call.
+        `on_steps(steps, sums)` is called every `pause_steps` steps and at the end, with the number
+        of steps of this run so far, and the sums over the steps since the last call.
         """
         raise NotImplementedError
 

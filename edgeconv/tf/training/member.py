@@ -24,7 +24,7 @@ from edgeconv.tf.export import (
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.checkpoints import forget_checkpoints
 from edgeconv.tf.training.epochs import TrainingContext, in_words, run_epochs
-from edgeconv.tf.training.evaluation import Evaluation
+from edgeconv.tf.training.feeding import Evaluation
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
 from edgeconv.tf.training.spec import LabeledSamples, Schedule, record_of, strategy_name
 from edgeconv.tf.training.strategies import begin, raising_lost_members
@@ -72,7 +72,7 @@ def train_member(job: TrainJob) -> MemberResult:
     """
     started_s = time.perf_counter()
     training = job.training
-    # Relative names, also of modules, are those of the user's directory.
+    # Relative names, also of modules, start in the user's directory.
     os.chdir(job.work)
     sys.path.insert(0, job.work)
     # The data of edgeconv's own modules is read without TensorFlow, so errors in it come early.

@@ -1,4 +1,4 @@
-"""Model modules: those of this package, and a user's by file or by dotted name."""
+"""Model modules: edgeconv's own, and a user's by file or by dotted name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from edgeconv.data.code import Blamed, refuse_missing_module
 from edgeconv.models import Data
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
-from edgeconv.tf.inference import infer
-from edgeconv.tf.keras_io import arrange_inputs, inputs_of, keras_of, refuse_names
+from edgeconv.tf.keras_io import arrange_inputs, infer, inputs_of, keras_of, refuse_names
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.training.spec import LabeledSamples, TrainSpec
 from edgeconv.types.errors import InputRefused, UsageError, closest, unknown_name
@@ -54,7 +53,7 @@ def load_module(name: str) -> ModelModule:
 
 
 def refuse_missing(name: str) -> None:
-    """Raise an `EdgeconvError` where there is no module `name`, without importing it."""
+    """Raise an `EdgeconvError` if no module `name` exists, without importing it."""
     if name in BASELINE_MODELS:
         return
     if name.endswith(".py"):
@@ -171,7 +170,7 @@ def spec_of(
 
 def _plain(module: ModelModule, name: str, trained: Any) -> Any:
     """The same model on plain variables, without a strategy's copies and placements."""
-    # Else layers without a name of the module's are numbered after those of `trained`.
+    # Otherwise layers that the module does not name would be numbered after `trained`'s layers.
     keras_of(trained).backend.clear_session()
     plain = module.build()
     weights = trained.get_weights()
@@ -323,7 +322,7 @@ def _in_words(shapes: Mapping[str, tuple[int | None, ...]]) -> str:
 def try_measure(measure: PerSample, samples: LabeledSamples, model: Any) -> None:
     """Compute a loss or metric of the samples with the smallest and with the largest label.
 
-    Raises what the measure does, for a label that is not a class of the model, or a wrong shape.
+    Raises the measure's own errors, for a label that is not a class of the model or a wrong shape.
     """
     import numpy as np
 
@@ -358,7 +357,7 @@ def per_sample_metric(metric: str | PerSample) -> PerSample:
 
 
 def name_of(metric: str | PerSample) -> str:
-    """The name of a metric in records; it differs from those of the loss."""
+    """The name of a metric in records; no loss has it."""
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "")
     return name if name.isidentifier() and name not in _NAMES_OF_LOSSES else "metric"
 

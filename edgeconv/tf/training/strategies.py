@@ -31,7 +31,7 @@ def begin(distribution: Distribution, seed: int) -> Any:
 
     # TensorFlow's collectives make one for each value that they add up outside of a graph.
     make_pools_of_threads()
-    # It warns of what is intended here, such as calling the model on the coordinator.
+    # TensorFlow warns about things done on purpose, such as calling the model on the coordinator.
     tf.get_logger().setLevel("ERROR")
     strategy = open_strategy(distribution)
     tf_keras.utils.set_random_seed(seed)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from edgeconv.data.suspects import hits_of
-from edgeconv.tf.own_scaling import ScaledTwice, scaled_before, undone
+from edgeconv.tf.normalization import ScaledTwice, scaled_before, undone
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3)).astype(np.float32)
 
