@@ -103,7 +103,8 @@ def _as_samples(where: str, array: Array, spec: TensorSpec, *, has_steps: bool) 
     if is_row and not has_steps:
         raise InputRefused(
             f"{where} takes {math.prod(sample)} values per sample, and the data has {stored[0]}",
-            hint="choose the columns: ?labels=COLUMN&features=FIRST:LAST",
+            hint="choose the columns: ?labels=COLUMN&features=FIRST:LAST; of a DataFrame "
+            "df[COLUMNS], with the labels beside it: (df[COLUMNS], labels)",
         )
     return array
 
@@ -264,6 +265,10 @@ def _shape_hint(shape: tuple[int, ...], sample: tuple[int, ...]) -> str:
         return "the batch dimension is not part of a sample: x[:, 0]"
     if len(sample) > 1 and _fits((*shape[2:], *shape[1:2]), sample):
         return "channels come last: np.moveaxis(x, 1, -1)"
+    if len(shape) == len(sample) and _fits(shape[1:], sample[1:]) and sample[0] > 0:
+        return (
+            "there is no dimension that counts the samples; of a tf.data.Dataset, give .batch(32)"
+        )
     return "the first dimension counts the samples, the others must be the model's"
 
 

@@ -405,7 +405,8 @@ class _Column:
             raise InputRefused(
                 f"{self._where} has batches of {self._first.dtype} {self._first.shape[1:]} and of "
                 f"{rows.dtype} {rows.shape[1:]}",
-                hint="all samples need the same shape and dtype",
+                hint="all samples need the same shape and dtype; arrays of several inputs are a "
+                "dictionary, by input",
             )
         self._count += len(rows)
         self.size_bytes += rows.nbytes

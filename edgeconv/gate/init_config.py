@@ -90,7 +90,7 @@ def _model(start: Start) -> Iterator[str]:
         for side, tensors in (("input", signature.inputs), ("output", signature.outputs)):
             yield from (f"#   {side} {_tensor(tensor)}" for tensor in tensors)
     yield f"source = {toml_value(start.source)}"
-    yield "# The model before it, which is measured too:"
+    yield "# The checkpoint that it was exported from, which is measured too:"
     yield _optional("checkpoint", start.checkpoint, "model.keras")
     yield "# The slice of each test sample, such as a country or a camera, one on each line:"
     yield '# slices = "slices.txt"'
@@ -151,7 +151,9 @@ def _budget(start: Start) -> Iterator[str]:
     limit: object = drop
     if start.samples:
         enough = (
-            f"can decide a limit of {drop:g}, and none below" if drop else "decide no usual limit"
+            f"can decide a limit of {drop:g}, and none below"
+            if drop
+            else f"are too few to decide a limit of {_DROPS[-1]:g} or less"
         )
         yield f"# {start.samples:,} test samples {enough}; see docs/gate-statistics.md."
     if drop is None:

@@ -33,6 +33,7 @@ _HERE = "edgeconv.reporting"
 # By name of the type: what makes its page is imported only where it is shown.
 PAGES = {
     "Check": f"{_HERE}.verdicts.terminal:check_page",
+    "Checked": f"{_HERE}.verdicts.terminal:checked_page",
     "Conversion": f"{_HERE}.text:conversion_page",
     "Debugged": f"{_HERE}.trials:debugged_page",
     "Diagnosis": f"{_HERE}.trials:diagnosis_page",

@@ -280,6 +280,7 @@ def tuning_page(tuning: Tuning) -> Page:
         *(dim(units.plain(line)) for line in _tuned(tuning)),
         "",
         table(_trial_columns(tuning), _ordered(tuning), _why),
+        *map(dim, _explained(tuning)),
         "",
         *([Text(stopped, style="yellow")] if stopped else []),
         *(_confirmed(tuning, each) for each in tuning.confirmations),
@@ -313,6 +314,15 @@ def _estimates(tuning: Tuning) -> Iterator[str]:
     known = [trial.npu for trial in tuning.trials if trial.npu is not None]
     for estimate in known[:1]:
         yield f"times are estimates of {estimate.compiler}, not measurements; {chip(estimate)}"
+
+
+def _explained(tuning: Tuning) -> Iterator[str]:
+    """What the headings and marks mean."""
+    if any(trial.loss and trial.loss.broken is not None for trial in tuning.trials):
+        yield "fixed/broken: samples that became right, and wrong"
+    yield "chance: that the drop on other samples is within the budget"
+    if any(_mark(tuning, trial) == "Pareto" for trial in tuning.trials):
+        yield f"Pareto: no other trial has both a lower {tuning.objective} and a lower drop"
 
 
 def _ordered(tuning: Tuning) -> list[TuningTrial]:

@@ -432,7 +432,7 @@ class Check(Result, kw_only=True, frozen=True):
     reused: bool = False
 
 
-class Checked(FrozenStruct, kw_only=True, frozen=True):
+class Checked(Result, kw_only=True, frozen=True):
     """The checks of all models of a configuration; `config` is its file, as it was named."""
 
     format: Literal[1] = 1

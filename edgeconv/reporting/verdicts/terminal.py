@@ -49,13 +49,17 @@ def render_text(
     checked: Checked, *, width: int | None = None, color: bool = False, verbose: bool = True
 ) -> str:
     """The page of each check, and a last line for all unless it is a single one."""
-    page: list[Block] = []
-    for check in checked.checks:
-        page += check_page(check, verbose=verbose)
-        page += [""] if verbose else []
-    if verbose or len(checked.checks) != 1:
-        page.append(Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked)))
+    page = tuple(checked_page(checked, verbose=verbose))
     return to_text(page, width=width, color=color) + "\n"
+
+
+def checked_page(checked: Checked, *, verbose: bool = False) -> Iterator[Block]:
+    """The page of each check, and a last line for all where there are several, or none."""
+    for check in checked.checks:
+        yield from check_page(check, verbose=verbose)
+        yield from [""] * verbose
+    if verbose or len(checked.checks) != 1:
+        yield Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked))
 
 
 def check_page(check: Check, *, verbose: bool = False) -> Iterator[Block]:
