@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from edgeconv.requests.config import Config
+    from edgeconv.requests.config.file import Config
     from edgeconv.types.execution import SandboxMode
 
 # They run other verbs, which may run code.
@@ -329,7 +329,7 @@ def _completer(leaf: Leaf) -> Callable[..., Any] | None:
 
 def _config(typed: str | None) -> Config | None:
     """The configuration that is typed, or the one in the current directory."""
-    from edgeconv.requests.config import find_config
+    from edgeconv.requests.config.reach import find_config
 
     path = Path(typed) if typed is not None else find_config(Path())
     return read_config(path) if path else None

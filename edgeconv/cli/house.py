@@ -15,7 +15,7 @@ from edgeconv.requests.config.tables import read_config
 from edgeconv.requests.table import TABLES
 
 if TYPE_CHECKING:
-    from edgeconv.requests.config import Config
+    from edgeconv.requests.config.file import Config
 
 
 @click.group("config")
@@ -57,7 +57,7 @@ def show(commands: tuple[str, ...], config_file: Path | None, *, as_json: bool) 
 
 
 def _config(path: Path | None) -> Config:
-    from edgeconv.requests.config import find_config
+    from edgeconv.requests.config.reach import find_config
     from edgeconv.types.errors import UsageError
 
     file = path or find_config(Path())

@@ -102,7 +102,7 @@ def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> No
 
 def _refuse_existing(target: Path) -> None:
     """Raise `OutputRefused` if there is a configuration already."""
-    from edgeconv.requests.config import FILE_NAME, find_config
+    from edgeconv.requests.config.reach import FILE_NAME, find_config
     from edgeconv.system.store import sweep_unfinished
     from edgeconv.types.errors import OutputRefused
 

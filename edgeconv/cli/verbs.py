@@ -260,7 +260,7 @@ def report(call: CommandCall) -> None:
     if request.directory is None and len(formats) > 1:
         raise click.UsageError("several formats need a directory: give one with -o")
     if call.is_named and call.config is not None:
-        from edgeconv.requests.config import limited
+        from edgeconv.requests.config.file import limited
 
         request = replace(request, budget=limited(call.config))
     reports = call.verb(request)

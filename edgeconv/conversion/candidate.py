@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import msgspec
 
 from edgeconv.model.tflite.layers import FloatsLeft
-from edgeconv.statistics.sample_errors import SampleErrors
+from edgeconv.statistics.outputs import SampleErrors
 from edgeconv.types import (
     GraphSummary,
     LadderStep,

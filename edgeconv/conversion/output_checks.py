@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.session import Outputs
     from edgeconv.statistics.grades import Graded
-    from edgeconv.statistics.sample_errors import SampleErrors
+    from edgeconv.statistics.outputs import SampleErrors
     from edgeconv.types import OutputError, Recipe
 
 # An error below this fraction of the output's magnitude is rounding, however little the output
@@ -94,7 +94,7 @@ def _says_nothing(error: OutputError, values: NDArray[np.generic]) -> bool:
 
 def errors_by_sample(candidate: Candidate, actual: Outputs, expected: Outputs) -> SampleErrors:
     """The errors of all outputs of numbers in each sample."""
-    from edgeconv.statistics.sample_errors import sample_errors
+    from edgeconv.statistics.outputs import sample_errors
 
     steps = steps_by_output(candidate.file.read_bytes(), actual)
     return sample_errors(_by_output(expected), _by_output(actual), steps)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from edgeconv.embedding.build_steps import BuildStep, Inputs, do_step, inputs
 from edgeconv.embedding.embedding import make_rule
 from edgeconv.embedding.plan import RECORD
-from edgeconv.requests.config import find_config
 from edgeconv.requests.config.chosen import Chosen, NoConfig, settled
 from edgeconv.requests.config.lock import FILE_NAME, accepted_hashes
+from edgeconv.requests.config.reach import find_config
 from edgeconv.requests.config.tables import read_config
 from edgeconv.requests.embed import EmbedRequest
 from edgeconv.requests.texts import path_within

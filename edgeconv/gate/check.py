@@ -17,8 +17,9 @@ from edgeconv.plugins import tracker
 from edgeconv.reporting.files import checked_report, write_last_check
 from edgeconv.reporting.verdicts import render
 from edgeconv.requests.bench import BenchRequest
-from edgeconv.requests.config import limited, lock
+from edgeconv.requests.config import lock
 from edgeconv.requests.config.chosen import Chosen, NoConfig, settled
+from edgeconv.requests.config.file import limited
 from edgeconv.requests.config.lock import FILE_NAME
 from edgeconv.system.store import (
     also_reading,
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from edgeconv.requests.check import CheckRequest
-    from edgeconv.requests.config import Config
-    from edgeconv.requests.config.file import ModelTable
+    from edgeconv.requests.config.file import Config, ModelTable
     from edgeconv.types import Finding
 
 

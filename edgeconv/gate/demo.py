@@ -12,7 +12,8 @@ from edgeconv.gate.budget import check
 from edgeconv.measure.bench import bench
 from edgeconv.reporting.files import NAMES, write_report
 from edgeconv.requests.bench import BenchRequest
-from edgeconv.requests.config import FILE_NAME, limited, load_config
+from edgeconv.requests.config.file import limited, load_config
+from edgeconv.requests.config.reach import FILE_NAME
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.training import TrainRequest
 from edgeconv.system.store import publish_bytes, writable_directory

@@ -66,8 +66,8 @@ def edgeconv_artifact(pytestconfig: pytest.Config) -> Callable[[str, str], Edgec
 def _open_project(pytestconfig: pytest.Config) -> Project:
     from edgeconv.gate.check import Project
     from edgeconv.requests.check import CheckRequest
-    from edgeconv.requests.config import find_config
     from edgeconv.requests.config.chosen import settled
+    from edgeconv.requests.config.reach import find_config
     from edgeconv.types.errors import UsageError
 
     here = pytestconfig.invocation_params.dir

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-    from edgeconv.statistics.sample_errors import SampleErrors
+    from edgeconv.statistics.outputs import SampleErrors
     from edgeconv.types import CalibrationRange, Closeness, PostTrainingMethod, Recipe
 
     Methods = tuple[PostTrainingMethod, ...]

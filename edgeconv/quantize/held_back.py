@@ -18,7 +18,7 @@ from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.refine.simulating import simulated
 from edgeconv.quantize.trials import outputs_of
 from edgeconv.runtimes.runner import join_samples
-from edgeconv.statistics.sample_errors import sample_errors
+from edgeconv.statistics.outputs import sample_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from edgeconv.model.tflite import Logits
     from edgeconv.quantize.calibrate import CalibratedGraph, Fold
     from edgeconv.quantize.parted import OutputArrays, PartedOutput
-    from edgeconv.statistics.sample_errors import SampleErrors
+    from edgeconv.statistics.outputs import SampleErrors
     from edgeconv.types import Recipe
 
     Steps = dict[tuple[str, str], float]

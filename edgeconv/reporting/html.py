@@ -84,9 +84,6 @@ def render_html(report: Report, *others: Report) -> str:
     environment = page_environment()
     reports = (report, *others)
     prefixes = [f"g{i}-" if others else "" for i in range(1, len(reports) + 1)]
-    assert environment.loader is not None
-    source, _, _ = environment.loader.get_source(environment, "script.js.j2")
-    script = Markup(source)
     groups = [
         Markup(
             environment.get_template("group.html.j2").render(
@@ -100,10 +97,17 @@ def render_html(report: Report, *others: Report) -> str:
         word="Not compared with each other" if others else outcome(report)[1],
         reports=reports,
         groups=list(zip(prefixes, reports, groups, strict=True)),
-        script=script,
-        # By this the page's security policy allows its one script.
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+        **page_script("script.js.j2"),
     )
+
+
+def page_script(*names: str) -> dict[str, str]:
+    """The one script of a page, and the hash by which the page's security policy allows it."""
+    environment = page_environment()
+    assert environment.loader is not None
+    script = "".join(environment.loader.get_source(environment, name)[0] for name in names)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"script": Markup(script), "script_hash": f"sha256-{digest}"}
 
 
 @cache

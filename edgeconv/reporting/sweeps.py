@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from markupsafe import Markup
 
 from edgeconv.reporting import units
 from edgeconv.reporting.pages import dim
@@ -143,23 +140,18 @@ def _notes(sweep: Swept) -> Iterator[str]:
 
 def render_sweep(sweep: Swept) -> str:
     """The whole page, without network. No text of a sweep becomes markup, script or style in it."""
-    from edgeconv.reporting.html import page_environment
+    from edgeconv.reporting.html import page_environment, page_script
 
-    environment = page_environment()
-    assert environment.loader is not None
-    parts = [
-        environment.loader.get_source(environment, name)[0]
-        for name in ("script.js.j2", "filter.js.j2")
-    ]
-    script = Markup("".join(parts))
-    return environment.get_template("sweep.html.j2").render(
-        title=sweep.title,
-        counts=counts(sweep),
-        removed=sweep.removed,
-        cells=_sortable(sweep),
-        script=script,
-        # By this the page's security policy allows its one script.
-        script_hash=f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}",
+    return (
+        page_environment()
+        .get_template("sweep.html.j2")
+        .render(
+            title=sweep.title,
+            counts=counts(sweep),
+            removed=sweep.removed,
+            cells=_sortable(sweep),
+            **page_script("script.js.j2", "filter.js.j2"),
+        )
     )
 
 

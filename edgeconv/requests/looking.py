@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import structs
 
+from edgeconv.reporting.files import Format
 from edgeconv.requests.option import (
     POSITIVE,
     Argument,
@@ -34,8 +35,6 @@ from edgeconv.requests.shared import (
 )
 from edgeconv.requests.texts import PATH, SOURCE, STEPS, SUBJECT, TEXT
 from edgeconv.types import Budget, DataSource, Execution, LinkName, Opening, Recipe, Steps
-
-Format = Literal["html", "text", "markdown", "json", "csv"]
 
 
 class DebugRequest(Request, frozen=True, kw_only=True):

@@ -6,9 +6,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv.requests.config import find_config
 from edgeconv.requests.config.file import MODEL_KEYS
-from edgeconv.requests.config.reach import Granted, NotAllowed, refusal
+from edgeconv.requests.config.reach import Granted, NotAllowed, find_config, refusal
 from edgeconv.requests.config.tables import Table, options_of, read_config
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.option import MissingOption, leaves_of, value_at
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edgeconv.requests.check import BuildRequest, CheckRequest
-    from edgeconv.requests.config import Config
-    from edgeconv.requests.config.file import ModelTable
+    from edgeconv.requests.config.file import Config, ModelTable
     from edgeconv.requests.request import Request
     from edgeconv.system.store.toml_text import Key
 

@@ -19,7 +19,7 @@ from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, MAX_SNR_DB
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from edgeconv.requests.config import Config
+    from edgeconv.requests.config.file import Config
     from edgeconv.requests.config.reach import NotAllowed, Refusal
     from edgeconv.requests.option import Leaf
     from edgeconv.system.store.toml_text import Key

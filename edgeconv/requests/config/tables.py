@@ -21,7 +21,7 @@ from edgeconv.types.words import listed
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from edgeconv.requests.config import Config
+    from edgeconv.requests.config.file import Config
     from edgeconv.requests.config.reach import Granted
     from edgeconv.requests.texts import Reach
 

@@ -17,8 +17,8 @@ from edgeconv.cli import run
 from edgeconv.gate.init_config import Start, config_text, decidable_drop
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
-from edgeconv.requests.config import Config, limited
 from edgeconv.requests.config.chosen import Chosen
+from edgeconv.requests.config.file import Config, limited
 from edgeconv.requests.config.reach import NOTHING_GRANTED
 from edgeconv.requests.config.tables import Table, options_of, read_config
 from edgeconv.types import Inspection, Limit, Signature, SourceKind, SourceModel, TensorSpec

@@ -9,7 +9,8 @@ import pytest
 from report_example import accuracy, measurement, report
 
 from edgeconv.gate.budget import check
-from edgeconv.requests.config import load_config, lock
+from edgeconv.requests.config import lock
+from edgeconv.requests.config.file import load_config
 from edgeconv.types import Budget, Limits, LockedModel, Measurement, Report
 from edgeconv.types.errors import UsageError
 

@@ -16,8 +16,8 @@ from edgeconv.gate.flow import check_report, version_findings
 from edgeconv.measure import bench
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.requests.check import CheckRequest
-from edgeconv.requests.config import load_config
 from edgeconv.requests.config.chosen import settled
+from edgeconv.requests.config.file import load_config
 from edgeconv.runtimes import versions
 from edgeconv.types import (
     Checked,

@@ -18,7 +18,7 @@ from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.refine.simulating import simulated
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.statistics.sample_errors import sample_errors
+from edgeconv.statistics.outputs import sample_errors
 from edgeconv.types import LayerRule
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import ToolFailed, UsageError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeconv.statistics.outputs import output_errors, snr_interval_db
-from edgeconv.statistics.sample_errors import SampleErrors, sample_errors
+from edgeconv.statistics.outputs import SampleErrors, output_errors, sample_errors, snr_interval_db
 
 RNG = np.random.default_rng(0)
 

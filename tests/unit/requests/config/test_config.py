@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeconv.requests.config import Config, find_config, limited, load_config
+from edgeconv.requests.config.file import Config, limited, load_config
+from edgeconv.requests.config.reach import find_config
 from edgeconv.system.store.toml_file import MOST_BYTES
 from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, Budget, Limit, Limits, RuntimeLimit
 from edgeconv.types.errors import UsageError
