@@ -134,6 +134,12 @@ def _cache_of_its_own(
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that the tests of a module share: what is made once is there for all."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _settings_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test touches the user's settings, notes and key; what a module converts is noted.

@@ -30,7 +30,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def zoo(shared: Path) -> Path:
-    """A directory with the models of model_zoo.py, and samples for them."""
+    """The models of model_zoo.py, and samples for them."""
     return made_once(shared / "zoo", make_zoo)
 
 
@@ -47,7 +47,7 @@ def make_zoo(root: Path) -> None:
         right=rng.standard_normal((20, 4), np.float32),
     )
     np.savez(root / "rows.npz", x=rng.standard_normal((21, 4), np.float32))
-    stocked(root, "model_zoo.py")
+    stocked(root, "model_zoo:write")
 
 
 @pytest.fixture(scope="session")
@@ -59,13 +59,19 @@ def loops(shared: Path) -> Path:
 @pytest.fixture(scope="session")
 def brought(shared: Path) -> Path:
     """The models of brought_zoo.py, samples for them, and what TensorFlow answers."""
-    return made_once(shared / "brought", lambda root: stocked(root, "brought_zoo.py"))
+    return made_once(shared / "brought", lambda root: stocked(root, "brought_zoo:write"))
 
 
 @pytest.fixture(scope="module")
 def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The models of the script that the module of the test names as `ZOO`."""
+    """The models of the builder that the module of the test names as `ZOO`."""
     return stocked(tmp_path_factory.mktemp("models"), request.module.ZOO)
+
+
+@pytest.fixture(scope="module")
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that the tests of a module share."""
+    return tmp_path_factory.mktemp(request.module.__name__)
 
 
 @pytest.fixture(scope="session")

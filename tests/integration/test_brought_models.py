@@ -10,14 +10,9 @@ from edgeconv import convert
 from edgeconv.types.errors import InputRefused, UsageError
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("brought-models")
-
-
 @pytest.fixture(autouse=True)
-def _cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+def _cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
 
 
 def samples(root: Path, name: str) -> dict[str, np.ndarray]:
@@ -28,13 +23,13 @@ def samples(root: Path, name: str) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def spatial(brought: Path, place: Path) -> Made:
+def spatial(brought: Path, folder: Path) -> Made:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+        patch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
         source = str(brought / "spatial.npz")
         return Made(
             convert(
-                brought / "spatial", out=place / "sp", to=["float32", "int8"], calibration=source
+                brought / "spatial", out=folder / "sp", to=["float32", "int8"], calibration=source
             )
         )
 

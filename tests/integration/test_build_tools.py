@@ -16,12 +16,6 @@ from build_project import calibrate
 from build_project import write_offline_project as write_project
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache that all projects of these tests share: they are converted once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
 def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project, and the directory that commands are called in."""

@@ -33,7 +33,7 @@ def digits(shared: Path) -> Path:
     """A model whose mean confidence is about .9, and samples that it was not trained with."""
 
     def make(root: Path) -> None:
-        stocked(root, "digits_mlp.py")
+        stocked(root, "keras_zoo:digits")
         with np.load(root / "digits.npz") as archive:
             pixels = archive["pixels"]
         np.savez(root / "calibration.npz", pixels=pixels)

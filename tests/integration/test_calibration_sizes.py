@@ -12,7 +12,7 @@ from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.choose import _parts
 from edgeconv.requests.recipes import make_recipes
 
-ZOO = "digits_mlp.py"
+ZOO = "keras_zoo:digits"
 
 SURE = 0.9
 FEWEST_CALIBRATED = 24

@@ -149,7 +149,7 @@ def write_data(place: Path) -> None:
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> Team:
     """The project on the day its first model was accepted."""
     models = tmp_path_factory.mktemp("models")
-    stocked(models, "train_story.py", MNIST)
+    stocked(models, "keras_zoo:story", MNIST)
     team = Team(tmp_path_factory.mktemp("team"), models)
     write_data(team.place)
     (team.place / "edgeconv.toml").write_text(CONFIG, encoding="utf-8")

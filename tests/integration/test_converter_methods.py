@@ -8,7 +8,7 @@ from edgeconv import convert
 from edgeconv.types import Artifact
 from edgeconv.types.errors import UsageError
 
-ZOO = "converter_models.py"
+ZOO = "keras_zoo:of_the_converter"
 
 METHODS = ["bias-correction", "rounding"]
 

@@ -8,7 +8,7 @@ from places import SHARED
 from edgeconv import convert
 from edgeconv.types import Artifact
 
-ZOO = "other_floats.py"
+ZOO = "keras_zoo:other_floats"
 SERVING = SHARED / "tf_serving_savedmodels"
 
 

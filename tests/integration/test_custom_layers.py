@@ -15,7 +15,7 @@ from edgeconv.tf import keras_files
 from edgeconv.types import Artifact, Conversion, Execution, Opening, Qat, Training
 from edgeconv.types.errors import InputRefused, UsageError
 
-ZOO = "custom_zoo.py"
+ZOO = "custom_zoo:write"
 
 TRUSTED = Execution(allow_code=True)
 

@@ -30,11 +30,11 @@ STEPS = {
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the models of doctor_zoo.py, and raw.npz with the test photos."""
+    """Models of known preprocessing, and raw.npz with the test photos."""
     root = tmp_path_factory.mktemp("doctor")
     with np.load(PHOTOS) as stored:
         np.savez(root / "raw.npz", photo=stored["x_test"], y=stored["y_test"])
-    return stocked(root, "doctor_zoo.py", PHOTOS)
+    return stocked(root, "keras_zoo:preprocessed", PHOTOS)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hint_texts import hint_texts
 
-ZOO = "hint_zoo.py"
+ZOO = "hint_zoo:write"
 
 REFUSED, FAILED = 3, 4
 FLOATS = "--to float32"

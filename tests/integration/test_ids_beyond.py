@@ -8,7 +8,7 @@ from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.types.errors import SuspectCalibration
 
-ZOO = "token_zoo.py"
+ZOO = "keras_zoo:tokens"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 
-ZOO = "regression_table.py"
+ZOO = "keras_zoo:regression"
 
 
 def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_float(models, tmp_path):

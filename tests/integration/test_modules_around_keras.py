@@ -18,7 +18,7 @@ _SAVE_AGAIN = """\
 import sys
 from edgeconv.tf.saved_objects import leaves_variables_unread, save_again
 
-ZOO = "module_zoo.py"
+ZOO = "module_zoo:write"
 _, model, target, *keys = sys.argv
 again = leaves_variables_unread(model)
 if again:

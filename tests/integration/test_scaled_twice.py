@@ -7,7 +7,7 @@ import pytest
 from edgeconv import convert
 from edgeconv.types import Conversion
 
-ZOO = "scaling_zoo.py"
+ZOO = "keras_zoo:scaling"
 
 
 def warned(done: Conversion) -> list[str]:

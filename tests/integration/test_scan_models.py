@@ -12,7 +12,7 @@ from edgeconv import scan
 from edgeconv.model.source.scanning.nodes import families
 from edgeconv.types.errors import InputRefused
 
-ZOO = "scan_zoo.py"
+ZOO = "scan_zoo:write"
 
 
 def files(root: Path) -> list[Path]:

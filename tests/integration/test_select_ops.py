@@ -19,14 +19,9 @@ from edgeconv.types.errors import UnsupportedOperators
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("select")
-
-
 @pytest.fixture(autouse=True)
-def _cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+def _cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +30,13 @@ def said() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def made(brought: Path, place: Path, said: list[str]) -> Made:
+def made(brought: Path, folder: Path, said: list[str]) -> Made:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+        patch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
         return Made(
             convert(
                 brought / "inverse",
-                out=place / "inverse",
+                out=folder / "inverse",
                 to=["float32", "float16", "dynamic"],
                 calibration=str(brought / "inverse.npz"),
                 allow_select_ops=True,

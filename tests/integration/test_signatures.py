@@ -18,23 +18,18 @@ RECIPES = ("float32", "dynamic", "int8")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("signatures")
-
-
-@pytest.fixture(scope="module")
 def sources(brought: Path) -> dict[str, str]:
     return {key: str(brought / f"coder.{key}.npz") for key in KEYS}
 
 
 @pytest.fixture(scope="module")
-def both(brought: Path, place: Path, sources: dict[str, str]) -> Made:
+def both(brought: Path, folder: Path, sources: dict[str, str]) -> Made:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+        patch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
         return Made(
             convert(
                 brought / "coder",
-                out=place / "both",
+                out=folder / "both",
                 to=RECIPES,
                 calibration=sources,
                 signature=["encode", "decode"],
@@ -150,11 +145,11 @@ def test_samples_for_a_signature_that_is_not_converted_are_refused(brought, tmp_
 
 
 def test_all_and_key_source_from_the_command_line(
-    brought, place, sources, both, monkeypatch, capsys
+    brought, folder, sources, both, monkeypatch, capsys
 ):
     """In another order, and with made-up samples where none are needed."""
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
-    monkeypatch.chdir(place)
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.chdir(folder)
     monkeypatch.setattr("edgeconv.system.processes.workers.end_on_signals", lambda: None)
     options = [f"--calibration={key}={source}" for key, source in reversed(sources.items())]
     command = ["convert", str(brought / "coder"), "-o", "all", "--to", "int8", *options]
@@ -162,7 +157,7 @@ def test_all_and_key_source_from_the_command_line(
     capsys.readouterr()
     for key in KEYS:
         samples = dict(np.load(brought / f"coder.{key}.npz"))
-        first = answers(place / "all" / "coder.int8.tflite", key, samples)
+        first = answers(folder / "all" / "coder.int8.tflite", key, samples)
         second = answers(both.file("int8"), key, samples)
         for name, values in first.items():
             np.testing.assert_array_equal(values, second[name])

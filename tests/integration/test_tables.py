@@ -22,7 +22,7 @@ RECIPES = ("float32", "float16", "dynamic", "int8")
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("tables")
-    stocked(root, "table_zoo.py")
+    stocked(root, "table_zoo:write")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(root / "cache"))
         yield root

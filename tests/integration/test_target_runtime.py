@@ -18,11 +18,6 @@ from edgeconv.types.errors import UsageError
 OLD = "tflite-runtime==2.14.0"
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("target")
-
-
 @pytest.fixture(autouse=True)
 def _old_environments(old_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cache that has the environment already."""
@@ -36,14 +31,14 @@ def said() -> list[str]:
 
 @pytest.fixture(scope="module")
 def proven(
-    brought: Path, place: Path, old_runtime: RuntimePython, old_cache: Path, said: list[str]
+    brought: Path, folder: Path, old_runtime: RuntimePython, old_cache: Path, said: list[str]
 ) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
         return Made(
             convert(
                 brought / "dense",
-                out=place / "dense",
+                out=folder / "dense",
                 to=["float32", "float16", "dynamic", "int8"],
                 calibration=str(brought / "dense.npz"),
                 target_runtime=OLD,

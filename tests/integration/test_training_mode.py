@@ -15,7 +15,7 @@ from edgeconv.types import Execution, Opening
 from edgeconv.types.errors import RunsInTraining
 from edgeconv.types.words import SERVING_DEFAULT
 
-ZOO = "training_zoo.py"
+ZOO = "training_zoo:write"
 
 ANSWERING = (
     "tutorial",

@@ -7,7 +7,7 @@ import pytest
 from edgeconv import convert
 from edgeconv.types import Conversion
 
-ZOO = "unsettled_zoo.py"
+ZOO = "keras_zoo:unsettled"
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,14 +1,9 @@
 """Models as people bring them: several signatures, open sizes, old formats, things to refuse.
 
-    python brought_zoo.py DIRECTORY
-
-Runs in one process of its own, since it imports TensorFlow and both Keras. Each model is
-written under its name; what TensorFlow answers to DIRECTORY/NAME.npz, where there is one, is in
-DIRECTORY/NAME.answers.npz.
+What TensorFlow answers to NAME.npz, where there is one, is in NAME.answers.npz.
 """
 
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +13,12 @@ SERVING = "serving_default"
 COUNT = 24
 
 
-def main(root: Path) -> None:
+def write(root: Path) -> None:
     import keras
     import tensorflow as tf
     import tf_keras
 
-    root.mkdir(exist_ok=True)
+    os.environ.setdefault("EDGECONV_TEST_MARK", os.devnull)
     several_signatures(root, tf)
     keras_models(root, keras)
     odd_functions(root, tf)
@@ -222,9 +217,3 @@ def lambda_models(root: Path, keras: Any, tf_keras: Any) -> None:
         for name, model in (("lambda", inner), ("nested", nested), ("timed", timed)):
             model.save(root / f"{name}.{stem}.keras")
             model.save(root / f"{name}.{stem}.h5")
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("EDGECONV_TEST_MARK", os.devnull)
-    main(Path(sys.argv[1]))

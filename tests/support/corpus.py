@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from attacks import Attempt
-    from running_graphs import Attack, Body
+    from running_graphs import Body
 
 _KERAS_3_REFUSES = "Keras 3.15 refuses it by itself"
 _LEADS_BACK = "tf_keras opens the file by an object of Python's, to which every link leads back"
@@ -90,16 +90,11 @@ def _write_canary(path: Path) -> None:
         raw.write(b"secret line\n" * 40)
 
 
-def _attacking(attack: Callable[[Body, Aim], str], aim: Aim) -> Attack:
-    return lambda body: attack(body, aim)
-
-
-def _session(path: Path, aim: Aim, *, attack: Callable[[Body, Aim], str], place: str) -> Path:
-    return session_model(path, _attacking(attack, aim), place)
-
-
-def _object(path: Path, aim: Aim, *, attack: Callable[[Body, Aim], str], place: str) -> Path:
-    return object_model(path, _attacking(attack, aim), place)
+def _graph(
+    path: Path, aim: Aim, *, attack: Callable[[Body, Aim], str], place: str, is_object: bool = False
+) -> Path:
+    model = object_model if is_object else session_model
+    return model(path, lambda body: attack(body, aim), place)
 
 
 def _suffixed(path: Path, suffix: str) -> Path:
@@ -109,7 +104,7 @@ def _suffixed(path: Path, suffix: str) -> Path:
 def _operators() -> list[Case]:
     """Each operator where the signature runs it."""
     return [
-        Case("operator", name, attempts, partial(_session, attack=attack, place="top"), idle(name))
+        Case("operator", name, attempts, partial(_graph, attack=attack, place="top"), idle(name))
         for name, (attempts, attack) in OPERATORS.items()
     ]
 
@@ -134,49 +129,51 @@ def _places() -> list[Case]:
     both = {"WriteFile": ("write", write_file), "ReadFile": ("read", read_file)}
     made: list[Case] = []
     for operator, (attempts, attack) in both.items():
-        for write, places in ((_session, tuple(PLACES)[1:]), (_object, OBJECT_PLACES)):
-            made += [
-                Case("place", f"{operator} {place}", attempts,
-                     partial(write, attack=attack, place=place))
-                for place in places
-            ]  # fmt: skip
+        for is_object, places in ((False, tuple(PLACES)[1:]), (True, OBJECT_PLACES)):
+            for place in places:
+                write = partial(_graph, attack=attack, place=place, is_object=is_object)
+                made.append(Case("place", f"{operator} {place}", attempts, write))
     return made
 
 
-def _keras_2(path: Path, aim: Aim, *, make: Callable[[Aim], keras.Config]) -> Path:
-    return keras.archive(_suffixed(path, ".keras"), keras.functional(make(aim)), version="2.15.0")
-
-
-def _two_point(path: Path, aim: Aim, *, make: Callable[[Aim], keras.Config]) -> Path:
-    """A version that is none chooses the loader of Keras 2 all the same."""
-    return keras.archive(_suffixed(path, ".keras"), keras.functional(make(aim)), version="2.")
-
-
-def _hdf5(path: Path, aim: Aim, *, make: Callable[[Aim], keras.Config]) -> Path:
-    return keras.hdf5(_suffixed(path, ".h5"), keras.functional(make(aim)))
-
-
-def _keras_3(path: Path, aim: Aim, *, make: Callable[[Aim], keras.Config]) -> Path:
-    return keras.archive(_suffixed(path, ".keras"), keras.sequential(make(aim)))
+def _keras(
+    path: Path,
+    aim: Aim,
+    *,
+    kind: str,
+    make: Callable[[Aim], keras.Config] | None = None,
+    link: keras.Link | None = None,
+) -> Path:
+    """A Keras file of a kind, with a layer or weights that attack."""
+    layers = (make(aim),) if make else ()
+    change = link(aim) if link else None
+    if kind == "h5":
+        return keras.hdf5(_suffixed(path, ".h5"), keras.functional(*layers), change)
+    file = _suffixed(path, ".keras")
+    if kind == "keras-3":
+        return keras.archive(file, keras.sequential(*layers), change=change)
+    # A version that is none chooses the loader of Keras 2 all the same.
+    version = "2." if kind == "2." else "2.15.0"
+    return keras.archive(file, keras.functional(*layers), version=version, change=change)
 
 
 def _keras_calls() -> list[Case]:
     made = [
-        Case("keras-2 Lambda", name, attempts, partial(_keras_2, make=make))
+        Case("keras-2 Lambda", name, attempts, partial(_keras, kind="keras-2", make=make))
         for name, (attempts, make) in keras.CALLS.items()
     ]
     attempts, make = keras.CALLS["os.system"]
-    made.append(
-        Case("keras-2 Lambda", "keras_version 2.", attempts, partial(_two_point, make=make))
-    )
+    two_point = partial(_keras, kind="2.", make=make)
+    made.append(Case("keras-2 Lambda", "keras_version 2.", attempts, two_point))
     for name, (attempts, make) in keras.SYMBOLS.items():
-        why = _IDLE_SYMBOLS.get(name, "")
-        made.append(Case("TFOpLambda h5", name, attempts, partial(_hdf5, make=make), why))
-        made.append(Case("TFOpLambda keras", name, attempts, partial(_keras_2, make=make), why))
+        for family, kind in (("TFOpLambda h5", "h5"), ("TFOpLambda keras", "keras-2")):
+            write = partial(_keras, kind=kind, make=make)
+            made.append(Case(family, name, attempts, write, _IDLE_SYMBOLS.get(name, "")))
     for name, (attempts, make) in keras.OTHERS.items():
         why = "tf_keras refuses it by itself" if name == "Lambda of bytecode" else ""
-        made.append(Case("keras-2 layer h5", name, attempts, partial(_hdf5, make=make)))
-        made.append(Case("keras-2 layer keras", name, attempts, partial(_keras_2, make=make), why))
+        for family, kind in (("keras-2 layer h5", "h5"), ("keras-2 layer keras", "keras-2")):
+            write = partial(_keras, kind=kind, make=make)
+            made.append(Case(family, name, attempts, write, why if kind == "keras-2" else ""))
     return made
 
 
@@ -190,44 +187,25 @@ _IDLE_SYMBOLS = {
 
 def _keras_3_cases() -> list[Case]:
     return [
-        Case("keras-3", name, attempts, partial(_keras_3, make=make), _KERAS_3_REFUSES)
+        Case(
+            "keras-3", name, attempts, partial(_keras, kind="keras-3", make=make), _KERAS_3_REFUSES
+        )
         for name, (attempts, make) in keras.KERAS_3.items()
     ]
 
 
-def _vocabularies() -> list[Case]:
+def _read_elsewhere() -> list[Case]:
+    """Vocabularies and weights that are other files."""
     made = []
-    for name in keras.VOCABULARIES:
-        make = partial(keras.words, name)
-        made += [
-            Case("vocabulary h5", name, "read", partial(_hdf5, make=make)),
-            Case("vocabulary keras-2", name, "read", partial(_keras_2, make=make)),
-            Case(
-                "vocabulary keras-3", name, "read", partial(_keras_3, make=make), _KERAS_3_REFUSES
-            ),
-        ]
-    return made
-
-
-def _links() -> list[Case]:
-    def h5(path: Path, aim: Aim, *, link: keras.Link) -> Path:
-        return keras.hdf5(_suffixed(path, ".h5"), keras.functional(), link(aim))
-
-    def legacy(path: Path, aim: Aim, *, link: keras.Link) -> Path:
-        file = _suffixed(path, ".keras")
-        return keras.archive(file, keras.functional(), version="2.15.0", change=link(aim))
-
-    def current(path: Path, aim: Aim, *, link: keras.Link) -> Path:
-        return keras.archive(_suffixed(path, ".keras"), keras.sequential(), change=link(aim))
-
-    made = []
-    for name, link in keras.LINKS.items():
-        why = "" if name == "external storage" else _LEADS_BACK
-        made += [
-            Case("HDF5 h5", name, "read", partial(h5, link=link), why),
-            Case("HDF5 keras-2", name, "read", partial(legacy, link=link), why),
-            Case("HDF5 keras-3", name, "read", partial(current, link=link), _KERAS_3_REFUSES),
-        ]
+    words = {name: {"make": partial(keras.words, name)} for name in keras.VOCABULARIES}
+    links = {name: {"link": link} for name, link in keras.LINKS.items()}
+    for family, attacks in (("vocabulary", words), ("HDF5", links)):
+        for name, attack in attacks.items():
+            leads_back = family == "HDF5" and name != "external storage"
+            for kind in ("h5", "keras-2", "keras-3"):
+                why = _KERAS_3_REFUSES if kind == "keras-3" else _LEADS_BACK * leads_back
+                write = partial(_keras, kind=kind, **attack)
+                made.append(Case(f"{family} {kind}", name, "read", write, why))
     return made
 
 
@@ -253,8 +231,7 @@ CASES = (
     *_places(),
     *_keras_calls(),
     *_keras_3_cases(),
-    *_vocabularies(),
-    *_links(),
+    *_read_elsewhere(),
     *_files(),
     *(Case("reading", *row) for row in (*READINGS, *KERAS_READINGS)),
 )

@@ -1,12 +1,9 @@
 """Writes models with layers of their own, of both Keras versions, and the modules with them."""
 
 import importlib
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 _LAYERS = """\
 {imports}
@@ -95,7 +92,7 @@ def model(keras: Any, own: Any, *, with_function: bool) -> Any:
     return keras.Model(inputs, keras.layers.Dense(2)(own.Scale(3.0)(own.AttentionPool()(x))))
 
 
-def main(place: Path) -> None:
+def write(place: Path) -> None:
     """Write all of it."""
     for name, text in _MODULES.items():
         (place / f"{name}.py").write_text(text, encoding="utf-8")
@@ -118,7 +115,3 @@ def main(place: Path) -> None:
     code = keras.Model(inputs, own.Scale(2.0)(keras.layers.Lambda(lambda x: x * 2)(inputs)))
     code.save(place / "code.keras")
     code.save(place / "code.h5")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

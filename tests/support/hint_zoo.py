@@ -1,7 +1,4 @@
-"""Models whose conversion is refused with advice, and what they become by it.
-
-Run as a script with TensorFlow: writes each into the directory given.
-"""
+"""Models whose conversion is refused with advice, and what they become by it."""
 
 import shutil
 import sys
@@ -372,7 +369,7 @@ def of_files(root: Path) -> None:
     (root / "short_file" / "assets" / "words.txt").write_text("".join(f"{w}\n" for w in WORDS))
 
 
-def main(root: Path) -> None:
+def write(root: Path) -> None:
     """Write the models, and samples for them."""
     keras.utils.set_random_seed(4)
     for interpolation in ("bilinear", "nearest"):
@@ -399,7 +396,3 @@ def main(root: Path) -> None:
     ):
         write(root)
     of_damage(root)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

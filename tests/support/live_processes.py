@@ -1,8 +1,16 @@
-"""Whether a process is alive."""
+"""Whether a process is alive, and waiting for what it does."""
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING, Any
+
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEADLINE_S = 120.0
 
 
 def alive(pid: int) -> bool:
@@ -11,3 +19,10 @@ def alive(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S:g} s"
+        time.sleep(0.01)

@@ -1,15 +1,9 @@
 """Small models of every kind, made by the real libraries, and what those libraries say of them.
 
-    python model_zoo.py DIRECTORY
-
-Runs in one process of its own, since it imports TensorFlow and both Keras. Expects
-DIRECTORY/images.npz and
-DIRECTORY/calibration.npy, writes each model under its name, the outputs of the trained models
-under outputs/NAME.npy, and what TFLiteConverter makes by hand under by_hand/NAME.tflite.
+images.npz and calibration.npy are there. The outputs of the trained models are in
+outputs/NAME.npy, and what TFLiteConverter makes by hand is by_hand/NAME.tflite.
 """
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +12,7 @@ import numpy as np
 CLASSES = 10
 
 
-def main(root: Path) -> None:
+def write(root: Path) -> None:
     import keras
     import tensorflow as tf
     import tf_keras
@@ -239,8 +233,3 @@ def tflites(root: Path, tf: Any) -> None:
         supported_ops=[lite.OpsSet.TFLITE_BUILTINS, lite.OpsSet.SELECT_TF_OPS],
     )
     made("nan_weights", "nan_weights")
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    main(Path(sys.argv[1]))

@@ -1,17 +1,11 @@
 """Writes tf.Modules around Keras models as SavedModels, as deployments and the audio tutorial do.
 
-    python module_zoo.py DIRECTORY
-
 SAMPLES.npz has samples, and MODEL.SIGNATURE.npy what `tf.saved_model.load` answers to the first
 eight.
 """
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 _WAVE = 1600
 
@@ -171,7 +165,3 @@ def _suppressing(tf: Any, np: Any, root: Path) -> None:
         module = tf.Module()
         module.function = function
         tf.saved_model.save(module, str(root / name), signatures=function)
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

@@ -1,26 +1,20 @@
 """Models of every kind that TensorFlow and both Keras save, none of which reaches outside.
 
-    python scan_zoo.py DIRECTORY
-
-Runs in one process of its own, since it imports TensorFlow and both Keras. Writes each model under
-its name, and the names of all operators that TensorFlow registers to operators.json.
+The names of all operators that TensorFlow registers are in operators.json.
 """
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 
-def main(root: Path) -> None:
+def write(root: Path) -> None:
     import keras
     import tensorflow as tf
     import tf_keras
     from tensorflow.core.framework.op_def_pb2 import OpList
     from tensorflow.python.client import pywrap_tf_session
 
-    root.mkdir(exist_ok=True)
     (root / "words.txt").write_text("a\nb\nc\n")
     listed = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
     registered = [operator.name for operator in OpList.FromString(listed).op]
@@ -137,8 +131,3 @@ def keras_files(root: Path, name: str, library: Any, operations: Any) -> None:
         else:
             model.save(root / f"{stem}.{name}.saved", save_format="tf")
     recurrent.save(root / f"lstm.{name}.h5")
-
-
-if __name__ == "__main__":
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    main(Path(sys.argv[1]))

@@ -1,11 +1,7 @@
-"""Models with lookup tables, and samples for them: `python table_zoo.py DIRECTORY`."""
+"""Models with lookup tables, and samples for them."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import numpy as np
 
@@ -14,7 +10,7 @@ NUMBERS = [10, 20, 33, 1_000_000_007, -5]
 CLASSES = ["cat", "dog", "Käse"]
 
 
-def main(root: Path) -> None:
+def write(root: Path) -> None:
     """Write all of them."""
     import keras
     import tensorflow as tf
@@ -105,7 +101,3 @@ def save(tf: Any, path: Path, module: Any, call: Any, spec: Any) -> None:
     """As a SavedModel with one signature."""
     signature = tf.function(call, autograph=False).get_concrete_function(spec)
     tf.saved_model.save(module, str(path), signatures=signature)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -1,17 +1,12 @@
 """Writes models that act differently in training, and what `predict` of each answers.
 
-    python training_zoo.py DIRECTORY
-
 x.npz has the samples; NAME.npy is what `predict` gives for its first 16, of each model that has
 the same answer twice.
 """
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
-
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 _OWN = """\
 import keras
@@ -209,7 +204,3 @@ def write(root: Path) -> None:
     tf_keras.Model(sample, tf_keras.layers.LayerNormalization()(sample)).save(
         root / "two_layer_normal"
     )
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

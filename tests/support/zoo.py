@@ -1,9 +1,9 @@
-"""The zoo: models that scripts of this folder write, kept on disk from one run to the next.
+"""The zoo: models that modules of this folder write, kept on disk from one run to the next.
 
-A script is a zoo: it writes models and samples for them into the directory that is its last
-argument. What it wrote is kept under a hash of all that decides it: its source and the modules of
-this folder that it imports, its inputs, and the versions of the libraries. A script that imports
-edgeconv tests edgeconv with its models, and runs each time.
+A builder, MODULE:FUNCTION, writes models and samples for them into the directory that is its last
+argument. What it wrote is kept under a hash of all that decides it: its source and what that needs
+of this folder, its inputs, and the versions of the libraries. It does not use edgeconv, which the
+tests do.
 """
 
 from __future__ import annotations
@@ -32,52 +32,73 @@ _LIBRARIES = ("tensorflow", "keras", "tf_keras", "numpy", "ai-edge-litert", "sci
 _UNUSED_S = 7 * 24 * 3600.0
 
 
-def stocked(directory: Path, script: str, *arguments: Path) -> Path:
-    """`directory`, whose files are inputs, with what a script adds to them.
+# The builder has a process of its own, since it imports TensorFlow and Keras.
+_BUILD = f"""
+import importlib, os, pathlib, sys
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+sys.path.insert(0, {str(SUPPORT)!r})
+module, _, name = sys.argv[1].partition(":")
+getattr(importlib.import_module(module), name)(*map(pathlib.Path, sys.argv[2:]))
+"""
 
-    `arguments` are files that the script reads.
+
+def stocked(directory: Path, builder: str, *arguments: Path) -> Path:
+    """`directory`, whose files are inputs, with what a builder adds to them.
+
+    `arguments` are files that it reads.
     """
-    key = _key(directory, script, arguments)
-    if not key:
-        output_of(SUPPORT / script, *arguments, directory)
-        return directory
-    kept = KEPT / f"{Path(script).stem}-{key}"
+    name = builder.replace(":", ".")
+    kept = KEPT / f"{name}-{_key(directory, builder, arguments)}"
     KEPT.mkdir(parents=True, exist_ok=True)
-    with FileLock(KEPT / f"{script}.lock"):
+    with FileLock(KEPT / f"{name}.lock"):
         if not kept.exists():
             _forget_unused()
             with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
                 made = Path(shutil.copytree(directory, Path(scratch, "made")))
-                output_of(SUPPORT / script, *arguments, made)
+                output_of("-c", _BUILD, builder, *arguments, made)
                 made.rename(kept)
         os.utime(kept)
     return Path(shutil.copytree(kept, directory, dirs_exist_ok=True))
 
 
-def _key(directory: Path, script: str, arguments: tuple[Path, ...]) -> str:
-    """A hash of all that decides what a script writes, "" if edgeconv is a part of that."""
-    sources = dict(_sources(SUPPORT / script))
-    if any(name.partition(".")[0] == "edgeconv" for names in sources.values() for name in names):
-        return ""
+def _key(directory: Path, builder: str, arguments: tuple[Path, ...]) -> str:
+    """A hash of all that decides what a builder writes."""
+    module, _, function = builder.partition(":")
     inputs = sorted(path for path in directory.rglob("*") if path.is_file())
-    said = [sys.version, script, *(f"{name} {version(name)}" for name in _LIBRARIES)]
-    said += [str(path.relative_to(directory)) for path in inputs]
+    said = [sys.version, *(f"{name} {version(name)}" for name in _LIBRARIES)]
+    said += [*_sources(module, function), *(str(path.relative_to(directory)) for path in inputs)]
     digest = hashlib.sha256("\n".join(said).encode())
-    for path in (*sorted(sources), *inputs, *arguments):
+    for path in (*inputs, *arguments):
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
-def _sources(path: Path) -> Iterator[tuple[Path, set[str]]]:
-    """A file, and those of this folder that it imports, each with the modules it imports."""
+def _sources(module: str, function: str = "") -> Iterator[str]:
+    """What of a module a function of it needs, and the modules here that it imports, whole."""
+    path = SUPPORT / f"{module}.py"
+    if not path.is_file():
+        assert module.partition(".")[0] != "edgeconv", "what the zoo is made of is not tested by it"
+        return
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    nodes = [*ast.walk(tree)]
-    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    yield path, modules
-    for module in modules:
-        if (imported := SUPPORT / f"{module}.py").is_file():
-            yield from _sources(imported)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    kept = [node for node in tree.body if not (function and isinstance(node, ast.FunctionDef))]
+    waiting = [function, *(name for node in kept for name in _names(node))]
+    while waiting:
+        node = functions.pop(waiting.pop(), None)
+        if node and function:
+            kept.append(node)
+            waiting += _names(node)
+    yield "\n".join(map(ast.unparse, kept))
+    for each in (part for node in kept for part in ast.walk(node)):
+        if isinstance(each, ast.ImportFrom):
+            yield from _sources(each.module or "")
+        elif isinstance(each, ast.Import):
+            for alias in each.names:
+                yield from _sources(alias.name)
+
+
+def _names(node: ast.AST) -> list[str]:
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
 def _forget_unused() -> None:

@@ -35,12 +35,6 @@ seconds = 0.01
 TWO = f'{CONFIG}[model.two]\nsource = "two.tflite"\nbudget.max-size-bytes = 1\n'
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is measured once is there for all tests of this module."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))

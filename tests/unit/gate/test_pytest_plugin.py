@@ -53,12 +53,6 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
     return x, (x @ WEIGHTS.T.astype(np.float32) + BIASES).argmax(axis=1)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is measured once is there for all tests of this module."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))

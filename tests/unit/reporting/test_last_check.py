@@ -29,12 +29,6 @@ EMBED = ["embed", MODEL, "--target", "c", "-o", "out"]
 SHA256 = "a" * 64
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What is converted once is there for all tests of this module."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
 def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))

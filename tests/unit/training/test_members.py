@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import worker_tasks
-from live_processes import alive
+from live_processes import DEADLINE_S, alive, wait_until
 from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv.system.processes import workers
@@ -35,8 +35,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-DEADLINE_S = 120.0
 
 
 @pytest.fixture(autouse=True)
@@ -398,13 +396,6 @@ def test_members_given_as_started_tasks_are_run_too(tmp_path):
 
 
 # Nothing is left behind
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S:g} s"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL", "SIGHUP"])

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -271,27 +272,87 @@ def test_a_lambda_layer_is_pointed_out(tmp_path):
     assert "has Lambda layers: loading it runs code that is stored in the file" in notes
 
 
-def test_a_missing_path_is_refused(tmp_path):
-    assert "does not exist" in refusal(tmp_path / "nothing")
-    (tmp_path / "file").write_text("x")
-    assert "cannot be read: Not a directory" in refusal(tmp_path / "file" / "inside")
+def cut(file: Path) -> None:
+    """Leave a part of a file."""
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 4])
 
 
-def test_symbolic_links_to_nothing_or_in_a_loop_are_refused(tmp_path):
-    (tmp_path / "broken").symlink_to(tmp_path / "gone")
-    assert "is a symbolic link to nothing" in refusal(tmp_path / "broken")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert "Too many levels of symbolic links" in refusal(tmp_path / "loop")
+def archive(path: Path, name: str, content: str) -> None:
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(name, content)
 
 
-def test_a_path_that_is_neither_file_nor_directory_is_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe.h5")
-    assert "neither a file nor a directory" in refusal(tmp_path / "pipe.h5")
+def hdf5_with(path: Path, **attributes: object) -> None:
+    with h5py.File(path, "w") as file:
+        file.attrs.update(attributes)
 
 
-def test_an_impossible_path_is_refused():
+def holding(path: Path, name: str) -> None:
+    path.mkdir()
+    (path / name).write_text("x")
+
+
+def of(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+# By name: what is written there, and what is said of it.
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (lambda _: None, "does not exist"),
+    "file/inside": (lambda path: path.parent.touch(), "cannot be read: Not a directory"),
+    "broken": (lambda path: path.symlink_to("gone"), "is a symbolic link to nothing"),
+    "loop": (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+    "pipe.h5": (os.mkfifo, "neither a file nor a directory"),
+    "empty": (Path.mkdir, "is an empty directory"),
+    "junk": (lambda path: holding(path, "readme.txt"), "holds no model: it has no saved_model.pb"),
+    "steps": (lambda path: holding(path, "checkpoint"), "a TensorFlow checkpoint"),
+    "text": (lambda path: holding(path, "saved_model.pbtxt"), "in text form"),
+    **{f"a{end}": (Path.touch, "is empty (0 bytes)") for end in (".keras", ".h5", ".hdf5")},
+    "a.tflite": (Path.touch, "is empty (0 bytes)"),
+    "hdf5.keras": (of(b"\x89HDF\r\n\x1a\n"), "rename it to end in .h5"),
+    "zip.h5": (of(b"PK\x03\x04rest"), "rename it to end in .keras"),
+    "b.tflite": (of(b"hello, world"), "its content is nothing that edgeconv knows"),
+    "a.lite": (of(b"\x1c\0\0\0TFL3"), "rename it to end in .tflite"),
+    "a.npz": (of(b"PK\x03\x04rest"), "set them in the network"),
+    "a.pb": (of(b"\x0a\x01"), "a TensorFlow graph, which has no signature"),
+    "a.onnx": (of(b"\x08\x07"), "convert it to a SavedModel"),
+    "a.pt": (of(b"PK\x03\x04"), "litert_torch"),
+    "saved_model.pb": (of(b"\x08\x01"), "give its directory"),
+    "a.txt": (of(b"text"), "is not a kind of model that edgeconv converts"),
+    "cut.keras": (lambda path: cut(write_keras(path)), "cannot be read as a zip archive"),
+    "other.keras": (lambda path: archive(path, "readme.txt", "x"), "without a config.json"),
+    "list.keras": (lambda path: write_keras(path, [1]), "config.json is not a JSON object"),
+    "deep.keras": (
+        lambda path: archive(path, "config.json", '{"a":' * 100_000),
+        "config.json is not a JSON object",
+    ),
+    "cut.h5": (lambda path: cut(write_hdf5(path)), "cannot be read as an HDF5 file"),
+    "weights.h5": (lambda path: hdf5_with(path, layer_names=["dense"]), "load_weights()"),
+    "number.h5": (
+        lambda path: hdf5_with(path, model_config=7),
+        "model_config is not a JSON object",
+    ),
+    "cut.tflite": (lambda path: cut(write_tflite(path)), "is a malformed .tflite file"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_model_is_refused_by_its_path_with_the_reason(tmp_path, name):
+    write, reason = REFUSED[name]
+    write(tmp_path / name)
+    assert reason in refusal(tmp_path / name)
+
+
+def test_a_path_that_no_system_has_is_refused():
     with pytest.raises(InputRefused, match="cannot be read"):
         load("a\0b")
+
+
+def test_a_model_inside_of_a_directory_is_proposed(tmp_path):
+    (tmp_path / "served" / "7").mkdir(parents=True)
+    file = write_tflite(tmp_path / "served" / "7" / "model.tflite")
+    assert f"give the model in it: {file}" in refusal(tmp_path / "served")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -300,31 +361,6 @@ def test_an_unreadable_file_is_refused(tmp_path):
     assert "Permission denied" in refusal(tmp_path / "a.keras")
     write_plain(tmp_path / "net").joinpath("saved_model.pb").chmod(0)
     assert "Permission denied" in refusal(tmp_path / "net")
-
-
-def test_directories_without_a_model_are_refused_with_what_is_there_instead(tmp_path):
-    (tmp_path / "empty").mkdir()
-    assert "is an empty directory" in refusal(tmp_path / "empty")
-    (tmp_path / "junk").mkdir()
-    (tmp_path / "junk" / "readme.txt").write_text("x")
-    assert "holds no model: it has no saved_model.pb" in refusal(tmp_path / "junk")
-    (tmp_path / "served" / "7").mkdir(parents=True)
-    file = write_tflite(tmp_path / "served" / "7" / "model.tflite")
-    assert f"give the model in it: {file}" in refusal(tmp_path / "served")
-    (tmp_path / "steps").mkdir()
-    (tmp_path / "steps" / "checkpoint").write_text("x")
-    assert "a TensorFlow checkpoint" in refusal(tmp_path / "steps")
-
-
-def test_a_text_saved_model_is_refused(tmp_path):
-    (tmp_path / "saved_model.pbtxt").write_text("meta_graphs {}")
-    assert "in text form" in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("suffix", [".keras", ".h5", ".hdf5", ".tflite"])
-def test_an_empty_file_is_refused(tmp_path, suffix):
-    (tmp_path / f"a{suffix}").touch()
-    assert "is empty (0 bytes)" in refusal(tmp_path / f"a{suffix}")
 
 
 def test_an_empty_or_garbage_saved_model_is_refused(tmp_path):
@@ -345,36 +381,6 @@ def test_every_truncated_saved_model_is_refused(tmp_path):
         assert "saved_model.pb cannot be read as a SavedModel" in refusal(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.keras", b"\x89HDF\r\n\x1a\n", "rename it to end in .h5"),
-        ("a.h5", b"PK\x03\x04rest", "rename it to end in .keras"),
-        ("a.tflite", b"hello, world", "its content is nothing that edgeconv knows"),
-        ("a.lite", b"\x1c\0\0\0TFL3", "rename it to end in .tflite"),
-        ("a.npz", b"PK\x03\x04rest", "set them in the network"),
-        ("a.pb", b"\x0a\x01", "a TensorFlow graph, which has no signature"),
-        ("a.onnx", b"\x08\x07", "convert it to a SavedModel"),
-        ("a.pt", b"PK\x03\x04", "litert_torch"),
-        ("saved_model.pb", b"\x08\x01", "give its directory"),
-        ("a.txt", b"text", "is not a kind of model that edgeconv converts"),
-    ],
-)
-def test_a_file_of_another_kind_is_refused_with_what_to_do(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    assert message in refusal(tmp_path / name)
-
-
-def test_damaged_keras_archives_are_refused(tmp_path):
-    data = write_keras(tmp_path / "whole.keras").read_bytes()
-    (tmp_path / "cut.keras").write_bytes(data[: len(data) // 2])
-    assert "cannot be read as a zip archive" in refusal(tmp_path / "cut.keras")
-    with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
-        archive.writestr("readme.txt", "x")
-    assert "without a config.json" in refusal(tmp_path / "other.keras")
-    assert "config.json is not a JSON object" in refusal(write_keras(tmp_path / "b.keras", [1]))
-
-
 def test_mutants_of_a_keras_archive_raise_only_refusals(tmp_path):
     path, randomness, refused = write_keras(tmp_path / "a.keras"), random.Random(5), 0
     data = path.read_bytes()
@@ -391,42 +397,12 @@ def test_mutants_of_a_keras_archive_raise_only_refusals(tmp_path):
     assert refused > 100
 
 
-def test_a_config_nested_without_end_is_refused(tmp_path):
-    with zipfile.ZipFile(tmp_path / "deep.keras", "w") as archive:
-        archive.writestr("config.json", '{"a":' * 100_000)
-    assert "config.json is not a JSON object" in refusal(tmp_path / "deep.keras")
-
-
-def test_damaged_hdf5_files_are_refused(tmp_path):
-    data = write_hdf5(tmp_path / "whole.h5").read_bytes()
-    (tmp_path / "cut.h5").write_bytes(data[: len(data) // 2])
-    assert "cannot be read as an HDF5 file" in refusal(tmp_path / "cut.h5")
-
-
-def test_a_weights_only_hdf5_file_is_refused_with_what_to_do(tmp_path):
-    with h5py.File(tmp_path / "w.h5", "w") as file:
-        file.attrs["layer_names"] = ["dense"]
-    assert "load_weights()" in refusal(tmp_path / "w.h5")
-
-
-def test_an_hdf5_config_that_is_no_text_is_refused(tmp_path):
-    with h5py.File(tmp_path / "n.h5", "w") as file:
-        file.attrs["model_config"] = 7
-    assert "model_config is not a JSON object" in refusal(tmp_path / "n.h5")
-
-
 def test_an_hdf5_file_that_the_library_never_finishes_is_refused(tmp_path, monkeypatch):
     from edgeconv.model.source import keras_files
     from edgeconv.types import Allowance
 
     monkeypatch.setattr(keras_files, "_ALLOWANCE", Allowance(timeout_s=1e-6))
     assert "did not end within" in refusal(write_hdf5(tmp_path / "a.h5"))
-
-
-def test_a_truncated_tflite_is_refused_by_name(tmp_path):
-    file = write_tflite(tmp_path / "a.tflite")
-    file.write_bytes(file.read_bytes()[:100])
-    assert "is a malformed .tflite file" in refusal(file)
 
 
 def test_the_only_signature_is_chosen(tmp_path):

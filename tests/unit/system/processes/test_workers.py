@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 import worker_tasks
-from live_processes import alive
+from live_processes import DEADLINE_S, alive, wait_until
 from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv.system.processes import failures, tasks, workers
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-DEADLINE_S = 120.0
-
 
 def task(function: Callable[[Job], Sum], scratch: Path, limit: Allowance | None = None, **job: Any):
     return start_task(
@@ -61,13 +58,6 @@ def sleeper(scratch: Path, seconds: float = 600, timeout_s: float = 60) -> Child
     return Child(
         command, label="sleeper", cwd=scratch, access=FREE, allowance=Allowance(timeout_s=timeout_s)
     )
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {DEADLINE_S:g} s"
-        time.sleep(0.01)
 
 
 def pids_in(directory: Path) -> list[int]:

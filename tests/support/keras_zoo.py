@@ -1,0 +1,249 @@
+"""Small Keras models that tests of one thing each convert: each public function is a zoo.
+
+It writes its models, and samples for them, into a directory; see zoo.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import sklearn.datasets
+import tensorflow as tf
+import tf_keras
+from keras import layers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def scaling(root: Path) -> None:
+    """Models that scale their input themselves, trained where labels are to tell something.
+
+    digits.npz has pixels of 0 to 255 and labels, once.npz the same of 0 to 1.
+    """
+    keras.utils.set_random_seed(3)
+    images, labels = sklearn.datasets.load_digits(return_X_y=True)
+    x = np.float32(images.reshape(-1, 8, 8, 1) / 16 * 255)
+    np.savez(root / "digits.npz", image=x[:400], labels=labels[:400])
+    np.savez(root / "once.npz", image=x[:400] / 255, labels=labels[:400])
+    np.savez(root / "unlabeled.npz", image=x[:400] / 255)
+    np.savez(root / "dark.npz", image=np.round(x[:400] / 60))
+    for prefix, k in (("three", keras), ("two", tf_keras)):
+        _scaled(k, [k.layers.Rescaling(1 / 255)], x, labels).save(root / f"{prefix}.keras")
+    offset = _scaled(keras, [layers.Rescaling(1 / 127.5, offset=-1)], x, labels)
+    offset.save(root / "offset.keras")
+    normal = layers.Normalization(mean=[float(x.mean())], variance=[float(x.var())])
+    # As in Keras's EfficientNet.
+    efficient = [
+        layers.Rescaling(1 / 255),
+        layers.Normalization(mean=[0.485], variance=[0.052]),
+        layers.Rescaling([0.9]),
+    ]
+    for name, first in (("efficient", efficient), ("normalized", [normal])):
+        image = keras.Input((8, 8, 1), name="image")
+        model = keras.Sequential([image, *first, layers.Flatten(), layers.Dense(10)])
+        model.save(root / f"{name}.keras")
+    module = tf.Module()
+    module.weight = tf.Variable(np.random.default_rng(0).normal(size=(64, 10)).astype(np.float32))
+    module.divided = tf.function(
+        lambda image: {"y": tf.reshape((image - 127.5) / 127.5, [-1, 64]) @ module.weight},
+        input_signature=[tf.TensorSpec([None, 8, 8, 1], name="image")],
+    )
+    tf.saved_model.save(module, str(root / "divided"), signatures=module.divided)
+
+
+def _scaled(k: Any, first: list[Any], x: Any, y: Any) -> Any:
+    last = [k.layers.Conv2D(8, 3, activation="relu"), k.layers.Flatten(), k.layers.Dense(10)]
+    model = k.Sequential([k.Input((8, 8, 1), name="image"), *first, *last])
+    loss = k.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(k.optimizers.Adam(3e-3), loss, metrics=["accuracy"])
+    model.fit(x, y, epochs=6, batch_size=64, verbose=0)
+    return model
+
+
+def tokens(root: Path) -> None:
+    """Models of tokens with a vocabulary of 50, and sets of tokens that have others."""
+    keras.utils.set_random_seed(4)
+    for prefix, k in (("three", keras), ("two", tf_keras)):
+        kinds = {"lstm": k.layers.LSTM(8), "gru": k.layers.GRU(8)}
+        for name, middle in (*kinds.items(), ("pooled", k.layers.GlobalAveragePooling1D())):
+            embedding = k.layers.Embedding(50, 8)
+            model = k.Sequential([k.Input((20,), name="ids"), embedding, middle, k.layers.Dense(3)])
+            model.save(root / f"{prefix}_{name}.keras")
+        if k is tf_keras:
+            model.save(root / "saved")
+    ids = np.random.default_rng(0).integers(0, 100, (60, 20)).astype(np.float32)
+    np.savez(root / "beyond.npz", ids=ids)
+    # Only one of many is beyond.
+    ids = ids % 50
+    ids[37, 3] = 50
+    np.savez(root / "one.npz", ids=ids)
+    np.savez(root / "right.npz", ids=ids % 50)
+
+
+def unsettled(root: Path) -> None:
+    """A classifier of digits after 80 steps, with Keras's momentum of 0.99.
+
+    right.npz has training samples, wrong.npz the same, scaled twice.
+    """
+    keras.utils.set_random_seed(1)
+    x, y = sklearn.datasets.load_digits(return_X_y=True)
+    x = (x.reshape(-1, 8, 8, 1) / 16).astype(np.float32)
+    image = z = layers.Input((8, 8, 1), name="image")
+    for filters in (16, 32):
+        z = layers.Conv2D(filters, 3, padding="same")(z)
+        z = layers.ReLU()(layers.BatchNormalization()(z))
+    z = layers.GlobalAveragePooling2D()(z)
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="scores")(z))
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(x[:1280], y[:1280], batch_size=16, epochs=1, verbose=0)
+    model.save(root / "digits.keras")
+    np.savez(root / "right.npz", image=x[:200])
+    np.savez(root / "wrong.npz", image=x[:200] / 255)
+
+
+def digits(root: Path) -> None:
+    """Scikit-learn's digits; digits.npz has 597 images that the model was not trained with.
+
+    Beside pixels and labels it has the model's confidences.
+    """
+    keras.utils.set_random_seed(0)
+    x, y = sklearn.datasets.load_digits(return_X_y=True)
+    x, trained = np.float32(x / 16), 1200
+    dense = [layers.Dense(24, "relu"), layers.Dense(10, "softmax")]
+    model = keras.Sequential([keras.Input((64,), name="pixels"), *dense])
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(x[:trained], y[:trained], epochs=40, verbose=0)
+    model.save(root / "digits.keras")
+    sure = model.predict(x[trained:], verbose=0).max(axis=1)
+    np.savez(root / "digits.npz", pixels=x[trained:], labels=y[trained:], confidence=sure)
+
+
+def regression(root: Path) -> None:
+    """Keras's regression tutorial: a model that normalizes a fraction, a weight and a year."""
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    x = rng.uniform([0, 0, 1970], [1, 5000, 1983], size=(500, 3)).astype("float32")
+    y = 2000 * x[:, 0] + 0.3 * x[:, 1] + 60 * (x[:, 2] - 1970)
+    normalization = layers.Normalization()
+    normalization.adapt(x)
+    dense = [layers.Dense(32, "relu"), layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,), name="x"), normalization, *dense])
+    model.compile(keras.optimizers.Adam(0.01), "mse")
+    model.fit(x[:300], y[:300], epochs=30, verbose=0)
+    model.save(root / "table.keras")
+    np.savez(root / "table.npz", x=x[300:])
+
+
+def of_the_converter(root: Path) -> None:
+    """Models that only TFLiteConverter quantizes: a leaky ReLU, and recurrent layers."""
+    tf_keras.utils.set_random_seed(5)
+    legacy = tf_keras.layers
+    image = tf_keras.Input((16, 16, 3), name="image")
+    x = legacy.Conv2D(8, 3, strides=2, activation="relu6", name="first")(image)
+    x = legacy.DepthwiseConv2D(3, activation="relu6", name="depth")(x)
+    x = legacy.Conv2D(64, 1, activation="relu6", name="wide")(x)
+    x = legacy.Conv2D(64, 1, activation="relu6", name="deep")(x)
+    x = legacy.GlobalMaxPooling2D()(legacy.LeakyReLU()(x))
+    leaky = tf_keras.Model(image, legacy.Dense(10, name="logits")(x))
+    # ReLU6 inputs with large means, and channels of unlike ranges, which rounding shifts.
+    rng = np.random.default_rng(5)
+    for name in ("first", "depth", "wide", "deep"):
+        kernel, bias = leaky.get_layer(name).get_weights()
+        leaky.get_layer(name).set_weights([kernel * 2, bias + rng.uniform(0, 3, bias.shape)])
+    leaky.save(root / "leaky.keras")
+    np.savez(root / "image.npz", image=rng.uniform(0, 1, (160, 16, 16, 3)).astype(np.float32))
+    steps = tf_keras.Input((12, 8), batch_size=1, name="steps")
+    recurrent = tf_keras.Model(steps, legacy.Dense(4, name="out")(legacy.LSTM(24)(steps)))
+    converter = tf.lite.TFLiteConverter.from_keras_model(recurrent)
+    (root / "lstm.tflite").write_bytes(converter.convert())
+    np.savez(root / "steps.npz", steps=rng.normal(size=(120, 12, 8)).astype(np.float32))
+
+
+def other_floats(root: Path) -> None:
+    """Models that compute in other floats than float32, and one whose weights are in an LSTM."""
+    mixed = keras.DTypePolicy("mixed_float16")
+    image = keras.Input((8, 8, 1), name="image")
+    x = layers.Conv2D(8, 3, dtype=mixed, name="conv")(image)
+    x = layers.Flatten(dtype=mixed)(layers.BatchNormalization(dtype=mixed)(x))
+    model = keras.Model(image, layers.Dense(4, dtype="float32", name="out")(x))
+    model.save(root / "mixed.keras")
+    model.export(root / "mixed", format="tf_saved_model", verbose=False)
+    weights = tf.constant(np.random.default_rng(1).normal(size=(8, 4)))
+    module = tf.Module()
+    module.double = tf.function(lambda x: {"y": x @ weights}).get_concrete_function(
+        x=tf.TensorSpec([None, 8], tf.float64, name="x")
+    )
+    tf.saved_model.save(module, root / "double", signatures={"serving_default": module.double})
+    steps, legacy = tf_keras.Input((6, 16), name="steps"), tf_keras.layers
+    recurrent = tf_keras.Model(steps, legacy.Dense(3, name="out")(legacy.LSTM(64)(steps)))
+    recurrent.save(root / "recurrent.h5")
+    rng = np.random.default_rng(2)
+    np.savez(root / "image.npz", image=rng.normal(size=(24, 8, 8, 1)).astype(np.float32))
+    np.savez(root / "x.npz", x=rng.normal(size=(24, 8)))
+    np.savez(root / "steps.npz", steps=rng.normal(size=(24, 6, 16)).astype(np.float32))
+
+
+_WAYS = {
+    "unit": lambda x: x / 255.0,
+    "signed": lambda x: x / 127.5 - 1,
+    "caffe": lambda x: x[..., ::-1] - np.array([103.939, 116.779, 123.68], np.float32),
+    # The output of a class for the background comes first.
+    "background": lambda x: x / 255.0,
+}
+
+
+def preprocessed(photos: Path, root: Path) -> None:
+    """Small CNNs, each trained on x_train and y_train of photos with another preprocessing."""
+    with np.load(photos) as stored:
+        x, y = stored["x_train"].astype(np.float32), stored["y_train"].astype(np.int64)
+    for name, way in _WAYS.items():
+        keras.utils.set_random_seed(1)
+        offset = 1 if name == "background" else 0
+        convolutions = [layers.Conv2D(n, 3, strides=2, activation="relu") for n in (16, 32)]
+        dense = [layers.Flatten(), layers.Dense(64, activation="relu")]
+        last = layers.Dense(10 + offset, activation="softmax" if name == "signed" else None)
+        photo = layers.Input((32, 32, 3), name="photo")
+        model = keras.Sequential([photo, *convolutions, *dense, last])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=name != "signed")
+        model.compile("adam", loss)
+        model.fit(way(x), y + offset, batch_size=64, epochs=4, verbose=0)
+        model.export(root / name, format="tf_saved_model", verbose=False)
+        model.save(root / f"{name}.keras")
+        if name == "unit":
+            model.save(root / f"{name}.h5")
+
+
+def story(mnist: Path, root: Path) -> None:
+    """Three SavedModels of one small network, and `accepted.keras`, for the story of a check.
+
+    `good` was trained with another seed and more data than `accepted`; for `bad`, the labels of
+    7 were mixed up.
+    """
+    with np.load(mnist) as data:
+        images = (data["x_train"][:32000] / 255).astype(np.float32)
+        labels = data["y_train"][:32000].astype(np.int64)
+    few = images[:16000], labels[:16000]
+    accepted = _reader(*few, seed=1)
+    accepted.export(root / "accepted", verbose=False)
+    accepted.save(root / "accepted.keras")
+    _reader(images, labels, seed=2).export(root / "good", verbose=False)
+    others = np.setdiff1d(np.arange(10), [7])
+    wrong = np.random.default_rng(4).choice(others, len(few[1]))
+    mixed_up = np.where(few[1] == 7, wrong, few[1])
+    _reader(few[0], mixed_up, seed=1).export(root / "bad", verbose=False)
+
+
+def _reader(images: Any, labels: Any, seed: int) -> Any:
+    """A classifier of handwritten digits."""
+    keras.utils.set_random_seed(seed)
+    convolutions = [layers.Conv2D(12, 5, strides=2, activation="relu")]
+    convolutions.append(layers.Conv2D(24, 3, strides=2, activation="relu"))
+    last = layers.Dense(10, activation="softmax", name="digit")
+    image = [layers.Input((28, 28), name="image"), layers.Reshape((28, 28, 1))]
+    model = keras.Sequential([*image, *convolutions, layers.Flatten(), last])
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
+    model.fit(images, labels, batch_size=64, epochs=3, verbose=0)
+    return model
