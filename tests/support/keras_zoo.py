@@ -186,6 +186,37 @@ def other_floats(root: Path) -> None:
     np.savez(root / "steps.npz", steps=rng.normal(size=(24, 6, 16)).astype(np.float32))
 
 
+def small_files(root: Path) -> None:
+    """A table that is used twice, constants of one number, and dilated convolutions."""
+    random = np.random.default_rng(0)
+    table = tf.Variable(random.normal(size=(2000, 64)).astype(np.float32))
+    bias = tf.Variable(random.normal(size=(64,)).astype(np.float32))
+
+    def tied(ids: Any) -> Any:
+        steps = tf.nn.relu(tf.gather(table, ids) + bias)
+        return {"logits": tf.matmul(tf.reduce_mean(steps, 1), table, transpose_b=True)}
+
+    def ones(x: Any) -> Any:
+        plus = tf.nn.relu(x * (tf.ones([256, 128]) * 3))
+        return {"y": tf.reduce_mean(plus[:, None] + tf.ones([4, 256, 128]) * 3, [1, 2])}
+
+    for serve, spec in (
+        (tied, tf.TensorSpec([None, 12], tf.int32, name="ids")),
+        (ones, tf.TensorSpec([None, 256, 128], name="x")),
+    ):
+        module = tf.Module()
+        module.table, module.bias = table, bias
+        module.serve = tf.function(serve, input_signature=[spec])
+        tf.saved_model.save(module, str(root / serve.__name__), signatures=module.serve)
+    convolutions = [
+        layers.Conv1D(16, 3, dilation_rate=rate, padding="causal", activation="relu")
+        for rate in (2, 4, 8)
+    ]
+    top = [layers.GlobalAveragePooling1D(), layers.Dense(4)]
+    model = keras.Sequential([keras.Input((64, 8), name="x"), *convolutions, *top])
+    model.save(root / "dilated.keras")
+
+
 _WAYS = {
     "unit": lambda x: x / 255.0,
     "signed": lambda x: x / 127.5 - 1,
