@@ -99,12 +99,6 @@ def test_each_epoch_is_reported_with_its_loss_and_accuracy(digits):
     assert len(lines) == 1 + DIGITS_EPOCHS + 1
 
 
-def test_the_loss_falls(digits):
-    losses = [epoch.metrics["loss"] for epoch in digits[1].epochs]
-    assert losses == sorted(losses, reverse=True)
-    assert losses[-1] < losses[0] / 2
-
-
 def test_the_record_lies_beside_the_version_and_no_checkpoint_does(digits):
     directory, record, _ = digits
     path = directory / "digits_cnn" / "1.training.json"
@@ -384,14 +378,6 @@ def test_names_that_a_graph_cannot_have_are_refused_before_the_training(modules,
     named = ('name="class"', 'name="die Klasse"')
     with pytest.raises(InputRefused, match="does not accept these names of layers: 'die Klasse'"):
         trained(written(modules, "named", KERAS_3, named), tmp_path)
-
-
-@pytest.mark.slow
-def test_keras_3_is_refused_where_it_cannot_train(modules, tmp_path):
-    module = written(modules, "keras_3", KERAS_3)
-    with pytest.raises(UsageError, match="Keras 3 does not train under CentralStorage"):
-        trained(module, tmp_path / "out", strategy="central-storage")
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
