@@ -111,14 +111,15 @@ def _paths(config: Config, model: str) -> Shown:
 
 def _values(config: Config, name: str, model: str) -> Shown:
     """The values of a command's options, without those that have neither a value nor a default."""
-    written = Table(config, name, None, model=model).values()
+    table = Table(config, name, None, model=model)
+    written = table.values()
     refused = Table(config, name, NOTHING_GRANTED, model=model).refused()
     values = {}
     for key, leaf in options_of(name).items():
         default = leaf.raw_default
         if key in written:
             value = leaf.text_of(written[key])
-            origin = config.origin(*config.key(name, key, model=model))
+            origin = config.origin(*table.origin(key))
             values[key] = ResolvedValue(value, origin, _why(refused.get(key)))
         elif default is not None and default not in ("", ()) and default != math.inf:
             values[key] = ResolvedValue(default, _DEFAULT)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edgeconv.requests.config.file import Config
     from edgeconv.requests.config.reach import Granted
     from edgeconv.requests.texts import Reach
+    from edgeconv.system.store.toml_text import Key
 
 Kind = TypeVar("Kind", bound=Request)
 Shown = TypeVar("Shown", bound=Request)
@@ -80,11 +81,23 @@ class Table:
         What is not allowed is left out for the keys in `typed`, which come from the user.
         """
         refused = self.refused() if typed else {}
-        return {
+        return self._implied() | {
             key: self._value(leaf, raw)
             for key, leaf, raw in self._written()
             if not (key in typed and key in refused)
         }
+
+    def _implied(self) -> dict[str, Any]:
+        """That of [convert] where [bench] names an NPU, as `tune` does: floats do not run there."""
+        is_for_npu = self._verb == "convert" and self._tables.get("bench", {}).get("npu")
+        return {"full-integer": True} if is_for_npu else {}
+
+    def origin(self, key: str) -> Key:
+        """The key of the file that a value is from."""
+        assert self._config is not None
+        is_written = key in self._tables.get(self._verb, {})
+        at = (self._verb, key) if is_written else ("bench", "npu")
+        return self._config.key(*at, model=self._model)
 
     def refused(self) -> dict[str, NotAllowed]:
         """The errors of `values` for what is not allowed, by key."""
@@ -118,12 +131,16 @@ class Table:
         return self.both(kind, Nothing, typed)[0]
 
     def _written(self) -> Iterator[tuple[str, Leaf, Any]]:
+        written = self._tables.get(self._verb, {})
+        options = options_of(self._verb) if written else {}
+        yield from ((key, options[key], raw) for key, raw in written.items())
+
+    @property
+    def _tables(self) -> Mapping[str, Mapping[str, Any]]:
         config = self._config
         if config is None:
-            return
-        tables = config.models[self._model].tables if self._model else config.tables
-        options = options_of(self._verb)
-        yield from ((key, options[key], raw) for key, raw in tables.get(self._verb, {}).items())
+            return {}
+        return config.models[self._model].tables if self._model else config.tables
 
     def _value(self, leaf: Leaf, raw: Any) -> Any:
         try:

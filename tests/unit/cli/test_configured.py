@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -470,3 +471,20 @@ def test_where_there_is_no_configuration_nothing_that_reads_one_is_imported(
     )
     assert "nothing-here" in done.stderr
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("own", ["[bench]\n", "[model.net.bench]\n"])
+def test_an_npu_implies_integers_alone_unless_the_file_says_no(
+    own: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in `tune`; `config show` says which line implies it."""
+    text = '[model.net]\nsource = "net.tflite"\n[convert]\nto = "float32,int8"\n'
+    for more, value, line in (("", True, 6), ("full-integer = false\n", False, 5)):
+        write(f'{text}{more}{own}npu = "ethos-u55-128"\n', "edgeconv.toml")
+        assert run(["config", "show", "--json"]) == 0
+        table = json.loads(capsys.readouterr().out)["model"]["net"]["convert"]
+        assert table["full-integer"] == {"value": value, "from": f"edgeconv.toml:{line}"}
+        chosen = Chosen(CheckRequest(config="edgeconv.toml"))
+        (model,) = chosen.models([])
+        recipes = {each.name: each.only_integers for each in chosen.converting(model).recipes}
+        assert recipes == {"float32": False, "int8": value}
