@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 Column: TypeAlias = "Array | Items"
 # The option of tables that says which columns to take.
 _FEATURES = "features"
+# Every whole number up to this is a float32. Pixels have fewer bits than ids.
+_LEAST_ID_BYTES, _MOST_ID = 4, 1 << 24
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -379,15 +381,19 @@ def _by_input(
 
 
 def _as_keras_takes(column: Column, spec: TensorSpec) -> Column:
-    """Numbers from memory in the precision of the input: floats as floats, integers as such."""
+    """Numbers from memory in the precision of the input: floats as floats, integers as such.
+
+    Ids, integers of 32 or 64 bits, are the same for an input of floats, as `keras.Input((n,))` is.
+    """
     expected = input_dtype(spec)
     if not isinstance(column, np.ndarray) or column.dtype == expected or not column.size:
         return column
     if column.dtype.kind == expected.kind == "f":
         with np.errstate(over="ignore"):
             return column.astype(expected)
-    if {column.dtype.kind, expected.kind} <= {"i", "u"}:
-        low, high = limits_of(expected)
+    are_ids = column.dtype.itemsize >= _LEAST_ID_BYTES and expected == np.float32
+    if column.dtype.kind in "iu" and (expected.kind in "iu" or are_ids):
+        low, high = (-_MOST_ID, _MOST_ID) if are_ids else limits_of(expected)
         if low <= column.min() and column.max() <= high:
             return column.astype(expected)
     return column

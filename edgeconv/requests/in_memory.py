@@ -21,17 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv.data.handover import ArrayFiles
 from edgeconv.requests.option import leaves_of
 from edgeconv.requests.request import ALLOW_CODE, other_words, positional_words
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory
-from edgeconv.types import Budget, DataSource
+from edgeconv.types import Budget, DataSource, MetricChoice
 from edgeconv.types.errors import EdgeconvError, InputRefused
 from edgeconv.types.words import first_line, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from edgeconv.requests.option import Leaf
 
@@ -45,6 +46,7 @@ _KERAS = ("keras", "tf_keras")
 _LOADING = "edgeconv.model.source.loading"
 # Held back to verify with, beyond the samples that calibrate.
 _HELD_BACK = 64
+_OF_NUMBERS = MetricChoice("mae")
 
 
 class InMemory:
@@ -54,6 +56,7 @@ class InMemory:
         self._stack = stack
         self._count = 0
         self.model: Path | None = None
+        self._has_float_labels = False
         # What messages say in place of a temporary path.
         self._names: dict[str, str] = {}
 
@@ -112,6 +115,17 @@ class InMemory:
                 error.hint = error.hint.replace(path, name)
             raise
 
+    def measured(self, request: Any, on_progress: Callable[[str], None]) -> Any:
+        """The request, with the metric of test labels that are floats where it names none."""
+        measuring = getattr(request, "measuring", None)
+        is_free = not measuring.metrics if measuring else getattr(request, "metric", "") is None
+        if not (self._has_float_labels and is_free):
+            return request
+        on_progress(f"the labels are floats, so the metric is {_OF_NUMBERS.name}")
+        if measuring is None:
+            return replace(request, metric=_OF_NUMBERS)
+        return replace(request, measuring=replace(measuring, metrics=(_OF_NUMBERS,)))
+
     def _place(self) -> Path:
         """A new directory."""
         if not self._count:
@@ -169,6 +183,12 @@ class InMemory:
 
     # Samples
 
+    def _note_labels(self, word: str, labels: Any) -> None:
+        import numpy as np
+
+        if word == "data" and labels is not None and not isinstance(labels, Mapping):
+            self._has_float_labels = np.asarray(labels).dtype.kind == "f"
+
     def _samples(self, word: str, value: Any, arguments: Mapping[str, Any]) -> Any:
         if isinstance(value, str | os.PathLike | DataSource):
             return value
@@ -176,6 +196,7 @@ class InMemory:
             # As TFLiteConverter takes it: a function that gives batches.
             value = value()
         inputs, labels = _split(word, value)
+        self._note_labels(word, labels)
         if _is_table(inputs):
             return self._table(word, inputs, labels)
         files = ArrayFiles(word, self._place())
@@ -201,6 +222,7 @@ class InMemory:
         for batch in _each(batches):
             given = tuple(batch) if isinstance(batch, list) and not _is_numbers(batch) else batch
             inputs, labels = _split(word, given)
+            self._note_labels(word, labels)
             files.add(inputs, labels, most=most)
             if most is not None and files.count >= most:
                 return

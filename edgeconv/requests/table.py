@@ -197,14 +197,19 @@ class Verb(Generic[Result]):
             if len(fields) == 1 and not by_name and isinstance(fields[0], kind):
                 request: Any = parsed(fields[0])
             else:
-                request = stack.enter_context(self._called(fields, by_name))
+                request = stack.enter_context(self._called(fields, by_name, on_progress))
             stack.enter_context(sandboxed(getattr(request, "sandbox", None)))
             stack.enter_context(reading(request.roots()))
             result: Result = named(entry.function)(request, **progress)
         return result
 
     @contextmanager
-    def _called(self, fields: tuple[Any, ...], by_name: Mapping[str, Any]) -> Iterator[Any]:
+    def _called(
+        self,
+        fields: tuple[Any, ...],
+        by_name: Mapping[str, Any],
+        on_progress: Callable[[str], None],
+    ) -> Iterator[Any]:
         """The request of Python's arguments, of which those in memory are files in the block."""
         from edgeconv.requests.in_memory import InMemory
 
@@ -214,6 +219,7 @@ class Verb(Generic[Result]):
             memory = InMemory(stack)
             with memory.named():
                 request: Any = called(self._entry.kind, fields, by_name, memory.filed)
+                request = memory.measured(request, on_progress)
                 out = getattr(request, "directory", None) or self._entry.out.format(memory.name)
                 with memory.beside(out if self._entry.out else "") as model:
                     yield replace(request, model=model) if model else request

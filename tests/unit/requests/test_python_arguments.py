@@ -486,3 +486,18 @@ def test_a_result_shows_its_page_in_the_browser(monkeypatch: pytest.MonkeyPatch)
         page.unlink()
     assert "<script" in texts[0]
     assert "in out" in texts[1]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint32])
+def test_ids_are_the_same_numbers_for_an_input_of_floats(dtype: Any) -> None:
+    ids = np.array([[0, 1, 2, 1 << 24], [7, 7, 7, 7]], dtype)
+    for value in (ids, {"x": ids}, [ids[:1], ids[1:]]):
+        found = taken(value).arrays["x"]
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found.astype(np.int64), ids)
+    for number in ((1 << 24) + 1, (1 << 31) - 1):
+        with pytest.raises(InputRefused, match="the model takes float32"):
+            taken(ids + dtype(number))
+    for pixels in (ids[1:].astype(np.uint8), ids[1:].astype(np.int16)):
+        with pytest.raises(InputRefused, match="the model takes float32"):
+            taken(pixels)
