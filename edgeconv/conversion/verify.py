@@ -17,13 +17,19 @@ from edgeconv.conversion.calibration_checks import (
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare, errors_by_sample
-from edgeconv.conversion.quantize import quantize_with_converter
+from edgeconv.conversion.quantize import quantize_with_converter, start_quantizing
 from edgeconv.conversion.states import state_warnings
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.grades import worst_grade
 from edgeconv.system.processes.workers import start_ahead
 from edgeconv.types import Verification
-from edgeconv.types.errors import EdgeconvError, ToolFailed, UnsupportedOperators
+from edgeconv.types.conversion import NOT_TRIED
+from edgeconv.types.errors import (
+    EdgeconvError,
+    SuspectCalibration,
+    ToolFailed,
+    UnsupportedOperators,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -171,19 +177,36 @@ def with_calibration_checked(session: Session, outcomes: Outcomes) -> Outcomes:
     """The outcomes with what is suspicious about the samples that calibrated them.
 
     This waits for the trained model. Samples that cannot be right refuse a recipe, also one that
-    has failed.
+    has failed; but one of weights alone is made again without them.
     """
     checked: Outcomes = {}
     for recipe, outcome in outcomes.items():
         try:
             refuse_suspect(session, recipe, used=_used_samples(recipe, outcome))
-        except EdgeconvError as error:
-            checked[recipe] = error
+        except SuspectCalibration as error:
+            again = None if recipe.has_ranges else _without_samples(session, recipe)
+            checked[recipe] = again or error
             continue
         checked[recipe] = outcome
         if isinstance(outcome, VerifiedCandidate) and _used_samples(recipe, outcome):
             checked[recipe] = outcome.with_warnings(calibration_warnings(session, recipe))
     return checked
+
+
+def _without_samples(session: Session, recipe: Recipe) -> VerifiedCandidate | None:
+    """The verified file that no method made with samples; None where the user named methods.
+
+    Or where it needs them: 4 bits do.
+    """
+    if recipe.methods != ("auto",) or recipe.engine == "tflite" or recipe.has_four_bits:
+        return None
+    plain = msgspec.structs.replace(recipe, methods=())
+    made = compare_candidates(session, start_quantizing(session, [plain]))[plain]
+    if not isinstance(made, VerifiedCandidate):
+        return None
+    note = f"{NOT_TRIED}: the calibration samples cannot be what the model was trained on"
+    candidate = msgspec.structs.replace(made.candidate, recipe=recipe, notes=(note,))
+    return msgspec.structs.replace(made, candidate=candidate)
 
 
 def _used_samples(recipe: Recipe, outcome: VerifiedCandidate | EdgeconvError) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import sysconfig
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from documents import DOCS
-from places import ROOT
+from places import ROOT, SUPPORT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,3 +40,47 @@ def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.Mon
     assert names["report"].baseline.accuracy.value > 0.8
     assert {layer.operator for layer in names["debugged"].layers} >= {"CONV_2D"}
     assert ROOT not in (tmp_path, *tmp_path.parents)
+
+
+CELLS = (
+    f"""import sys
+sys.path[:0] = {[str(ROOT), str(SUPPORT)]}
+sys.path.append({sysconfig.get_path("purelib")!r})
+import report_example
+report, conversion = report_example.report(), report_example.conversion()""",
+    "report.show()",
+    "conversion.show()",
+    "conversion",
+)
+EXECUTES = """
+import json, sys, nbclient, nbformat
+cells = [nbformat.v4.new_code_cell(cell) for cell in json.loads(sys.stdin.read())]
+notebook = nbformat.v4.new_notebook(cells=cells)
+nbclient.NotebookClient(notebook, kernel_name="python3").execute()
+json.dump([[output["data"] for output in cell.outputs] for cell in notebook.cells], sys.stdout)
+"""
+
+
+@pytest.mark.slow
+def test_results_are_shown_below_the_cells_of_a_notebook(tmp_path: Path) -> None:
+    """In a kernel of Jupyter, which has an environment of its own."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:", "nbclient", "ipykernel"]
+    installed = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if installed.returncode:
+        pytest.skip(f"pip cannot install a kernel of Jupyter: {installed.stderr[-200:]}")
+    done = subprocess.run(
+        [python, "-c", EXECUTES],
+        input=json.dumps(CELLS),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    outputs = json.loads(done.stdout)
+    assert [len(each) for each in outputs] == [0, 1, 1, 1]
+    (page,), (table,), (value,) = outputs[1:]
+    for framed in (page, table):
+        assert framed["text/html"].startswith('<div><iframe srcdoc="&lt;!doctype html&gt;')
+    assert value["text/html"].startswith("<div><table>")
+    assert value["text/plain"].splitlines()[0].startswith("recipe")

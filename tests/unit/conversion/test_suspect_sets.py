@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tiny_tflite import Graph, packed
 from two_dense import two_dense
 
 from edgeconv.cli import run
@@ -27,10 +28,10 @@ def convert(
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     Path("tiny.tflite").write_bytes(two_dense())
 
-    def converted(samples: Any, *arguments: str) -> tuple[int, str]:
+    def converted(samples: Any, *arguments: str, methods: str = "none") -> tuple[int, str]:
         np.savez("samples.npz", x=samples)
         words = ["convert", "-q", "tiny.tflite", "-o", "out", "--calibration", "samples.npz"]
-        code = run([*words, *arguments, "--methods", "none"])
+        code = run([*words, *arguments, "--methods", methods])
         printed = capsys.readouterr()
         return code, " ".join((printed.out + printed.err).split())
 
@@ -62,6 +63,32 @@ def test_equal_samples_refuse_what_calibrates_and_nothing_else(convert):
     assert "they are 'x': 1 to 1, mean 1, deviation 0, whole numbers" in said
     assert "--allow-suspect-calibration converts anyway" in said
     assert [path.name for path in Path("out").glob("*.tflite")] == ["tiny.float16.tflite"]
+
+
+def test_weights_alone_are_quantized_without_samples_that_cannot_be_right(convert):
+    graph = Graph()
+    x = graph.tensor("x", (1, 8), "float32", dynamic=True)
+    # One weight of each row leaves no steps for the others, which a correction of the bias heals.
+    values = np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32)
+    values[:, 0] = 300
+    y = graph.tensor("y", (1, 64), "float32", dynamic=True)
+    weights = graph.tensor("w", values.shape, "float32", data=values)
+    graph.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    model = packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
+    Path("tiny.tflite").write_bytes(model)
+    samples = np.ones((40, 8), np.float32)
+    samples[:, 0] = 0
+    names = ("dynamic", "weight-only-int8")
+    code, said = convert(samples, "--to", ",".join(names), methods="auto")
+    assert code == 0, said
+    for name in names:
+        record = manifest(name).post_training
+        assert record is None or record.methods == ()
+    assert "no post-training methods were tried: the calibration samples cannot" in said
+    (dynamic, *_) = names
+    code, said = convert(samples, "--to", dynamic, methods="bias-correction")
+    assert code == REFUSED
+    assert "--methods none uses no samples" in said
 
 
 def test_what_was_allowed_warns_and_is_made_again_without(convert):
