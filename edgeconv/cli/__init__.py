@@ -154,7 +154,7 @@ def main(args: Sequence[str] | None = None) -> None:
 def _open_closed_streams() -> None:
     """Give closed standard streams the null device.
 
-    Else a file that is opened later would get the number, and what a library prints.
+    Else the next file that is opened would get the number, and a library's output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -150,7 +150,7 @@ class _Escaped:
     def write(self, text: str | bytes) -> int:
         """Write the text, and return its length."""
         if isinstance(text, bytes):
-            # So click writes what it completes for a shell.
+            # click writes the completions of a shell as bytes.
             text = text.decode("utf-8", "surrogateescape")
         encoding = self.stream.encoding or "utf-8"
         harmless = "\n".join(self._lines(text))

@@ -59,7 +59,7 @@ class Checking:
 
     `locked` are the models of the lock. With `accepting` they are to be replaced: the present state
     is checked against the budget and the trained baseline, and its losses against the lock fail,
-    except those of the stages in `accepted_drops` (by model), which are warnings.
+    except in the stages in `accepted_drops` (by model), where they are warnings.
     """
 
     statistics: GateStatistics

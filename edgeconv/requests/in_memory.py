@@ -378,7 +378,7 @@ def _takes(function: Any, name: str) -> bool:
 def _make_steady(path: Path) -> None:
     """Give a Keras file no times and no training: the same model has the same bytes.
 
-    What a model was compiled with may be code of the user's, which no conversion needs.
+    The arguments of `compile` may be the user's code, which no conversion needs.
     """
     unsteady: dict[str, dict[str, Any]] = {
         "metadata.json": {"date_saved": ""},

@@ -362,7 +362,7 @@ def _leaf(path: tuple[str, ...], option: Option, kind: Any, default: Any) -> Lea
     plain: Takes = "choice" if choices and text is not SANDBOX_MODE else "text"
     takes = option.takes or _TYPES.get(kind, plain)
     if takes == "text" and option.text is None:
-        # What a project may not name must not come in by an oversight.
+        # By an oversight, a project could otherwise name more than it may.
         where = ".".join(path)
         raise TypeError(f"{where}: its `text` must be a kind of edgeconv.requests.texts")
     return Leaf(

@@ -26,9 +26,8 @@ from edgeconv.types.errors import UsageError, unknown_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The lowest signal-to-noise ratio of an output that is published, in decibels. Only of float32
-# there is one: it computes what the trained model does, and anything less is a fault and not
-# rounding.
+# The lowest signal-to-noise ratio of an output that is published, in decibels. Only float32 has
+# one: it computes the same as the trained model, and anything less is a fault and not rounding.
 MIN_SNR_DB: dict[RecipeName, float] = {"float32": 60.0}
 _IO_TYPES: dict[RecipeName, tuple[IoType, ...]] = {
     "int8": ("float32", "int8", "uint8"),
@@ -36,7 +35,7 @@ _IO_TYPES: dict[RecipeName, tuple[IoType, ...]] = {
     "int8x4": ("float32", "int8", "uint8"),
     "qat": ("float32", "int8", "uint8"),
 }
-# Those of which a part of the layers may have another precision, and those that have methods.
+# Recipes in which some layers may have another precision, and recipes that have methods.
 _RULED: frozenset[RecipeName] = frozenset(EVERY_RECIPE) - {"float32", QAT}
 _QUANTIZED: frozenset[RecipeName] = _RULED - {"float16"}
 
@@ -75,7 +74,7 @@ def make_recipes(
     `input_type`, `output_type` and `full_integer` are for the full-integer recipes; the others have
     float inputs and outputs. `full_integer` refuses operators in float, as integer inputs or
     outputs do. `calibration_range` of None takes auto where the methods are auto, else minmax.
-    `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are those of the recipes that
+    `min_snr_db` of None takes `MIN_SNR_DB`. `methods` are for the recipes that
     quantize, see `method_names`; None takes auto. `qat` is how the recipe of that name trains,
     None: as `Qat` does by default.
     """

@@ -240,7 +240,7 @@ def _allowing(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def parsed(request: Kind) -> Kind:
-    """A request that Python gives, with what the texts in it mean. Raises `UsageError`."""
+    """A request that Python gives, with its texts parsed. Raises `UsageError`."""
     values = {}
     for leaf in leaves_of(type(request)):
         value = value_at(request, leaf.path)

@@ -328,7 +328,7 @@ def source_reach(source: DataSource) -> tuple[Reach, ...]:
     if kind == "function":
         return (Reach("code", path),)
     option, options = _path_option(source), source.options
-    # What a directory holds may make another option the path.
+    # The content of a directory may make another option the path.
     paths = [text for name, text in options.items() if name == option or os.path.lexists(text)]
     # The name of a data set, which may be below `dir`, or else is where its tool puts it.
     is_path = Path(path).exists() or Path(path).is_absolute() or ".." in Path(path).parts

@@ -1,8 +1,8 @@
 """The studentized bootstrap: bounds of the mean of one number for each sample.
 
-B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 12. One-sided bounds
-of it have errors of order 1 / n, those of percentiles 1 / √n: P. Hall, "Theoretical comparison of
-bootstrap confidence intervals", Annals of Statistics 16 (1988).
+B. Efron and R. Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 12. Its one-sided
+bounds have errors of order 1 / n, bounds by percentiles of 1 / √n: P. Hall, "Theoretical
+comparison of bootstrap confidence intervals", Annals of Statistics 16 (1988).
 """
 
 from __future__ import annotations

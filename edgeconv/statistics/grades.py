@@ -66,7 +66,7 @@ LEAST_SAMPLES = 8
 _BY_CHANCE = 0.25
 # Where the reference gives one answer more often, chance tells nothing.
 _ONE_ANSWER = 0.75
-# Of more probabilities in a sample, as of masks, the worst in a thousand do not count.
+# With more probabilities in a sample, as in masks, the worst in a thousand do not count.
 _DENSE, _COUNTED = 4096, 0.999
 _SUMS_TO = 0.01
 # Scores of classes have a winner, and no column that always has it: see `_are_scores`.

@@ -405,9 +405,9 @@ def sample_errors(
 
 
 def _signal(expected: NDArray[np.generic]) -> float:
-    """What an error is compared with: the variance of the output.
+    """The power that an error is compared with: the variance of the output.
 
-    Of an output that hardly varies the magnitude is all there is, and of zeros a number near 0.
+    For an output that hardly varies it is the mean square, and for zeros a tiny number.
     """
     reference = np.asarray(expected, np.float64)
     with np.errstate(invalid="ignore", over="ignore"):

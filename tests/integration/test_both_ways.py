@@ -69,7 +69,7 @@ import sys
 sys.modules["click"] = None
 import msgspec
 import edgeconv
-import edgeconv.embedding.build, edgeconv.gate.check, edgeconv.gate.project
+import edgeconv.embedding.build, edgeconv.gate.check
 import edgeconv.gate.pytest_plugin, edgeconv.plugins.scale.tuning.flow
 
 calls = {

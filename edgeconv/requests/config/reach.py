@@ -73,7 +73,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
-    """Why what a configuration names is refused; None where it is allowed.
+    """Why a configuration may not name this; None if it may.
 
     Raises `UsageError` where the user's configuration cannot be read.
     """
@@ -317,7 +317,7 @@ def _is_of_one_owner(git: Path, folder: Path) -> bool:
 
 
 def _is_tracked(file: Path, git: Path) -> bool:
-    """Whether the index of a repository has a file; git itself could run what a checkout says."""
+    """Whether a repository's index has a file; git itself could run programs of a checkout."""
     name = os.fsencode(file.as_posix())
     try:
         with (
