@@ -26,6 +26,7 @@ FULL_INTEGER = (
     "activations",
     "embedding",
     "normalization",
+    "operations",
 )
 PARTLY_FLOAT = ("recurrent", "elu", "selected", "unlike_columns")
 CONFIG_OF_OURS = "quantized with a config of edgeconv's"
@@ -120,6 +121,12 @@ def test_a_number_times_a_tensor_plus_a_number_are_their_operators(results):
     operators = results["scaled"].operators
     assert (operators["MUL"], operators["ADD"], operators["FULLY_CONNECTED"]) == (1, 1, 2)
     assert "DEPTHWISE_CONV_2D" not in operators
+
+
+def test_an_operation_is_called_as_it_is(results):
+    operators = results["operations"].operators
+    called = {"ABS", "MINIMUM", "PACK", "SELECT_V2", "SUM", "BATCH_MATMUL"}
+    assert called < operators.keys()
 
 
 def test_columns_of_different_range_are_normalised_in_float(results):

@@ -120,8 +120,18 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
         y = layers.BatchNormalization(name="second")(y)
         return Case(model(x, layers.Dense(3)(layers.Flatten()(y))))
 
+    def operations() -> Case:
+        x = layers.Input((8, 8, 4), name="x")
+        y = layers.Conv2D(8, 3, name="conv")(x)
+        low, high = tf.split(tf.abs(tf.where(y > 0.0, y, 0.5 * y)), 2, axis=-1)
+        rows = tf.reduce_sum(tf.stack([tf.minimum(low, 0.5), high], axis=3), axis=(1, 3))
+        products = tf.matmul(rows, tf.transpose(rows, [0, 2, 1]))
+        padded = tf.pad(tf.clip_by_value(products, 1.0, 40.0), [[0, 0], [1, 0], [0, 1]])
+        return Case(model(x, layers.Dense(3, name="y")(layers.Flatten()(padded))))
+
     return {
         "mobile": mobile,
+        "operations": operations,
         "hard_swish": hard_swish,
         "shared": shared,
         "tower": tower,
@@ -287,13 +297,14 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
 def result(tf: Any, case: Case, path: Path) -> Result:
     """Annotate, find the ranges, convert, and compare."""
     from edgeconv.tf.qat.annotate import annotate, refuse_float_layers
+    from edgeconv.tf.qat.flat import flatten
     from edgeconv.tf.qat.plain import qat_to_tflite
     from edgeconv.tf.qat.ranges import warm_up
 
     samples = _samples(case.model)
     _liven(case.model)
     try:
-        made, treated = annotate(case.model, case.settings)
+        made, treated = annotate(flatten(case.model).model, case.settings)
         refuse_float_layers(treated, case.recipe)
     except EdgeconvError as error:
         return Result(refused=f"{type(error).__name__}: {error}")

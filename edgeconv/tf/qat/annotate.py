@@ -25,6 +25,8 @@ from edgeconv.tf.qat.kinds import (
     is_softmax,
     kind_of,
     kind_of_activation,
+    operation_of,
+    shown_kind,
 )
 from edgeconv.tf.qat.parts import EmulatedLayers, new_inputs, new_model
 from edgeconv.types import TreatedLayer
@@ -45,7 +47,7 @@ _FOLDED_AT_ONCE = frozenset({"Dense", "Conv2DTranspose"})
 # The converter fuses a ReLU only with a bias, and older runtimes know it only without.
 _WITHOUT_RECTIFIER = frozenset({"Conv2DTranspose"})
 # Their integer operators contain a ReLU.
-_WITH_RECTIFIER = frozenset({"Add", "Subtract", "Multiply", "TFOpLambda"})
+_WITH_RECTIFIER = frozenset({"add", "subtract", "multiply"})
 
 
 # One scale of the whole input would leave its narrow columns a few integers.
@@ -149,7 +151,7 @@ class _Annotation:
     def _treat(self, use: LayerUse, treatment: LayerTreatment, reason: str = "") -> None:
         layer = use.operation
         self.treated[layer.name] = TreatedLayer(
-            name=layer.name, kind=class_name(layer), treatment=treatment, reason=reason
+            name=layer.name, kind=shown_kind(layer), treatment=treatment, reason=reason
         )
 
     def _absorbed(self, uses: Sequence[LayerUse], tensor: Any) -> Any:
@@ -176,7 +178,7 @@ class _Annotation:
         if kind.name == "fixed":
             return self._absorbed([use], self._layers.mark(tensor))
         absorbed = [use]
-        if class_name(use.operation) in _WITH_RECTIFIER:
+        if operation_of(use.operation) in _WITH_RECTIFIER:
             tensor = self._rectified(absorbed, tensor)
         return self._absorbed(absorbed, self._layers.ranged(tensor))
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgeconv.statistics.balance import balancing_logarithms
-from edgeconv.tf.qat.graph import Uses, walk
-from edgeconv.tf.qat.kinds import activation_of, class_name, is_channelwise_norm
+from edgeconv.tf.qat.graph import Uses
+from edgeconv.tf.qat.kinds import activation_of, class_name, is_channelwise_norm, operation_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,15 +62,8 @@ def equalize(model: Any) -> tuple[tuple[str, str], ...]:
 
 
 def _pairs(model: Any) -> list[KernelPair]:
-    all_uses: list[LayerUse] = []
-
-    def note(use: LayerUse) -> Any:
-        all_uses.append(use)
-        return use.outputs
-
-    walk(model, model.inputs, note)
     uses = Uses(model)
-    return [pair for use in all_uses if (pair := _pair(uses, use)) is not None]
+    return [pair for use in uses.in_order if (pair := _pair(uses, use)) is not None]
 
 
 def _pair(uses: Uses, use: LayerUse) -> KernelPair | None:
@@ -83,7 +76,7 @@ def _pair(uses: Uses, use: LayerUse) -> KernelPair | None:
         is_scaled = norm.scale and norm.center and uses.calls[norm.name] == 1
         if activation_of(first) != "linear" or not is_scaled:
             return None
-    while after is not None and _commutes(after.operation):
+    while after is not None and _commutes(after):
         after = uses.follower(after)
     if after is None or not _has_kernel(uses, after.operation):
         return None
@@ -99,13 +92,15 @@ def _has_kernel(uses: Uses, layer: Any) -> bool:
     )
 
 
-def _commutes(layer: Any) -> bool:
+def _commutes(use: LayerUse) -> bool:
+    layer = use.operation
     if class_name(layer) == "ReLU":
         return layer.max_value is None and not layer.threshold
     if class_name(layer) == "Activation":
         return activation_of(layer) in ("linear", "relu")
-    if class_name(layer) == "TFOpLambda":
-        return bool(layer.symbol == "nn.relu")
+    if operation_of(layer) == "pad":
+        channels: tuple[int, int] = (use.args[0][0].shape[-1], use.outputs[0].shape[-1])
+        return channels[0] == channels[1]
     return class_name(layer) in _COMMUTING
 
 
@@ -145,7 +140,7 @@ def _output_ranges(pair: KernelPair) -> Array:
 
 
 def _offsets(pair: KernelPair, channels: int) -> Array:
-    """The magnitude of what is added to each output channel, float64 (channels,)."""
+    """The magnitude of each output channel's offset, float64 (channels,)."""
     # A kernel and its bias, or gamma and beta.
     _, *offsets = (pair.norm or pair.first).get_weights()
     return np.abs(offsets[0].astype(np.float64)) if offsets else np.zeros(channels)

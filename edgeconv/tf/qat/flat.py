@@ -23,16 +23,15 @@ from edgeconv.tf.keras_io import (
 )
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat import operations
-from edgeconv.tf.qat.factory import (
+from edgeconv.tf.qat.graph import walk
+from edgeconv.tf.qat.kinds import class_name
+from edgeconv.tf.qat.operations import (
     LayerFactory,
     NoCounterpart,
-    Unmatched,
     apply_activation,
     fusable,
     valid_name,
 )
-from edgeconv.tf.qat.graph import walk
-from edgeconv.tf.qat.kinds import class_name
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import first_line, listed
 
@@ -51,7 +50,7 @@ class LayerStep(NamedTuple):
 class Flat(NamedTuple):
     """A flat model of tf_keras, and how it was built, in `steps` of that order.
 
-    `input_names` and `output_names` are those of the signature of a conversion of the original;
+    A conversion of the original has the same `input_names` and `output_names` in its signature;
     the model's attributes of these names are set to them.
     """
 
@@ -117,7 +116,7 @@ class _Builder:
         )
 
     def input(self, name: str, tensor: Any, shape: tuple[int | None, ...]) -> Any:
-        """An input like that of the walked model, with the shape that it serves with."""
+        """An input like the walked model's, with the shape that it serves with."""
         self._factory.prefix = (name,)
         return _input(tensor, self._factory.name(), shape)
 
@@ -144,7 +143,7 @@ class _Builder:
         if use.always_trains:
             raise NoCounterpart("it is called with training=True, so it also trains when it serves")
         if operations.is_operation(use.operation):
-            return tuple(tf.nest.flatten(operations.layers_for(self._factory, use)))
+            return tuple(tf.nest.flatten(operations.apply_operation(self._factory, use)))
         if self._leaves_out(use):
             return (use.args[0],)
         arguments, named = _bound(use)
@@ -192,8 +191,9 @@ class _Builder:
     def refuse_unmatched(self, model: Any, outputs: list[Any]) -> None:
         """Raise `InputRefused` with all that has no counterpart, if there is any."""
         for index, output in enumerate(outputs):
-            if isinstance(output, Unmatched):
-                self._unmatched[f"output {index}"] = "a shape or a mask"
+            is_input = class_name(output._keras_history.layer) == "InputLayer"
+            if not is_input and not output.dtype.is_floating:
+                self._unmatched[f"output {index}"] = f"{output.dtype.name}, which does not train"
         if not self._unmatched:
             return
         layers = "; ".join(f"{name} ({why})" for name, why in self._unmatched.items())
@@ -219,8 +219,6 @@ def _bound(use: LayerUse) -> tuple[Any, dict[str, Any]]:
     named = {**dict(zip(parameters, use.args, strict=False)), **use.kwargs}
     named.pop("training", None)
     first = named.pop(parameters[0])
-    if any(isinstance(value, Unmatched) for value in named.values()):
-        raise NoCounterpart("it is called with its own mask")
     return first, {key: value for key, value in named.items() if value is not None}
 
 

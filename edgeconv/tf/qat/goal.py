@@ -68,9 +68,9 @@ class Term(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """Loss and metric per sample, and what the outputs are compared with.
+    """Loss and metric per sample, and the targets of the outputs.
 
-    `terms` are those of the outputs by name, in order. `targets` maps inputs and their labels to
+    `terms` are by output name, in order. `targets` maps inputs and their labels to
     the rows of all terms side by side, float32 (n, sizes).
     """
 
@@ -276,7 +276,7 @@ def _metric(facts: _Labels) -> PerSample:
 
 
 def _imitating(answers: Array) -> Term:
-    """The term of an output (n, ...) that is trained to what the float model answers."""
+    """The term of an output (n, ...) that is trained to the float model's answers."""
     size = int(answers[0].size)
     error = _squared(float(answers.var(dtype=np.float64)))
     return Term("model", size, error, _explained(error), "mean_squared_error")
@@ -321,7 +321,7 @@ class OwnLoss(NamedTuple):
 
 
 class OwnLosses(NamedTuple):
-    """The losses by output, and the names of those that are not known here."""
+    """The losses by output, and the names of losses that are not known here."""
 
     by_output: dict[str, OwnLoss]
     unknown: tuple[str, ...] = ()

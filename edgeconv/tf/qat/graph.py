@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.tf.keras_io import graph_of, inputs_of
 from edgeconv.tf.lazy import tf
-from edgeconv.tf.qat.kinds import activation_of, class_name, is_channelwise_norm, is_rectifier
+from edgeconv.tf.qat.kinds import (
+    activation_of,
+    class_name,
+    is_channelwise_norm,
+    is_rectifier,
+    operation_of,
+)
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -20,9 +26,9 @@ if TYPE_CHECKING:
 class LayerUse(NamedTuple):
     """One use of a layer or operation in a model.
 
-    `path` is its name after those of the nested models it is in. `args` and `kwargs` are those of
-    its call, without `training` and None; `outputs` are the symbolic tensors of its results in the
-    walked model. `frozen`: it, or a model it is in, is called with training=False;
+    `path` is its name after the names of the nested models that it is in. `args` and `kwargs` are
+    the call's, without `training` and None; `outputs` are the symbolic tensors of its results in
+    the walked model. `frozen`: it, or a model it is in, is called with training=False;
     `always_trains`: with training=True.
     """
 
@@ -144,6 +150,8 @@ def _flat_inputs(graph: Any, values: Any) -> list[Any]:
 _TFMOT_ACTIVATIONS = frozenset(
     {"relu", "swish", "gelu", "relu6", "linear", "softmax", "sigmoid", "tanh"}
 )
+# Whether an operation is the swish, by its name.
+_HARD = {"hardsigmoid": False, "hardsilu": True, "hardswish": True}
 _SIX = 6.0
 _THREE = 3.0
 
@@ -152,16 +160,16 @@ class Uses:
     """All uses of layers in a model, by who takes their outputs."""
 
     def __init__(self, model: Any) -> None:
+        self.in_order: list[LayerUse] = []
         self.calls: Counter[str] = Counter()
-        self._by_name: dict[str, list[LayerUse]] = {}
         self._takers: dict[int, list[LayerUse]] = {}
         self._first_taken: dict[int, Any] = {}
         outputs = walk(model, model.inputs, self._note)
         self._leaving = {id(tensor) for tensor in outputs}
 
     def _note(self, use: LayerUse) -> Any:
+        self.in_order.append(use)
         self.calls[use.operation.name] += 1
-        self._by_name.setdefault(use.operation.name, []).append(use)
         self._first_taken[id(use.outputs[0])] = use.args[0] if use.args else None
         for tensor in tf.nest.flatten((use.args, use.kwargs)):
             self._takers.setdefault(id(tensor), []).append(use)
@@ -180,7 +188,8 @@ class Uses:
         In a tower that several inputs share, it follows that layer wherever this is used, and
         nothing else.
         """
-        followers = [self.follower(each) for each in self._by_name[use.operation.name]]
+        same = [each for each in self.in_order if each.operation is use.operation]
+        followers = [self.follower(each) for each in same]
         after = self.follower(use)
         if after is None or not is_channelwise_norm(after.operation):
             return None
@@ -202,6 +211,8 @@ class Hard(NamedTuple):
 
 def hard_chain(uses: Uses, use: LayerUse) -> Hard | None:
     """The hard sigmoid or hard swish that begins with a use, in any spelling."""
+    if operation_of(use.operation) in _HARD:
+        return Hard([use], swish=_HARD[operation_of(use.operation)])
     if not _is_affine(use, 1.0, _THREE):
         return None
     clip = uses.follower(use)
@@ -217,36 +228,21 @@ def hard_chain(uses: Uses, use: LayerUse) -> Hard | None:
 
 
 def _is_product_with_input(uses: Uses, use: LayerUse, product: LayerUse) -> bool:
-    if class_name(product.operation) == "Multiply":
-        factors = list(product.args[0])
-    elif getattr(product.operation, "symbol", "") == "math.multiply":
-        factors = [*product.args, *product.kwargs.values()]
-    else:
+    if operation_of(product.operation) != "multiply":
         return False
+    factors = list(product.args[0])
     return len(factors) == 2 and any(factor is uses.taken(use) for factor in factors)
 
 
 def _is_affine(use: LayerUse, factor: float, offset: float) -> bool:
-    """Whether a use multiplies by a number and adds a number, in any spelling."""
+    """Whether a use multiplies by this number and adds that one."""
     layer = use.operation
-    if class_name(layer) == "Rescaling":
-        values = (layer.scale, layer.offset)
-    elif class_name(layer) == "TFOpLambda":
-        values = _scalar_function(layer.symbol, use)
-    else:
+    if class_name(layer) != "Rescaling":
         return False
+    values = (layer.scale, layer.offset)
     close = functools.partial(math.isclose, rel_tol=1e-6, abs_tol=1e-9)
     numbers = [value for value in values if isinstance(value, (int, float))]
     return len(numbers) == 2 and all(map(close, numbers, (factor, offset)))
-
-
-def _scalar_function(symbol: str, use: LayerUse) -> tuple[Any, Any]:
-    other = use.args[1] if len(use.args) > 1 else use.kwargs.get("y")
-    if symbol in ("__operators__.add", "math.add"):
-        return 1.0, other
-    if symbol == "math.multiply":
-        return other, 0.0
-    return (1 / other, 0.0) if symbol == "math.truediv" and isinstance(other, float) else ("", "")
 
 
 def _is_relu6(layer: Any) -> bool:
@@ -254,7 +250,7 @@ def _is_relu6(layer: Any) -> bool:
         return False
     if class_name(layer) == "ReLU":
         return bool(layer.max_value == _SIX)
-    return "relu6" in (activation_of(layer), getattr(layer, "symbol", "").removeprefix("nn."))
+    return activation_of(layer) == "relu6"
 
 
 def known_to_tfmot(layer: Any) -> bool:

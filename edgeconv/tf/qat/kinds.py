@@ -17,61 +17,40 @@ class LayerKind(NamedTuple):
     reason: str = ""
 
 
-_KERNEL = frozenset(
-    {
-        *("Conv1D", "Conv2D", "Conv1DTranspose", "Conv2DTranspose", "Dense", "Embedding"),
-        *("DepthwiseConv1D", "DepthwiseConv2D", "SeparableConv1D", "SeparableConv2D"),
-    }
-)
 BATCH_NORMALIZATIONS = frozenset(
     {"BatchNormalization", "SyncBatchNormalization", "FreezableBatchNormalization"}
 )
-_AFFINE = frozenset({*BATCH_NORMALIZATIONS, "Rescaling", "Normalization"})
-_VALUE = frozenset(
-    {
-        *("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate", "Dot"),
-        *("GlobalAveragePooling1D", "GlobalAveragePooling2D", "LeakyReLU", "PReLU", "ReLU"),
-    }
-)
-_SAME = frozenset(
-    {
-        *("Flatten", "Reshape", "Permute", "RepeatVector", "MaxPooling1D", "MaxPooling2D"),
-        *("AveragePooling1D", "AveragePooling2D", "GlobalMaxPooling1D", "GlobalMaxPooling2D"),
-        *(
-            "Cropping1D",
-            "Cropping2D",
-            "ZeroPadding1D",
-            "ZeroPadding2D",
-            "UpSampling1D",
-            "UpSampling2D",
-        ),
-        *("Resizing", "CenterCrop", "RandomCrop", "RandomFlip", "RandomTranslation"),
-        *("RandomRotation", "RandomZoom", "RandomHeight", "RandomWidth", "RandomContrast"),
-        *("RandomBrightness", "SlicingOpLambda"),
-    }
-)
-# In training they widen the ranges beyond those at inference: a dropout of one half doubles values.
-_NOISE = frozenset(
-    {
-        *("Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "AlphaDropout"),
-        *("GaussianDropout", "GaussianNoise", "ActivityRegularization"),
-    }
-)
-_ACTIVATIONS: dict[str, KindName] = {
-    "linear": "same",
-    **dict.fromkeys(("relu", "relu6", "swish", "silu", "gelu", "leaky_relu"), "value"),
-    **dict.fromkeys(("softmax", "sigmoid", "tanh"), "fixed"),
+# By `plain_name`: classes of layers, activations, and operations of Keras 3 and TensorFlow.
+_KINDS: dict[str, KindName] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv1dtranspose", "conv2dtranspose"), "kernel"),
+    **dict.fromkeys(("depthwiseconv1d", "depthwiseconv2d", "dense", "embedding"), "kernel"),
+    **dict.fromkeys(("separableconv1d", "separableconv2d"), "kernel"),
+    **dict.fromkeys((name.lower() for name in BATCH_NORMALIZATIONS), "affine"),
+    **dict.fromkeys(("rescaling", "normalization"), "affine"),
+    **dict.fromkeys(("add", "subtract", "multiply", "maximum", "minimum", "where"), "value"),
+    **dict.fromkeys(("absolute", "abs", "clip", "clipbyvalue", "hardtanh", "padv2"), "value"),
+    **dict.fromkeys(("relu", "relu6", "leakyrelu", "prelu", "gelu", "silu", "swish"), "value"),
+    **dict.fromkeys(("mean", "globalaveragepooling1d", "globalaveragepooling2d"), "value"),
+    **dict.fromkeys(("sum", "matmul", "dot", "concatenate", "concat", "stack"), "value"),
+    **dict.fromkeys(("sigmoid", "tanh", "softmax", "softmaxv2"), "fixed"),
+    **dict.fromkeys(("linear", "stopgradient", "flatten", "reshape", "squeeze"), "same"),
+    **dict.fromkeys(("expanddims", "permute", "transpose", "swapaxes"), "same"),
+    **dict.fromkeys(("getitem", "slice", "stridedslice", "split", "unstack"), "same"),
+    **dict.fromkeys(("pad", "zeropadding1d", "zeropadding2d", "cropping1d", "cropping2d"), "same"),
+    **dict.fromkeys(("tile", "repeatvector", "upsampling1d", "upsampling2d"), "same"),
+    **dict.fromkeys(("max", "amax", "min", "amin", "maxpooling1d", "maxpooling2d"), "same"),
+    **dict.fromkeys(("maxpool", "globalmaxpooling1d", "globalmaxpooling2d"), "same"),
+    **dict.fromkeys(("avgpool", "averagepool", "averagepooling1d", "averagepooling2d"), "same"),
+    **dict.fromkeys(("resizing", "centercrop", "randomcrop", "randomflip"), "same"),
+    **dict.fromkeys(("randomtranslation", "randomrotation", "randomzoom", "randomheight"), "same"),
+    **dict.fromkeys(("randomwidth", "randomcontrast", "randombrightness"), "same"),
+    # In training they widen the ranges: a dropout of one half doubles values.
+    **dict.fromkeys(("dropout", "spatialdropout1d", "spatialdropout2d"), "noise"),
+    **dict.fromkeys(("spatialdropout3d", "alphadropout", "gaussiandropout"), "noise"),
+    **dict.fromkeys(("gaussiannoise", "activityregularization"), "noise"),
 }
-# TensorFlow's functions, by their names in a functional model of tf_keras.
-_FUNCTIONS: dict[str, KindName] = {
-    **dict.fromkeys(("__operators__.add", "math.add", "math.subtract", "math.multiply"), "value"),
-    **dict.fromkeys(("nn.relu", "nn.relu6", "nn.silu", "nn.gelu", "nn.leaky_relu"), "value"),
-    **dict.fromkeys(("math.reduce_mean", "concat", "linalg.matmul"), "value"),
-    **dict.fromkeys(("math.sigmoid", "math.tanh", "nn.sigmoid", "nn.tanh", "nn.softmax"), "fixed"),
-    **dict.fromkeys(("reshape", "transpose", "squeeze", "expand_dims", "pad", "tile"), "same"),
-    **dict.fromkeys(("__operators__.getitem", "slice", "strided_slice", "split"), "same"),
-    **dict.fromkeys(("math.reduce_max", "nn.max_pool", "identity", "stop_gradient"), "same"),
-}
+# What an operation can be: for the others, the annotation looks into a layer.
+_OF_OPERATIONS = ("value", "same", "fixed")
 _RECURRENT = frozenset({"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM2D"})
 _WITHOUT_INTEGER_FORM = {
     "ELU": "the converter does not quantize ELU",
@@ -90,47 +69,59 @@ def kind_of(layer: Any) -> LayerKind:
         return LayerKind("float", "its channels come first")
     if name == "Activation":
         return kind_of_activation(activation_of(layer))
-    if name == "TFOpLambda":
-        return _known(_FUNCTIONS, layer.symbol, "the function")
-    if name == "Softmax":
-        return LayerKind("fixed")
+    if name == "OpLayer":
+        return _kind_of_operation(layer)
     if name == "ReLU" and layer.threshold:
         return LayerKind("float", "it has a threshold")
-    for names, kind in _BY_CLASS:
-        if name in names:
-            return LayerKind(kind)
-    return LayerKind("float", _WITHOUT_INTEGER_FORM.get(name) or _reason(name))
+    kind = _KINDS.get(plain_name(name))
+    return LayerKind(kind) if kind else LayerKind("float", _reason(name))
 
 
 def kind_of_activation(name: str) -> LayerKind:
     """How quantization treats an activation, by its name in tf_keras."""
-    return _known(_ACTIVATIONS, name, "the activation")
+    return _known(name, "the activation")
 
 
-_BY_CLASS: tuple[tuple[frozenset[str], KindName], ...] = (
-    (_KERNEL, "kernel"),
-    (_AFFINE, "affine"),
-    (_VALUE, "value"),
-    (_SAME, "same"),
-    (_NOISE, "noise"),
-)
+def _kind_of_operation(layer: Any) -> LayerKind:
+    outputs = layer.output if isinstance(layer.output, (list, tuple)) else [layer.output]
+    if not any(tensor.dtype.is_floating for tensor in outputs):
+        # Such as a shape or a mask.
+        return LayerKind("same")
+    return _known(layer.symbol, "the operation")
 
 
-def _known(table: dict[str, KindName], name: str, what: str) -> LayerKind:
-    if name in table:
-        return LayerKind(table[name])
+def plain_name(symbol: str) -> str:
+    """The name of an operation, spelled alike for Keras 3's classes and TensorFlow's functions."""
+    return symbol.rpartition(".")[2].removeprefix("reduce_").replace("_", "").lower()
+
+
+def _known(name: str, what: str) -> LayerKind:
+    kind = _KINDS.get(plain_name(name))
+    if kind in _OF_OPERATIONS:
+        return LayerKind(kind)
     return LayerKind("float", f"the converter has no integer operator for {what} {name!r}")
 
 
 def _reason(name: str) -> str:
     if name in _RECURRENT:
         return "its loop over time has ranges at each step, which tfmot does not see"
-    return f"the converter has no integer operator for {name}"
+    default = f"the converter has no integer operator for {name}"
+    return _WITHOUT_INTEGER_FORM.get(name, default)
 
 
 def class_name(layer: Any) -> str:
     """The name of a layer's class."""
     return type(layer).__name__
+
+
+def operation_of(layer: Any) -> str:
+    """The `plain_name` of the operation that a layer calls, or of a layer's class."""
+    return plain_name(getattr(layer, "symbol", "") or class_name(layer))
+
+
+def shown_kind(layer: Any) -> str:
+    """The class of a layer, or the operation that it calls, as reports name it."""
+    return getattr(layer, "symbol", "") or class_name(layer)
 
 
 def activation_of(layer: Any) -> str:
@@ -143,8 +134,6 @@ def is_rectifier(layer: Any) -> bool:
     """Whether a layer is a ReLU that integer operators contain: up to 1, 6 or no bound."""
     if class_name(layer) == "Activation":
         return activation_of(layer) in ("relu", "relu6")
-    if class_name(layer) == "TFOpLambda":
-        return layer.symbol in ("nn.relu", "nn.relu6")
     if class_name(layer) != "ReLU" or layer.negative_slope or layer.threshold:
         return False
     return layer.max_value is None or float(layer.max_value) in (1.0, 6.0)

@@ -2,7 +2,7 @@
 
 Labels are class numbers ("classes"; one-hot ones are the same), a yes or no for each value of the
 output ("binary"), or numbers that the output should have ("values"). An output without labels is
-trained to what the float model answers ("model").
+trained to the float model's answers ("model").
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class QatJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `train`, `validation` and `held_back` are directories that `edgeconv.data.write_samples` wrote,
     the first two with labels unless the target is the model itself; `source` names their origin.
-    `batch` fixes that of the .tflite. Output i of the trained model for the held-back samples goes
-    to `outputs`/i.npy. `is_chief`: this member keeps and converts.
+    `batch` fixes the batch of the .tflite. Output i of the trained model for the held-back samples
+    goes to `outputs`/i.npy. `is_chief`: this member keeps and converts.
     """
 
     path: str
@@ -74,14 +74,14 @@ class QatJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def learns_labels(self) -> bool:
-        """Whether labels are used, where there are some."""
+        """Whether labels are used, if there are any."""
         return self.settings.target == "labels"
 
 
 class QatResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a member returns at the end; only the chief has more than the default.
 
-    `outputs` are the names of the outputs, `labels` what the labels of those that have some are.
+    `outputs` are the names of the outputs; `labels` has the kind of labels, by output.
     """
 
     record: QatRecord | None = None
@@ -132,7 +132,7 @@ class _QatTraining:
         """See to batch normalizations that compute something else in training than at inference.
 
         Labels are learned with the statistics of the training samples. Without labels the float
-        model is right as it is, and its statistics stay.
+        model is right already, and its statistics stay.
         """
         from edgeconv.data import read_samples
 

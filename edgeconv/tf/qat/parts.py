@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, classes
 from edgeconv.tf.qat.convolutions import channelwise
-from edgeconv.tf.qat.factory import valid_name
 from edgeconv.tf.qat.flat import set_names
 from edgeconv.tf.qat.kinds import (
     BATCH_NORMALIZATIONS,
@@ -15,6 +15,7 @@ from edgeconv.tf.qat.kinds import (
     is_channelwise_norm,
     is_rectifier,
 )
+from edgeconv.tf.qat.operations import op_layer, valid_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,10 +130,10 @@ class EmulatedLayers:
     def _scaled(self, tensor: Any, factor: float, offset: float, name: str) -> Any:
         """A tensor times a number plus a number, as the operators of these."""
         if offset == 0:
-            return self._function(tf.math.multiply, name, tensor, factor)
+            return self._function(tf.math.multiply, name, tensor, y=factor)
         if factor != 1:
-            tensor = self.ranged(self._function(tf.math.multiply, name, tensor, factor))
-        return self._function(tf.math.add, name, tensor, offset)
+            tensor = self.ranged(self._function(tf.math.multiply, name, tensor, y=factor))
+        return self._function(tf.math.add, name, tensor, y=offset)
 
     def core(self, core: Core, tensor: Any) -> Any:
         """A tensor after a layer with a kernel, in emulated integers."""
@@ -158,10 +159,11 @@ class EmulatedLayers:
     def hard(self, tensor: Any, hard: Hard) -> Any:
         """A hard sigmoid or hard swish of a tensor, in the converter's form."""
         x, name = self.ranged(tensor), hard.uses[0].operation.name
-        clipped = self._function(tf.nn.relu6, name, self._function(tf.math.add, name, x, 3.0))
+        shifted = self._function(tf.math.add, name, x, y=3.0)
+        clipped = self._function(tf.nn.relu6, name, shifted)
         if not hard.swish:
             clipped = self.ranged(clipped)
-        gate = self._function(tf.math.multiply, name, clipped, 1 / 6)
+        gate = self._function(tf.math.multiply, name, clipped, y=1 / 6)
         return self.ranged(self._function(tf.math.multiply, name, x, gate) if hard.swish else gate)
 
     def relu(self, use: LayerUse, tensor: Any) -> Any:
@@ -172,10 +174,12 @@ class EmulatedLayers:
         slope = float(layer.negative_slope)
         open_ended = tf_keras.layers.ReLU(negative_slope=slope, name=self._free_name(layer.name))
         unbounded = self.ranged(open_ended(tensor))
-        return self._function(tf.math.minimum, layer.name, unbounded, float(layer.max_value))
+        return self._function(tf.math.minimum, layer.name, unbounded, y=float(layer.max_value))
 
-    def _function(self, function: Any, name: str, *args: Any) -> Any:
-        return function_layer(function, self._free_name(f"{name}_{function.__name__}"))(*args)
+    def _function(self, function: Any, name: str, *tensors: Any, **constants: Any) -> Any:
+        symbol = function.__name__
+        call = partial(function, **constants)
+        return op_layer(call, symbol, self._free_name(f"{name}_{symbol}"))(list(tensors))
 
     def lifted(self, tensor: Any, convolution: Convolution) -> Any:
         """A sequence as an image of one row, where the convolution takes one."""
@@ -186,11 +190,11 @@ class EmulatedLayers:
             padding = (convolution.causal_steps, 0)
             before = tf_keras.layers.ZeroPadding1D(padding, name=self._free_name(f"{name}_causal"))
             tensor = self.mark(before(tensor))
-        return self.mark(self._function(tf.expand_dims, name, tensor, 1))
+        return self.mark(self._function(tf.expand_dims, name, tensor, axis=1))
 
     def lowered(self, tensor: Any, name: str) -> Any:
         """The image of one row as a sequence."""
-        return self.mark(self._function(tf.squeeze, name, tensor, [1]))
+        return self.mark(self._function(tf.squeeze, name, tensor, axis=[1]))
 
     def _free_name(self, name: str) -> str:
         number, free = 1, PREFIX + name
@@ -223,16 +227,6 @@ def copy_of(layer: Any, name: str) -> Any:
     copy = type(layer).from_config({**layer.get_config(), "name": name})
     copy.trainable = True
     return copy
-
-
-def function_layer(function: Any, name: str) -> Any:
-    """A layer that calls a function of TensorFlow, with a stable name.
-
-    tf_keras numbers those that it creates through the process.
-    """
-    from tf_keras.src.layers.core.tf_op_layer import TFOpLambda
-
-    return TFOpLambda(function, name=name)
 
 
 def _is_float_tensor(tensor: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The copy of a trained model for the converter: operator by operator what it fuses."""
+"""The copy of a trained model for the converter, in the operators that it fuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from edgeconv.tf.qat.configs import KERNELS, Scales, classes
 from edgeconv.tf.qat.convolutions import Core, channelwise, factors_of, fold_norm
 from edgeconv.tf.qat.graph import Uses, walk
 from edgeconv.tf.qat.kinds import BATCH_NORMALIZATIONS, class_name, is_channelwise_norm
-from edgeconv.tf.qat.parts import copy_of, function_layer, new_inputs, new_model
+from edgeconv.tf.qat.operations import op_layer
+from edgeconv.tf.qat.parts import copy_of, new_inputs, new_model
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.words import SERVING_DEFAULT
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from edgeconv.tf.qat.graph import LayerUse
     from edgeconv.types import Recipe
 
-# The range of what is always zero, for which the converter has no scale. With an activation's as
-# small as a kernel's, the biases of the next layer would not fit their integers.
+# The range of values that are always zero, for which the converter has no scale. If an
+# activation's were as small as a kernel's, the next layer's biases would not fit their integers.
 _NO_ACTIVATION, _NO_KERNEL = 1.0, 1e-6
 # A bias is stored in units of the input's scale times the kernel's: nearly zero weights next to it
 # would make the unit too small for 32 bits.
@@ -57,7 +58,7 @@ def qat_to_tflite(model: Any, recipe: Recipe, batch: int | None, path: Path) -> 
     Its signature is `serving_default` with the names of the model's inputs and outputs, whose
     first dimension is `batch`. What could not be quantized computes in float, which the
     verification compares with the recipe. Call it outside of any strategy's scope. Raises an
-    `InputRefused` for what the converter does not take.
+    `InputRefused` for operators that the converter does not take.
     """
     copy = plain_copy(model)
     with scratch_directory() as scratch:
@@ -184,10 +185,12 @@ class _PlainCopy:
         image = _Shaped((None, *[1] * (_IMAGE_RANK - rank), *tensor.shape[1:]))
         middle = self._wrapped(core, name, image, np.abs(factor), kernel, scales)
         added = list(range(1, 1 + _IMAGE_RANK - rank))
-        lifts = [function_layer(tf.expand_dims, f"{name}_lift_{axis}") for axis in added]
-        layers = [*(partial(lift, axis=1) for lift in lifts), middle]
+        lift = partial(tf.expand_dims, axis=1)
+        layers = [op_layer(lift, "expand_dims", f"{name}_lift_{axis}") for axis in added]
+        layers.append(middle)
         if added:
-            layers.append(partial(function_layer(tf.squeeze, f"{name}_lower"), axis=added))
+            lower = partial(tf.squeeze, axis=added)
+            layers.append(op_layer(lower, "squeeze", f"{name}_lower"))
         return layers
 
 

@@ -168,7 +168,7 @@ def lag_behind(inputs: Sequence[NormInputs]) -> bool:
 
 
 def renew(inputs: Iterable[NormInputs]) -> None:
-    """Make what the layers get in training their moving statistics."""
+    """Set the layers' moving statistics to the moments of their inputs in training."""
     for each in inputs:
         each.layer.moving_mean.assign(each.training.mean.astype(np.float32))
         each.layer.moving_variance.assign(each.training.variance.astype(np.float32))
