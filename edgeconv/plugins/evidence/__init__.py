@@ -31,8 +31,8 @@ _ABSENT: dict[LinkName, str] = {
     "artifact": "no published file was found",
     "verdict": "no verdict was found",
     "report": "no report was found",
-    "lock": "no lock was found",
-    "embedding": "no folder of `edgeconv embed` was found",
+    "lock": "none of the paths is or has a lock",
+    "embedding": "none of the paths is a folder of `edgeconv embed`",
 }
 
 
