@@ -82,12 +82,12 @@ def package(session: nox.Session) -> None:
 
 @nox.session
 def locks(session: nox.Session) -> None:
-    """The locks, for all supported Pythons at once. Needs uv."""
+    """The locks, for all supported Pythons at once."""
     compile_lock = ("uv", "pip", "compile", "pyproject.toml", *LOCK, *session.posargs)
-    session.run(*compile_lock, "-o", "requirements.lock", external=True)
+    _python(session, *compile_lock, "-o", "requirements.lock")
     for extra in ("dev", "docs"):
         further = ("--extra", extra, "-c", "requirements.lock", "-o", f"requirements-{extra}.lock")
-        session.run(*compile_lock, *further, external=True)
+        _python(session, *compile_lock, *further)
 
 
 def _python(session: nox.Session, module: str, *arguments: str) -> None:

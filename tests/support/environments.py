@@ -11,15 +11,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def plant(name: str, *, sealed: bool = True, base: str = "") -> Path:
+def plant(name: str, *, sealed: bool = True) -> Path:
     """A complete environment as far as one can see from outside."""
     directory = cache_directory() / "runtimes" / name
     (directory / "venv" / "bin").mkdir(parents=True)
     # It cannot be run, so whoever starts it gets an error.
     (directory / "venv" / "bin" / "python").write_text("no program")
     ready = {"runtime": "x 1", "python": "3.9.1", "packages": {"numpy": "1.26.4"}, "seconds": 9.5}
-    if base:
-        ready["base"] = base
     marker = directory / "ready.json"
     if sealed:
         seal_directory(directory / "venv", marker, json.dumps(ready).encode())

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import ast
 import os
-import stat
 import sys
 import time
 from pathlib import Path
@@ -12,9 +11,8 @@ import pytest
 from environments import plant
 from tiny_tflite import run
 
-from edgeconv.runtimes import environments, isolated
+from edgeconv.runtimes import isolated
 from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
-from edgeconv.runtimes.environments import interpreters
 from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
 from edgeconv.runtimes.local import RUNNER, RuntimePython
 from edgeconv.system.store import cache_directory
@@ -112,30 +110,25 @@ def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anyth
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
 
 
-def test_an_environment_without_its_base_is_not_complete():
-    base = plant("base-numpy-py39")
-    directory = plant("tflite-runtime-2.12.0-py39", base="base-numpy-py39")
-    ready = environments.ready(directory)
-    assert ready is not None
-    assert ready.base == base.name
-    # The base was used after what needs it, so it is not pruned before.
-    assert (base / "ready.json").stat().st_mtime >= (directory / "ready.json").stat().st_mtime
-    (base / "venv" / "bin" / "python").write_text("changed")
-    assert environments.ready(directory) is None
+def test_the_environment_of_the_present_python_comes_first():
+    version = "{}{}".format(*PRESENT)
+    names = [f"litert-2.0.3-py{each}" for each in dict.fromkeys(["39", version, "313"])]
+    planted = {name: plant(name) for name in names}
+    target = isolated_target(parse_target_runtime("litert==2.0.3"))
+    assert Path(target.python).parents[2] == planted[f"litert-2.0.3-py{version}"]
 
 
 def test_an_environment_that_is_in_use_is_not_pruned():
-    base, directory = plant("base-numpy-py39"), plant("litert-2.0.3-py39", base="base-numpy-py39")
-    unused = plant("litert-2.1.0-py39", base="base-numpy-py39")
-    assert environments.ready(directory)
+    directory, unused = plant("litert-2.0.3-py39"), plant("litert-2.1.0-py39")
+    assert isolated_target(parse_target_runtime("litert==2.0.3"))
     prune_environments(cache_directory(), 0, grace_seconds=-60)
-    assert (base.is_dir(), directory.is_dir(), unused.is_dir()) == (True, True, False)
+    assert (directory.is_dir(), unused.is_dir()) == (True, False)
 
 
 def test_what_did_not_run_is_not_installed_again_on_the_same_day(monkeypatch):
     attempts = []
 
-    def unusable(environment, *_):
+    def unusable(environment, *_, downloads):
         attempts.append(environment.directory.name)
         raise RuntimeUnusable("it cannot run a model")
 
@@ -153,37 +146,43 @@ def test_what_did_not_run_is_not_installed_again_on_the_same_day(monkeypatch):
     assert len(attempts) == 2
 
 
-def script(path: Path, text: str) -> None:
-    path.write_text("#!/bin/sh\n" + text)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-
-def test_a_python_is_only_one_that_runs_and_is_what_its_name_says(tmp_path, monkeypatch):
-    shims, liars, real = (tmp_path / name for name in ("shims", "liars", "real"))
-    for directory in (shims, liars, real):
-        directory.mkdir()
-    script(shims / "python3.7", "echo 'python3.7: command not found' >&2\nexit 127\n")
-    script(liars / "python3.7", f'exec {sys.executable} "$@"\n')
-    (real / "python3.7").write_text("not executable")
-    monkeypatch.setenv("PATH", f"{shims}:{liars}:{real}:/usr/bin:/bin")
-    assert list(interpreters([(3, 7)])) == []
-    # One that says what a 3.7 would say is found behind the two that do not work.
-    script(real / "python3.7", "echo 'edgeconv cpython 3 7 True'\n")
-    assert list(interpreters([(3, 7)])) == [(str(real / "python3.7"), (3, 7))]
-
-
-def test_the_present_python_comes_first():
-    found = next(interpreters([(3, 7), PRESENT]))
-    assert found == (sys.executable, PRESENT)
-
-
-def test_where_no_python_fits_it_is_said_what_is_needed(monkeypatch):
+def test_where_no_python_fits_it_is_said_what_is_needed(tmp_path, monkeypatch):
+    """One on the PATH may be a shim without a Python."""
     kind = isolated._KINDS["tflite-runtime"]._replace(pythons=((3, 7), (3, 6)))
     monkeypatch.setitem(isolated._KINDS, "tflite-runtime", kind)
-    monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(UsageError, match=r"needs a 64-bit CPython .* one of 3\.7, 3\.6") as caught:
+    shim = tmp_path / "python3.7"
+    shim.write_text("#!/bin/sh\necho 'python3.7: command not found' >&2\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    with pytest.raises(UsageError, match=r"needs a CPython .* 3\.7, 3\.6; none") as caught:
         isolated_target(parse_target_runtime("tflite-runtime"))
-    assert "litert" in caught.value.hint
+    assert "python3.7, or use the runtime litert" in caught.value.hint
+    assert not list((cache_directory() / "runtimes").glob("*/"))
+
+
+def test_uv_has_the_settings_of_pip(tmp_path, monkeypatch):
+    config = tmp_path / "pip.conf"
+    config.write_text(
+        "[global]\nextra-index-url = https://a/simple\n  https://b/simple\nno-index = false\n"
+        "timeout = 3\n[install]\nfind-links = /one\n  /two\n[download]\nproxy = http://c\n"
+    )
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_TIMEOUT", "5")
+    options, variables = isolated._settings_of_pip(tmp_path)
+    assert options == []
+    wanted = {
+        "UV_EXTRA_INDEX_URL": "https://a/simple https://b/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_HTTP_TIMEOUT": "5",
+        "UV_FIND_LINKS": "/one,/two",
+    }
+    assert {name: variables.get(name) for name in wanted} == wanted
+    assert "ALL_PROXY" not in variables
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    assert isolated._settings_of_pip(tmp_path)[0] == ["--no-index"]
 
 
 @needs_wheels

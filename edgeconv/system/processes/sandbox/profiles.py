@@ -45,7 +45,7 @@ _TALKING = (
     *("GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CONFIG", "GCE_METADATA_"),
     *("GCS_", "CLOUD_TPU_", "COLAB_TPU_ADDR"),
 )
-# The settings of ssh, adb, npm, pip and viewers of models.
+# The settings of ssh, adb, npm, pip, uv and viewers of models.
 _PROGRAMS = (
     *("HOME", "SHELL", "TERM", "TMPDIR", "XDG_", "SSH_", "KRB5", "GNUPGHOME", "ANDROID_", "ADB_"),
     *("PIP_", "UV_", "NPM_CONFIG_", "npm_config_", "NODE_", "SSL_CERT_", "REQUESTS_CA_BUNDLE"),
@@ -99,7 +99,7 @@ PROFILES: dict[Profile, Rules] = {
     ),
     # A browser that runs a model, and its server. It has no own sandbox as root.
     "browser": Rules(network="any", processes=True, variables=(*_COMPUTING, *_PROGRAMS)),
-    # ssh, adb, npm and pip, which read no model here, and the viewer that a user starts.
+    # ssh, adb, npm, pip and uv, which read no model here, and the viewer that a user starts.
     "programs": Rules(confined=False, variables=(*_COMPUTING, *_PROGRAMS)),
     # edgeconv itself, which runs verbs; what these start is confined.
     "jobs": Rules(confined=False, variables=("",)),

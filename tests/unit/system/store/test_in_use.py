@@ -45,7 +45,7 @@ def environment(name: str, size: int, age_days: float) -> Path:
 
 @pytest.fixture
 def environments() -> dict[str, Path]:
-    names = ("base-numpy-py311", "litert-2.1.0-py311", "litert-2.0.3-py311")
+    names = ("litert-2.2.0-py311", "litert-2.1.0-py311", "litert-2.0.3-py311")
     return {name: environment(name, 1000, 2.0 + days) for days, name in enumerate(names)}
 
 
@@ -106,7 +106,7 @@ def test_the_command_counts_shows_and_prunes_them(environments: dict[str, Path])
     assert "runtimes: 3, 3.00 kB" in shown
     done = CliRunner().invoke(command, ["prune", "--max-size", "1.5K"]).output
     assert "2 entries removed, 2.00 kB; 1.00 kB left" in done
-    assert left() == {"base-numpy-py311"}
+    assert left() == {"litert-2.2.0-py311"}
     assert len(environments) == 3
 
 
