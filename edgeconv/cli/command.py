@@ -24,7 +24,7 @@ from edgeconv.requests.config.tables import Table, model_of, options_of, read_co
 from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
 from edgeconv.requests.table import TABLES, VERBS, Verb, sandboxed
 from edgeconv.requests.texts import SANDBOX_MODE, TEXT
-from edgeconv.system.store.inputs import reading
+from edgeconv.system.store.files import reading
 from edgeconv.system.store.user import allowed_by
 from edgeconv.types.errors import UsageError
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.ladder import Rung
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import PendingReference
-    from edgeconv.system.processes.persistent import PersistentChild
+    from edgeconv.system.processes.tasks import PersistentChild
     from edgeconv.types import LadderStep, Signature
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.

@@ -19,8 +19,8 @@ from edgeconv.quantize.worker import (
     load_engine,
     quantize,
 )
-from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Session
-    from edgeconv.system.processes.persistent import PendingCall, PersistentChild
+    from edgeconv.system.processes.tasks import PendingCall, PersistentChild
     from edgeconv.types import Recipe
 
     Candidates = Iterator[tuple[Recipe, Candidate | EdgeconvError]]

@@ -12,8 +12,7 @@ from edgeconv import data
 from edgeconv.conversion.samples import inputs_key, split_samples
 from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
-from edgeconv.system.processes.persistent import PersistentChild
-from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.processes.tasks import PersistentChild, start_task
 from edgeconv.system.store import keep_log
 from edgeconv.types.errors import EdgeconvError, InputRefused, InternalError
 

@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.tensorflow import Reference
     from edgeconv.runtimes.local import RuntimePython, StoredRun
-    from edgeconv.system.processes.persistent import PersistentChild
-    from edgeconv.system.processes.tasks import Answer
+    from edgeconv.system.processes.tasks import Answer, PersistentChild
     from edgeconv.types import CalibrationRecord, Recipe
 
     # By signature, then by output.

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from edgeconv.data.memory import refuse_larger
-from edgeconv.system.store.pointers import refuse_pointer
+from edgeconv.system.store.files import refuse_pointer
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:

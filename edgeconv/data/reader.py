@@ -1,6 +1,6 @@
 """Data sets read in a child process: decoders and parsers of foreign bytes run there alone.
 
-The child stays (`system.processes.persistent`), and so does the data set that it has opened. The
+The child stays (`PersistentChild`), and so does the data set that it has opened. The
 arrays that it writes into the directory of a call are mapped into memory, and their files removed
 at once or moved to where they are to stay.
 """
@@ -30,9 +30,8 @@ from edgeconv.data.memory import limit_to
 from edgeconv.data.samples import Array, Indices, Samples, SamplesHash
 from edgeconv.data.source import DataSet, LocalDataSet, ReadingPass, open_samples
 from edgeconv.system.processes.failures import blames_input
-from edgeconv.system.processes.persistent import PendingCall, PersistentChild
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.tasks import task_directory
+from edgeconv.system.processes.tasks import PendingCall, PersistentChild, task_directory
 from edgeconv.system.store import scratch_directory
 from edgeconv.types import Allowance, DataSource, Preprocessing, TensorSpec
 from edgeconv.types.errors import InputRefused, WorkerCrashed

@@ -327,7 +327,7 @@ def _version_names(job: ModelJob) -> tuple[str, ...]:
     """The versions that a job's files run in. Raises `ToolFailed` where they are not known."""
     if job.versions is None:
         return ()
-    from edgeconv.runtimes.versions import matching_versions
+    from edgeconv.runtimes.choice import matching_versions
 
     return tuple(map(str, matching_versions(job.versions)))
 

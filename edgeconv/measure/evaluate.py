@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.measure.models import MeasuredModel, OutputFiles
-from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import listed
 

@@ -14,7 +14,7 @@ from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.model.tflite.layer_names import short_names
 from edgeconv.runtimes.interface import Arrays, Model
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.types import LayerError
 from edgeconv.types.errors import InputRefused, ToolFailed
 

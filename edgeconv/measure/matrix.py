@@ -16,11 +16,11 @@ from edgeconv import data
 from edgeconv.data.handover import sample_files
 from edgeconv.measure.machine import environment
 from edgeconv.measure.metrics.agreement import agreements
+from edgeconv.runtimes.choice import matching_versions
 from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.isolated import is_present, isolated_target
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.runtimes.versions import matching_versions
-from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.store import (
     Cache,
     cache_directory,

@@ -12,9 +12,8 @@ import msgspec
 
 from edgeconv.data.handover import RowsFile
 from edgeconv.measure.timing import NAME, check_pace
-from edgeconv.runtimes.choice import compared_with, open_runtime
+from edgeconv.runtimes.choice import compared_with, leased, open_runtime
 from edgeconv.runtimes.interface import Model, Runtime, Timed
-from edgeconv.runtimes.leases import leased
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import Environment, RuntimeChoice, SourceModel
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from edgeconv.requests.request import Request, called, parsed
 from edgeconv.requests.shared import JSON, QUIET, VERBOSE
-from edgeconv.system.store.inputs import reading
+from edgeconv.system.store.files import reading
 from edgeconv.types import QAT
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed

@@ -24,9 +24,9 @@ from edgeconv.runtimes.choice import (
     files_named,
     parse_choice,
     parse_target_runtime,
+    parse_versions,
     runs_here_alone,
 )
-from edgeconv.runtimes.versions import parse_versions
 from edgeconv.system.store.hashes import is_sha256
 from edgeconv.types import MetricChoice, Steps
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name

@@ -1,21 +1,42 @@
-"""The texts that name a runtime: of `--runtime` and of `--target-runtime`.
+"""What names a runtime: the texts of `--runtime`, `--target-runtime` and `--runtimes`, and devices.
 
 A target runtime is `litert`, `litert==2.1.0`, `tflite-micro` or `tflite-runtime==2.14.0`. The
-location in `--runtime NAME:LOCATION` may end in options: `host?key=value&key=value`.
+location in `--runtime NAME:LOCATION` may end in options: `host?key=value&key=value`. `litert>=2.0`
+names the versions that pip's index has for this Python.
+
+Devices have one user at a time: their times are wrong otherwise, and their memory is small.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
 import re
+import sys
+import time
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from edgeconv.plugins import runtime_module
-from edgeconv.types import RuntimeChoice, TargetRuntime
-from edgeconv.types.errors import UsageError, unknown_name
+from edgeconv.runtimes.isolated import distribution_of
+from edgeconv.system.processes.workers import run_program
+from edgeconv.system.store import (
+    cache_directory,
+    hash_of,
+    locked,
+    publish_sealed,
+    read_sealed,
+    scratch_directory,
+    writable_directory,
+)
+from edgeconv.types import RuntimeChoice, RuntimeVersions, TargetRuntime
+from edgeconv.types.errors import OutputRefused, ToolFailed, UsageError, unknown_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
     from types import ModuleType
 
@@ -38,6 +59,16 @@ _GPU = "gpu"
 _PRESENT = RuntimeChoice(name="litert")
 _VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
 _DAILY = re.compile(r"0\.dev\d{14}")
+_TIMEOUT_S = 120.0
+# A check where nothing changed must not wait for the index.
+_FRESH_S = 86400.0
+# tflite-micro has a build for each day, and no specifier chooses one.
+_NAMES = ("litert", "tensorflow", "tflite-runtime")
+_FORM = re.compile(r"([a-z][a-z-]*?)\s*([<>=!~].*)?")
+# What pip prints on the line of its answer.
+_ANSWER = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+_DEVICES = frozenset({"adb", "ssh"})
+_DIGITS = 16
 
 
 def parse_choice(text: str) -> RuntimeChoice:
@@ -173,3 +204,112 @@ def target_runtime(name: str, version: str) -> TargetRuntime:
         )
     full = f"{match[1]}{match[2] or '.0'}{match[3] or ''}"
     return TargetRuntime(name=name, version=full)  # type: ignore[arg-type]
+
+
+def parse_versions(text: str) -> RuntimeVersions:
+    """The runtime and the PEP 440 specifier of its versions in `text`. Raises `UsageError`."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    match = _FORM.fullmatch(text.strip())
+    name = match[1] if match else re.split(r"[^a-z-]", text.strip())[0]
+    if name not in _NAMES:
+        raise unknown_name("runtime with versions", name, _NAMES)
+    specifier = (match[2] or "").strip() if match else ""
+    try:
+        if not specifier:
+            raise InvalidSpecifier(text)
+        return RuntimeVersions(name=name, specifier=str(SpecifierSet(specifier)))
+    except InvalidSpecifier as error:
+        raise UsageError(
+            f"{text!r} has no version specifier after {name}",
+            hint=f"write one as in PEP 440: '{name}>=2.0' or '{name}>=2.0,!=2.1.0', in quotes",
+        ) from error
+
+
+def matching_versions(choice: RuntimeVersions) -> tuple[TargetRuntime, ...]:
+    """The versions of `choice` in pip's index that have files for this Python, the oldest first.
+
+    Raises `ToolFailed` where pip does not reach its index, `UsageError` where none matches.
+    """
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import Version
+
+    known = sorted(map(Version, index_versions(choice.name)))
+    matching = list(SpecifierSet(choice.specifier).filter(known))
+    if not matching:
+        raise UsageError(
+            f"no version of {choice.name} for Python {_python()} matches {choice.specifier}",
+            hint=f"pip's index has {', '.join(map(str, known))}",
+        )
+    return tuple(target_runtime(choice.name, str(version)) for version in matching)
+
+
+def index_versions(name: str) -> list[str]:
+    """All versions of a runtime that pip can install in this Python; pip lists them once a day.
+
+    Raises `ToolFailed`.
+    """
+    settings = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
+    what = ("versions", name, _python(), hash_of(settings))
+    note = cache_directory() / "versions" / hash_of(*what)
+    with contextlib.suppress(OSError):
+        is_fresh = abs(time.time() - note.stat().st_mtime) < _FRESH_S
+        if is_fresh and (kept := read_sealed(note, *what)):
+            return msgspec.json.decode(kept, type=list[str])
+    versions = _listed_by_pip(name)
+    # A cache may be read-only.
+    with contextlib.suppress(OSError, OutputRefused):
+        note.parent.mkdir(parents=True, exist_ok=True)
+        publish_sealed(msgspec.json.encode(versions), note, *what)
+    return versions
+
+
+def _listed_by_pip(name: str) -> list[str]:
+    distribution = distribution_of(name)
+    pip = ["-I", "-m", "pip", "index", "versions", distribution, "--disable-pip-version-check"]
+    with scratch_directory() as scratch:
+        output, failure = run_program(
+            [sys.executable, *pip, "--no-input", "--retries", "1", "--timeout", "15"],
+            label=f"listing the versions of {distribution}",
+            cwd=scratch,
+            timeout_s=_TIMEOUT_S,
+        )
+    if failure is None and (answer := _ANSWER.search(output)):
+        return [each.strip() for each in answer[1].split(",")]
+    message = failure.message if failure else "pip listed no versions"
+    raise ToolFailed(
+        f"the versions of {name} for Python {_python()} are unknown: {message}",
+        hint=f"check that `python -m pip index versions {distribution}` reaches pip's index; "
+        f"--runtime {name}==VERSION runs a version whose environment already exists",
+    ) from failure
+
+
+def _python() -> str:
+    return "{}.{}".format(*sys.version_info[:2])
+
+
+def is_device(choice: RuntimeChoice) -> bool:
+    """Whether a runtime is on a device, which one machine leases."""
+    return choice.name in _DEVICES
+
+
+def device_name(choice: RuntimeChoice) -> str:
+    """What tells a device from others: `ssh:pi@host`, `adb:SERIAL`; "" for what is not one."""
+    return f"{choice.name}:{choice.location}" if is_device(choice) else ""
+
+
+@contextlib.contextmanager
+def leased(choices: Iterable[RuntimeChoice], on_progress: Callable[[str], None]) -> Iterator[None]:
+    """A block in which no other run of this machine's user has the devices among `choices`.
+
+    It waits for one that does. Raises `OutputRefused` if the locks cannot be made.
+    """
+    # In one order for all, so that no two wait for each other.
+    names = sorted({device_name(choice) for choice in choices} - {""})
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            lock = cache_directory() / "devices" / f"{hash_of(name)[:_DIGITS]}.lock"
+            writable_directory(lock.parent)
+            waiting = functools.partial(on_progress, f"waiting for another run on {name}")
+            stack.enter_context(locked(lock, on_wait=waiting))
+        yield

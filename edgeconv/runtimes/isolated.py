@@ -31,8 +31,8 @@ from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import (
     cache_directory,
-    in_use,
     locked,
+    locks,
     publish_sealed,
     read_sealed,
     seal_directory,
@@ -222,7 +222,7 @@ def _ready(directory: Path) -> InstalledRuntime | None:
     marker = directory / _MARKER
     if not marker.is_file():
         return None
-    in_use.take(directory, marker)
+    locks.take(directory, marker)
     sealed = sealed_directory(directory / _VENV, marker)
     try:
         return msgspec.json.decode(sealed, type=InstalledRuntime) if sealed else None
@@ -315,7 +315,7 @@ def _make(
             sha256=sha256,
         )
         seal_directory(directory / _VENV, directory / _MARKER, msgspec.json.encode(contents))
-        in_use.take(directory, directory / _MARKER)
+        locks.take(directory, directory / _MARKER)
     on_progress(f"installed {what} in {contents.seconds:.0f} s")
     prune_environments(cache_directory())
 

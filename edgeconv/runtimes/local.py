@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from edgeconv.runtimes.conversation import Conversation, RunnerSession
     from edgeconv.runtimes.interface import Arrays, Delegated, Timed
-    from edgeconv.system.processes.sandbox.profiles import Profile
+    from edgeconv.system.processes.sandbox.policy import Profile
     from edgeconv.types import Environment, Timing
 
 RUNNER = Path(__file__).with_name("runner.py")

@@ -307,7 +307,7 @@ class Started:
         return self.log.read_text(encoding="utf-8")
 
     def wait_for_child(self, name: str) -> psutil.Process:
-        """The child that runs the function `name`."""
+        """The child whose command has `name`, such as the function that it runs."""
         deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             for child in psutil.Process(self.process.pid).children():
@@ -354,7 +354,7 @@ def test_a_child_that_is_killed(victim, start, zoo, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("stage", ["to_float", "processes.persistent"])
+@pytest.mark.parametrize("stage", ["to_float", "standing-"])
 def test_an_interrupted_run_leaves_nothing_behind(stage, number, start, zoo, tmp_path):
     running = start(
         zoo / "legacy", "-o", "deep/out", "--to", "all", "--calibration", zoo / "images.npz"

@@ -23,8 +23,8 @@ from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.system.processes.persistent import PersistentChild
 from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import PersistentChild
 from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from edgeconv.conversion.convert import convert
 from edgeconv.data import parse_source
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.system.processes.persistent import PersistentChild
+from edgeconv.system.processes.tasks import PersistentChild
 from edgeconv.system.processes.workers import Child
 from edgeconv.system.store import hashes
 from edgeconv.types import Execution

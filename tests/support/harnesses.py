@@ -538,7 +538,7 @@ def _preprocessing(directory: Path) -> Target:
 
 def _lines(directory: Path) -> Target:
     from edgeconv.embedding.plan import read_labels
-    from edgeconv.system.store.pointers import refuse_pointer
+    from edgeconv.system.store.files import refuse_pointer
 
     path = directory / "labels.txt"
 

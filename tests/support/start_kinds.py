@@ -20,7 +20,7 @@ _PLATFORM = "test_tutorials.py::test_a_tutorial_does_what_it_says[platform]"
 
 JOURNEYS: Mapping[str, str] = {
     "edgeconv.measure.debug:compare_layers": _INT8,
-    "edgeconv.system.processes.persistent": _README,
+    "edgeconv.system.processes.tasks": _README,
     "edgeconv.model.source.keras_files:read_archive_here": _INT8,
     "edgeconv.model.source.scanning.keras_files:scan_keras_here": _INT8,
     "edgeconv.tf.baseline:run_baseline": _README,
@@ -43,7 +43,7 @@ def kind_of(command: Sequence[str]) -> str | None:
     first, *rest = command[enters[0] + 2 :]
     if first != "-m":
         return first.rpartition("/")[2] if "/edgeconv/" in first else None
-    name = rest[1] if rest[0] == _TASKS else rest[0]
+    name = rest[1] if rest[0] == _TASKS and rest[1:] else rest[0]
     return name if name.startswith("edgeconv.") else None
 
 

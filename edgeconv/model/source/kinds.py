@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgeconv.system.processes.failures import machine_error
-from edgeconv.system.store.pointers import refuse_pointer, refuse_pointers_in
+from edgeconv.system.store.files import refuse_pointer, refuse_pointers_in
 from edgeconv.types import SourceKind
 from edgeconv.types.errors import InputRefused
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from edgeconv.runtimes.emulation import USUAL_SAMPLES, emulator
 from edgeconv.runtimes.interface import RuntimeSettings
+from edgeconv.runtimes.kinds.python import untimed_runtime
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.runtimes.untimed import untimed_runtime
 from edgeconv.types import RuntimeChoice
 
 # See edgeconv.runtimes.interface.

@@ -17,8 +17,8 @@ import numpy as np
 
 from edgeconv.runtimes.interface import Delegated, Model, RuntimeSettings
 from edgeconv.runtimes.isolated import relu_model
+from edgeconv.runtimes.kinds.python import refuse_settings
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
-from edgeconv.runtimes.untimed import refuse_settings
 from edgeconv.runtimes.vulkan import vulkan_drivers
 from edgeconv.types import RuntimeChoice
 from edgeconv.types.errors import ToolFailed

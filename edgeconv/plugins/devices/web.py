@@ -29,8 +29,8 @@ from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import (
     cache_directory,
-    in_use,
     locked,
+    locks,
     scratch_directory,
     seal_directory,
     sealed_directory,
@@ -179,13 +179,13 @@ def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
         ) from error
     modules, ready = directory / "node_modules", directory / "ready"
     if ready.exists():
-        in_use.take(directory, ready)
+        locks.take(directory, ready)
     if sealed_directory(modules, ready) is None:
         with locked(directory.with_name(directory.name + ".lock")):
             if sealed_directory(modules, ready) is None:
                 _install(version, directory, on_progress)
                 seal_directory(modules, ready, b"")
-                in_use.take(directory, ready)
+                locks.take(directory, ready)
     return modules
 
 

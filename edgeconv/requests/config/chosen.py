@@ -13,7 +13,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.option import MissingOption, leaves_of, value_at
 from edgeconv.requests.request import put, spread
 from edgeconv.requests.texts import Reach
-from edgeconv.system.store.inputs import also_reading
+from edgeconv.system.store.files import also_reading
 from edgeconv.system.store.user import allowed_by
 from edgeconv.types.errors import UsageError, unknown_name
 

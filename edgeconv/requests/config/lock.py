@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from edgeconv.system.store import hash_of
-from edgeconv.system.store.pointers import refuse_pointer
+from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.toml_text import toml_header, toml_key, toml_value
 from edgeconv.types import Lock, LockedModel, LockedStage
 from edgeconv.types.errors import InputRefused

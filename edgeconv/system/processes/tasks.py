@@ -1,7 +1,9 @@
-"""Functions of this package in supervised child processes.
+"""Functions of this package in supervised child processes: argument and answer are JSON files.
 
-`start_task` runs one as `python -m edgeconv.system.processes.tasks MODULE:FUNCTION DIRECTORY`. Its
-argument and its answer are JSON files in that directory.
+`start_task` runs one, as `python -m edgeconv.system.processes.tasks MODULE:FUNCTION DIRECTORY`,
+with the files in that directory. A `PersistentChild` stays: it is started without arguments, and a
+line on its stdin names a function and its directory, one after the other. What a function keeps in
+memory, as with `functools.cache`, is there for the next call.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import os
 import resource
 import sys
 import tempfile
+import weakref
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -20,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hint
 import msgspec
 
 from edgeconv.system.processes.failures import FAILURE, ChildFailure, NewLines, report_faults
-from edgeconv.system.processes.progress import CountedLine
-from edgeconv.system.processes.workers import Child
+from edgeconv.system.processes.workers import Child, poll_until
 from edgeconv.types import Allowance
 from edgeconv.types.errors import EdgeconvError, WorkerCrashed
 
@@ -30,11 +32,29 @@ if TYPE_CHECKING:
 
     from edgeconv.system.processes.sandbox import Access
 
+
+class CountedLine(str):
+    """A line of progress: what is being done, of which `completed` of `total` steps are over.
+
+    A display may add the numbers and estimate how long the rest takes.
+    """
+
+    __slots__ = ("completed", "total")
+    completed: int
+    total: int
+
+    def __new__(cls, text: str, completed: int, total: int) -> CountedLine:
+        """A line."""
+        line = super().__new__(cls, text)
+        line.completed, line.total = completed, total
+        return line
+
+
 Answer = TypeVar("Answer")
 Content = TypeVar("Content")
 
 PROGRESS = "progress.txt"
-_ANSWER, _PEAK = "answer.json", "peak.txt"
+_ANSWER, _PEAK, _FINISHED = "answer.json", "peak.txt", "finished"
 # What `call` leaves in the end.
 ANSWER_FILES = (FAILURE, _ANSWER, _PEAK)
 # An answer names files, and has no arrays.
@@ -244,8 +264,93 @@ def call(name: str, directory: Path) -> None:
         (_child_directory / _ANSWER).write_bytes(msgspec.json.encode(answer))
 
 
-def _main(name: str, directory: str) -> None:
+class PersistentChild:
+    """The child, in a new directory of `scratch`; `access` is what else it may touch.
+
+    Each call may take the time of `allowance` while it is waited for; all calls share its memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        label: str,
+        scratch: Path,
+        access: Access,
+        allowance: Allowance = Allowance(),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        # The child may write nowhere else.
+        self.directory = Path(tempfile.mkdtemp(prefix="standing-", dir=scratch))
+        self.child = Child(
+            [sys.executable, "-m", "edgeconv.system.processes.tasks"],
+            label=label,
+            cwd=self.directory,
+            access=access,
+            allowance=allowance,
+            environment=environment,
+        )
+        self.child.rest()
+        # The child ends when this object is collected, even if it was not closed.
+        weakref.finalize(self, self.child.kill)
+        self._calls = 0
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it can be called."""
+        return not self.child.has_ended()
+
+    def allow(self, allowance: Allowance) -> None:
+        """Change the allowance."""
+        self.child.allowance = allowance
+
+    def start(self, function: Callable[[Any], Answer], job: msgspec.Struct) -> PendingCall[Answer]:
+        """Call `function(job)` once the calls before it have ended.
+
+        Wait for the results in the order of the calls. Where the child ends, that call and all
+        later ones raise the reason.
+        """
+        directory = self.directory / f"call-{self._calls}"
+        self._calls += 1
+        directory.mkdir()
+        self.child.tell(f"{put_job(function, job, directory)} {directory.name}")
+        return PendingCall(self.child, directory, answer_type(function))
+
+    def close(self) -> None:
+        """End the process."""
+        self.child.kill()
+
+
+class PendingCall(Task[Answer]):
+    """One call; its context manager does not end the child."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether there is an answer."""
+        return (self._directory / _FINISHED).exists()
+
+    def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
+        """The function's answer. Raises what it raised, or how the child died."""
+        with self.child.waited_for():
+            poll_until(
+                lambda: self.is_finished or self.child.has_ended(), lambda: self.relay(on_progress)
+            )
+        self.relay(on_progress)
+        if self.is_finished:
+            return self._read_answer()
+        self.child.kill()
+        return self.answer()
+
+
+def main(*arguments: str) -> None:
+    """In a child, call the function that is named, or those named on stdin until it closes."""
     report_faults()
+    if not arguments:
+        _call_from_stdin()
+        return
+    name, directory = arguments
     call(name, Path(directory))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -253,6 +358,19 @@ def _main(name: str, directory: str) -> None:
     os._exit(0)
 
 
+def _call_from_stdin() -> None:
+    calls = os.fdopen(os.dup(0), "rb")
+    # No function must read from it.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    # A function may change the working directory.
+    here = Path.cwd()
+    for line in calls:
+        name, directory = line.decode().split()
+        call(name, here / directory)
+        (here / directory / _FINISHED).write_bytes(b"")
+
+
 if __name__ == "__main__":
-    # Under its real name, so that `report_progress` sees the same module.
-    import_module("edgeconv.system.processes.tasks")._main(sys.argv[1], sys.argv[2])
+    # Under its real name, as the modules of the functions know it.
+    import_module("edgeconv.system.processes.tasks").main(*sys.argv[1:])

@@ -2,7 +2,7 @@
 
 TensorFlow, the quantizer and every runtime run in a child, because each can abort its process.
 `Child` runs any command under supervision, `system.processes.tasks` functions of this package;
-`edgeconv.system.processes.talk` exchanges messages with a child.
+`runtimes.conversation` exchanges messages with a child.
 
 No child outlives its parent. Each leads a session, which the parent kills as a whole on any
 exception, Ctrl-C included. Where the parent is killed, a pipe to the child closes, at which the

@@ -5,13 +5,8 @@ from edgeconv.system.store.cache import (
     cache_directory as cache_directory,
     keep_log as keep_log,
 )
-from edgeconv.system.store.checksums import (
-    html_checksum as html_checksum,
-    html_with_checksum as html_with_checksum,
-    json_checksum as json_checksum,
-    json_with_checksum as json_with_checksum,
-)
 from edgeconv.system.store.files import (
+    also_reading as also_reading,
     decode_checked as decode_checked,
     is_device as is_device,
     publish_all as publish_all,
@@ -19,24 +14,22 @@ from edgeconv.system.store.files import (
     publish_new as publish_new,
     read_checked as read_checked,
     read_noun as read_noun,
+    reading as reading,
+    refuse_inputs as refuse_inputs,
+    refuse_pointer as refuse_pointer,
+    refuse_pointers_in as refuse_pointers_in,
     writable_directory as writable_directory,
 )
 from edgeconv.system.store.hashes import (
     hash_of as hash_of,
+    html_checksum as html_checksum,
+    html_with_checksum as html_with_checksum,
+    json_checksum as json_checksum,
+    json_with_checksum as json_with_checksum,
     sha256_file as sha256_file,
     sha256_tree as sha256_tree,
 )
-from edgeconv.system.store.inputs import (
-    also_reading as also_reading,
-    reading as reading,
-    refuse_inputs as refuse_inputs,
-)
 from edgeconv.system.store.locks import locked as locked, owned as owned
-from edgeconv.system.store.pointers import (
-    refuse_pointer as refuse_pointer,
-    refuse_pointers_in as refuse_pointers_in,
-)
-from edgeconv.system.store.scratch import scratch_directory as scratch_directory
 from edgeconv.system.store.seals import (
     is_sealed as is_sealed,
     publish_sealed as publish_sealed,
@@ -52,5 +45,6 @@ from edgeconv.system.store.tools import (
 )
 from edgeconv.system.store.unfinished import (
     remove_directory as remove_directory,
+    scratch_directory as scratch_directory,
     sweep_unfinished as sweep_unfinished,
 )

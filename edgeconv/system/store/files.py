@@ -1,30 +1,39 @@
-"""Atomic publishing: a reader sees the old file or the new one, never a part.
+"""Files that are read, and those that are published.
 
-A file is written next to its target, flushed to the disk, and renamed: that holds after a power
-failure too. The next run that writes there removes what a killed run left.
+Publishing is atomic: a reader sees the old file or the new one, never a part. A file is written
+next to its target, flushed to the disk, and renamed: that holds after a power failure too. The next
+run that writes there removes what a killed run left.
+
+A verb never replaces what it reads. `reading` holds for one verb; `also_reading` adds what is found
+later, such as the models of a configuration. Every file that is published is compared; a verb with
+long work asks before it.
+
+Git LFS pointers, small texts in place of large files until `git lfs pull`, are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
+import re
 import shutil
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from edgeconv.system.store.checksums import json_checksum, without_checksum
-from edgeconv.system.store.inputs import refuse_inputs
-from edgeconv.system.store.pointers import is_pointer, pointer_refusal
+from edgeconv.system.store.hashes import json_checksum, without_checksum
 from edgeconv.system.store.unfinished import sweep_unfinished, unfinished_file
-from edgeconv.types.errors import InputRefused, OutputRefused
+from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
-    from edgeconv.system.store.checksums import ChecksumState
+    from edgeconv.system.store.hashes import ChecksumState
 
 # A report of a million samples has a tenth of it.
 _MOST_NOUN_BYTES = 2**28
@@ -177,3 +186,123 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+_READ: ContextVar[list[Path] | None] = ContextVar("read", default=None)
+# What a directory of samples has. Other files may be there too, such as an earlier report.
+_SAMPLES = re.compile(r".*\.(bmp|gif|jpe?g|np[yz]|parquet|png|tfrecord|tiff?|wav|webp)")
+
+
+@contextmanager
+def reading(paths: Iterable[Path]) -> Iterator[None]:
+    """For the block, the files, globs and directories that a verb reads."""
+    token = _READ.set([*(_READ.get() or ()), *paths])
+    try:
+        yield
+    finally:
+        _READ.reset(token)
+
+
+def also_reading(paths: Iterable[Path]) -> None:
+    """Further ones, until the verb ends; outside of a verb nothing."""
+    if (read := _READ.get()) is not None:
+        read += [path for path in paths if path not in read]
+
+
+def refuse_inputs(targets: Iterable[Path], further: Iterable[Path] = ()) -> None:
+    """Raise `UsageError` if a target is a file that is read, under whichever name.
+
+    `further` are read too. For a directory these are samples, and all files of a SavedModel.
+    Devices and pipes are never inputs.
+    """
+    read = [*(_READ.get() or ()), *further]
+    for target in targets:
+        if found := next((path for path in read if _is_changed_by(target, path)), None):
+            raise UsageError(
+                f"writing {target} would change {found}, which is read", hint="choose another path"
+            )
+
+
+def _is_changed_by(target: Path, read: Path) -> bool:
+    try:
+        is_special = target.exists() and not target.is_file()
+        return not is_special and _would_change(target, read)
+    except (OSError, ValueError):
+        # A name that the system does not take is of no file.
+        return False
+
+
+def _would_change(target: Path, read: Path) -> bool:
+    real = Path(os.path.realpath(target))
+    if read.is_dir():
+        top = Path(os.path.realpath(read))
+        folders = [each for each in real.parents if each == top or top in each.parents]
+        is_of_model = any((each / "saved_model.pb").is_file() for each in folders)
+        is_sample = bool(folders and _SAMPLES.fullmatch(real.name.lower()) and real.is_file())
+        return is_of_model or is_sample
+    if real.is_file() and (files := [*_files(read)]):
+        return any(real.samefile(file) for file in files)
+    return str(real) == os.path.realpath(read)
+
+
+def _files(read: Path) -> Iterator[Path]:
+    """The file, or those that match a glob."""
+    names = [str(read)] if read.exists() else glob.glob(str(read))  # noqa: PTH207
+    yield from (Path(name) for name in names if Path(name).is_file())
+
+
+_BEGINNING = b"version https://git-lfs.github.com/spec/v1"
+_LARGEST_BYTES = 1024
+# At most this many files are read to count the pointers.
+_MOST_COUNTED = 10_000
+
+
+def is_pointer(content: bytes) -> bool:
+    """Whether the bytes of a whole file are a Git LFS pointer."""
+    return len(content) < _LARGEST_BYTES and content.startswith(_BEGINNING)
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise `InputRefused` if the file `path` can be read and is a Git LFS pointer."""
+    if _holds_pointer(path):
+        raise pointer_refusal(path)
+
+
+def refuse_pointers_in(directory: Path) -> None:
+    """Raise `InputRefused` if a file in `directory`, or below it, is a Git LFS pointer."""
+    pointers = sorted(_pointers_below(directory))
+    if pointers:
+        raise _refusal(pointers[0], len(pointers) - 1, directory)
+
+
+def pointer_refusal(path: Path) -> InputRefused:
+    """The refusal of a file that is a pointer, with the number of others in its directory."""
+    return _refusal(path, sum(other != path for other in _pointers_below(path.parent)), path.parent)
+
+
+def _refusal(path: Path, others: int, directory: Path) -> InputRefused:
+    files = "file" if others == 1 else "files"
+    also = f"; so {'is' if others == 1 else 'are'} {others} other {files} in {directory}"
+    return InputRefused(
+        f"{path} is a Git LFS pointer, not the file itself{also if others else ''}",
+        hint="run git lfs pull; in CI, check out with LFS (actions/checkout: lfs: true)",
+    )
+
+
+def _pointers_below(directory: Path) -> Iterator[Path]:
+    count = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            count += 1
+            if count > _MOST_COUNTED:
+                return
+            path = directory.joinpath(folder, name)
+            if _holds_pointer(path):
+                yield path
+
+
+def _holds_pointer(path: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        if path.is_file() and path.stat().st_size < _LARGEST_BYTES:
+            return is_pointer(path.read_bytes())
+    return False

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgeconv.system.store import in_use
+from edgeconv.system.store import locks
 from edgeconv.system.store.cache import discard, used_at
 from edgeconv.system.store.unfinished import sweep_unfinished
 from edgeconv.types.errors import OutputRefused
@@ -90,7 +90,7 @@ def _removed(entry: CacheEntry) -> bool:
     if entry.stage != _ENVIRONMENTS:
         discard(entry.path)
         return True
-    with in_use.alone(entry.path) as is_free:
+    with locks.alone(entry.path) as is_free:
         if is_free:
             discard(entry.path)
         return is_free
@@ -114,7 +114,7 @@ def _used_now(entry: CacheEntry) -> float:
 def _used(path: Path, stage: str) -> float | None:
     if stage != _ENVIRONMENTS:
         return used_at(path)
-    return next(filter(None, (in_use.used_at(path / name) for name in _MARKERS)), None)
+    return next(filter(None, (locks.used_at(path / name) for name in _MARKERS)), None)
 
 
 def _entries(root: Path, stages: str) -> Iterator[CacheEntry]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from edgeconv.system.store.pointers import refuse_pointer
+from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.toml_text import LONGEST_SHOWN, Key, key_lines, shown, toml_header
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed, shortened

@@ -25,8 +25,8 @@ from edgeconv.data import SamplesHash, parse_preprocessing, read_samples, sha256
 from edgeconv.data.handover import mapped
 from edgeconv.data.location import located, parse_source, readable_of
 from edgeconv.data.reader import StoredJob, write_stored
+from edgeconv.runtimes.conversation import Talk
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.talk import Talk
 from edgeconv.system.processes.workers import Child, poll_until
 from edgeconv.types import Allowance, TensorSpec
 from edgeconv.types.errors import (
@@ -389,7 +389,7 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
 
 
 def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgeconv.system.processes.talk._LONGEST_LINE_BYTES", MIB)
+    monkeypatch.setattr("edgeconv.runtimes.conversation._LONGEST_LINE_BYTES", MIB)
     with (
         _talk(place, "print('hi', flush=True)\nwhile True: print('x', end='')") as talk,
         pytest.raises(ToolFailed, match="the script answered more than"),

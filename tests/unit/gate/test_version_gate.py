@@ -18,7 +18,7 @@ from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.config.chosen import settled
 from edgeconv.requests.config.file import load_config
-from edgeconv.runtimes import versions
+from edgeconv.runtimes import choice
 from edgeconv.types import (
     Checked,
     Finding,
@@ -170,7 +170,7 @@ class Index:
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     index = Index()
-    monkeypatch.setattr(versions, "matching_versions", index.matching)
+    monkeypatch.setattr(choice, "matching_versions", index.matching)
     monkeypatch.setattr(bench, "bench_versions", index.run)
     return index
 

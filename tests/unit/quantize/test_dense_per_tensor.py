@@ -13,8 +13,8 @@ from edgeconv.model.tflite.operators import scales_of
 from edgeconv.quantize.quantize import quantizer_recipe
 from edgeconv.quantize.worker import GraphFile, QuantizeJob, QuantizePart, quantize
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.system.processes.persistent import PersistentChild
 from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import PersistentChild
 
 INT8_RECIPES = ("dynamic", "weight-only-int8", "int8", "int16x8")
 CHANNELS = 3

@@ -107,10 +107,7 @@ TASKS = [*PYTHON, "-m", "edgeconv.system.processes.tasks"]
     [
         ([*TASKS, "edgeconv.tf.convert:to_float", "dir"], "edgeconv.tf.convert:to_float"),
         ([*TASKS, "worker_tasks:sleep", "dir"], None),
-        (
-            [*PYTHON, "-m", "edgeconv.system.processes.persistent"],
-            "edgeconv.system.processes.persistent",
-        ),
+        (TASKS, TASKS[-1]),
         ([*PYTHON, str(ROOT / "edgeconv/runtimes/runner.py")], "runner.py"),
         ([*PYTHON, str(TESTS / "support/process_facts.py")], None),
         (["sh", "-c", "read", *TASKS, "edgeconv.a:b", "dir"], "edgeconv.a:b"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from edgeconv.runtimes.leases import leased
+from edgeconv.runtimes.choice import leased
 from edgeconv.types import RuntimeChoice
 
 if TYPE_CHECKING:

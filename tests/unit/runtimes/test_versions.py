@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from started import starts
 
-from edgeconv.runtimes.versions import index_versions, matching_versions, parse_versions
+from edgeconv.runtimes.choice import index_versions, matching_versions, parse_versions
 from edgeconv.system.store import cache_directory
 from edgeconv.types.errors import ToolFailed, UsageError
 

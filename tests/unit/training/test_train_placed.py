@@ -14,7 +14,7 @@ from worker_tasks import FREE, HERE, Job
 
 from edgeconv.plugins.scale.training_on_ray import MOST_RESTARTS, refuse_unplaceable, with_restarts
 from edgeconv.system.processes.failures import ChildFailure
-from edgeconv.system.store.scratch import scratch_directories
+from edgeconv.system.store.unfinished import scratch_directories
 from edgeconv.training.cluster import Cluster, host_and_port, moved
 from edgeconv.training.hosts import MemberHost, News
 from edgeconv.training.members import ClusterMember, ProcessSettings

@@ -20,7 +20,7 @@ from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.table import Verb
 from edgeconv.requests.tune import TuneRequest
-from edgeconv.runtimes.leases import device_name
+from edgeconv.runtimes.choice import device_name
 from edgeconv.system.store import cache_directory, locked
 from edgeconv.system.store.converted import in_project
 from edgeconv.system.store.files import publish_bytes, read_noun, writable_directory

@@ -31,7 +31,7 @@ from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob, run_job
 from edgeconv.plugins.scale.sweeping.plan import Processor, processor_of
 from edgeconv.requests.request import Nothing, Request
 from edgeconv.requests.texts import source_reach
-from edgeconv.runtimes.leases import is_device
+from edgeconv.runtimes.choice import is_device
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.store.files import publish_bytes, writable_directory
 from edgeconv.types import Allowance, Environment, RuntimeChoice

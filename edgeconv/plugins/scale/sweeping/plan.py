@@ -23,7 +23,7 @@ from edgeconv.requests.config.tables import Table
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.option import MissingOption
 from edgeconv.requests.tune import SweepRequest, TuneRequest
-from edgeconv.runtimes.leases import device_name, is_device
+from edgeconv.runtimes.choice import device_name, is_device
 from edgeconv.system.store import also_reading, hash_of, tool_versions
 from edgeconv.system.store.user import allowed_by
 from edgeconv.types import CALIBRATED, DataSource, Environment, Execution, Opening, RuntimeChoice

@@ -12,8 +12,8 @@ import pytest
 import worker_tasks
 from worker_tasks import Job
 
-from edgeconv.system.processes.persistent import PersistentChild
 from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import PersistentChild
 from edgeconv.types import Allowance
 from edgeconv.types.errors import UsageError, WorkerCrashed, WorkerTimedOut
 

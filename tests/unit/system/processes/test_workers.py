@@ -18,8 +18,8 @@ import worker_tasks
 from live_processes import DEADLINE_S, alive, wait_until
 from worker_tasks import FREE, HERE, Job, Sum
 
+from edgeconv.runtimes.conversation import Talk
 from edgeconv.system.processes import failures, tasks, workers
-from edgeconv.system.processes.talk import Talk
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.processes.workers import Child, resident_bytes, start_ahead
 from edgeconv.types import Allowance, OperatorCount, errors

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgeconv.cli.house import cache as command
-from edgeconv.system.store import cache_directory, in_use
+from edgeconv.system.store import cache_directory, locks
 from edgeconv.system.store.pruning import entries, prune, prune_environments
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ DAY = 86400.0
 HOLDING = (
     "import sys, time\n"
     "from pathlib import Path\n"
-    "from edgeconv.system.store import in_use\n"
+    "from edgeconv.system.store import locks\n"
     "directory = Path(sys.argv[1])\n"
-    "in_use.take(directory, directory / 'ready.json')\n"
+    "locks.take(directory, directory / 'ready.json')\n"
     "print('held', flush=True)\n"
     "time.sleep(60)\n"
 )
@@ -77,7 +77,7 @@ def test_the_least_recently_used_goes_first(environments: dict[str, Path]) -> No
 
 def test_a_use_counts(environments: dict[str, Path]) -> None:
     oldest = environments["litert-2.0.3-py311"]
-    in_use.take(oldest, oldest / "ready.json")
+    locks.take(oldest, oldest / "ready.json")
     assert entries(cache_directory())[0].path == oldest
     prune_environments(cache_directory(), 1500, grace_seconds=0)
     assert left() == {oldest.name}
@@ -112,10 +112,10 @@ def test_the_command_counts_shows_and_prunes_them(environments: dict[str, Path])
 
 def test_an_environment_that_was_made_again_is_held_again(environments: dict[str, Path]) -> None:
     directory = environments["litert-2.1.0-py311"]
-    in_use.take(directory, directory / "ready.json")
+    locks.take(directory, directory / "ready.json")
     (directory / ".in-use").unlink()
-    with in_use.alone(directory) as is_free:
+    with locks.alone(directory) as is_free:
         assert is_free
-    in_use.take(directory, directory / "ready.json")
-    with in_use.alone(directory) as is_free:
+    locks.take(directory, directory / "ready.json")
+    with locks.alone(directory) as is_free:
         assert not is_free

@@ -17,7 +17,7 @@ from edgeconv.cli import cli
 from edgeconv.embedding.plan import find_published
 from edgeconv.model.source import load
 from edgeconv.requests.config.lock import read as read_lock
-from edgeconv.system.store.pointers import refuse_pointer
+from edgeconv.system.store.files import refuse_pointer
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import EdgeconvError, InputRefused
 

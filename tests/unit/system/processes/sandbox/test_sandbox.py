@@ -17,7 +17,7 @@ from places import SUPPORT
 
 from edgeconv.system.processes import sandbox
 from edgeconv.system.processes.sandbox import Access, walls
-from edgeconv.system.processes.sandbox.profiles import PROFILES
+from edgeconv.system.processes.sandbox.policy import PROFILES
 from edgeconv.system.processes.sandbox.walls import Wall
 from edgeconv.system.processes.workers import Child
 from edgeconv.types.errors import SandboxMissing, WorkerCrashed
