@@ -84,14 +84,15 @@ def _lines(result: EmbedResult) -> Iterator[str]:
 
 def _saving(result: EmbedResult) -> str:
     """What converting again saved; or the command that would save it."""
-    from edgeconv.embedding.micro import saving_notes
+    from edgeconv.embedding.micro import options_that_save, saving_notes
 
     published, chosen = result.request.published, result.request.options
     options = embed_target(result.request.target).OPTIONS
     is_micro = "micro" in options and chosen.get("micro", options["micro"].default) == "yes"
     if result.saving:
         return f"remade: {result.saving}"
-    if is_micro and saving_notes(published.artifact, published.model):
+    can_save = is_micro and options_that_save(published.artifact)
+    if can_save and saving_notes(published.artifact, published.model):
         from edgeconv.embedding.remake import remake_command
 
         return f"next: --remake, or {remake_command(published)}"

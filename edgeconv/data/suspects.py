@@ -161,7 +161,7 @@ def _remarks(samples: Samples, equal: Counter[int]) -> Iterator[str]:
     if different < FEW_SAMPLES and count > different:
         yield f"only {different} of {count} samples differ"
     elif count < FEW_SAMPLES:
-        yield f"there are only {count} samples"
+        yield f"there are only {count} samples" if count > 1 else "there is only one sample"
     elif 2 * most > count:
         yield f"{most} of {count} samples are equal"
     if same := [name for name, array in samples.arrays.items() if _is_same(array)]:

@@ -103,6 +103,19 @@ def test_the_command_is_offered_on_the_terminal_and_is_in_no_file(tmp_path):
     assert "next:" not in CliRunner().invoke(cli, python).output
 
 
+def test_no_command_is_offered_that_would_save_nothing(tmp_path):
+    """Only --batch 1 would, and the source is a .tflite."""
+    ends = Recipe(name="int8", input_type="int8", output_type="int8")
+    content = open_batch_model(quantized=True)
+    file = published(tmp_path / "m", content, recipe="int8", source_kind="tflite")
+    manifest = msgspec.structs.replace(find_published(file).artifact, recipe=ends)
+    file.with_suffix(".json").write_bytes(msgspec.json.encode(manifest))
+    words = ["embed", str(file), "--target", "c", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(cli, words)
+    assert "--batch 1 needs the source model of the .tflite" in done.output
+    assert "next:" not in done.output
+
+
 @pytest.mark.parametrize(
     ("changes", "target", "code", "said"),
     [
