@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv.data.handover import ArrayFiles
 from edgeconv.requests.option import leaves_of
 from edgeconv.requests.request import ALLOW_CODE, other_words, positional_words
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory
@@ -34,6 +33,7 @@ from edgeconv.types.words import first_line, quoted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from edgeconv.data.handover import ArrayFiles
     from edgeconv.requests.option import Leaf
 
 
@@ -192,6 +192,8 @@ class InMemory:
     def _samples(self, word: str, value: Any, arguments: Mapping[str, Any]) -> Any:
         if isinstance(value, str | os.PathLike | DataSource):
             return value
+        from edgeconv.data.handover import ArrayFiles
+
         if inspect.isroutine(value):
             # As TFLiteConverter takes it: a function that gives batches.
             value = value()
