@@ -21,6 +21,12 @@ TRAINING = "--to qat --qat-epochs 1 --training"
 def converts(models: Path, cli: Any) -> Callable[[str], Any]:
     """Runs `convert` with words, of which those in the directory of models are paths."""
 
+    if not (models / "linked").exists():
+        # The copy of the zoo follows links.
+        (models / "linked").mkdir()
+        for part in ("saved_model.pb", "variables"):
+            (models / "linked" / part).symlink_to(models / "whole" / part)
+
     def found(word: str) -> str:
         key, equals, path = word.rpartition("=") if "labels=" not in word else ("", "", word)
         is_there = (models / path.partition("?")[0]).exists()
@@ -189,6 +195,35 @@ SLOWER = {
 }
 
 
+# The same of files that are not read, or not as they are.
+READ = {
+    f"only.weights.h5 {FLOATS}": {
+        "build the model in code, load_weights()": f"dense.keras {FLOATS}"
+    },
+    f"halved.keras {FLOATS}": {"copy or save the model again": f"dense.keras {FLOATS}"},
+    f"other.keras {FLOATS}": {"save the whole model with model.save": f"dense.keras {FLOATS}"},
+    f"no_json.keras {FLOATS}": {"save the model again": f"dense.keras {FLOATS}"},
+    f"noise.tflite {FLOATS}": {"copy or convert it again": f"builtin.tflite {FLOATS}"},
+    f"garbled.keras {FLOATS}": {"truncated or garbled": f"dense.keras {FLOATS}"},
+    f"misnamed.tflite {FLOATS}": {"rename it to end in": f"dense.keras {FLOATS}"},
+    f"absent.keras {FLOATS}": {"a SavedModel directory, a .keras": f"dense {FLOATS}"},
+    f"folder {FLOATS}": {"give the model in it": f"folder/dense.keras {FLOATS}"},
+    f"whole/variables/variables.index {FLOATS}": {"give its directory": f"whole {FLOATS}"},
+    f"no_variables {FLOATS}": {"with variables/ in it": f"whole {FLOATS}"},
+    f"linked {FLOATS}": {"cp -rL": f"whole {FLOATS}"},
+    f"tagged {FLOATS}": {"choose the graph with": f"tagged {FLOATS} --tag train"},
+    f"untagged {FLOATS}": {"export it with tags": f"whole {FLOATS}"},
+    "quantized.tflite --to dynamic": {
+        "the float model that it was made from": "whole --to dynamic"
+    },
+    f"scalar {FLOATS}": {"one value for each sample": f"one_for_each {FLOATS}"},
+    f"any_rank {FLOATS}": {"an input_signature that gives its shape": f"plain {FLOATS}"},
+    f"no_inputs {FLOATS}": {"a signature that has both": f"plain {FLOATS}"},
+    f"nothing {FLOATS}": {"export it with one": f"dense {FLOATS}"},
+    f"unsigned {FLOATS}": {"a signature of one of them": f"signed {FLOATS}"},
+}
+
+
 # The same of trainings with quantization.
 TRAINED = {
     f"two.keras {TRAINING} one_label.npz": {
@@ -253,7 +288,7 @@ TRAINED = {
         *(pytest.param(*row, id=row[0]) for row in FOLLOWED.items()),
         *(
             pytest.param(*row, id=row[0], marks=pytest.mark.slow)
-            for row in (SLOWER | TRAINED).items()
+            for row in (SLOWER | READ | TRAINED).items()
         ),
     ],
 )
@@ -291,6 +326,15 @@ ELSEWHERE = {
 }
 # Hints that nothing here follows, and why.
 LEFT = {
+    "check the path and its permissions": "the user of the tests may read every file",
+    "free some space, or set TMPDIR": "it needs a disk that is full",
+    "convert it first": "no conversion refuses with it, but what takes its files",
+    "choose one of {}": "a conversion looks for no signature that is not there",
+    "convert to full-integer int8 first": "a conversion makes integer ends of such files only",
+    "convert the model to a single .tflite file": "no converter here keeps weights apart",
+    "no converter writes such a file": "no export here does either",
+    "give a file that a TFLite converter wrote": "hostile files are refused with it",
+    "allow this one file with --trust-model": "tests/hostile/test_verbs.py tells what it allows",
     "correct the data, or rename its arrays": "the rows of other tests have right names",
     "directory for temporary files with TMPDIR": "it needs a disk that is full",
     "convert with --batch 1": "the attempts before have fixed the batch themselves",
@@ -307,7 +351,10 @@ LEFT = {
 
 def test_every_hint_of_a_refusal_is_followed_or_it_is_said_why_not():
     followed = [
-        advice for rows in (FOLLOWED, SLOWER, TRAINED) for row in rows.values() for advice in row
+        advice
+        for rows in (FOLLOWED, SLOWER, READ, TRAINED)
+        for row in rows.values()
+        for advice in row
     ]
     known = ("leave out {}", *followed, *ELSEWHERE, *LEFT)
     texts = hint_texts()

@@ -8,7 +8,7 @@ from pathlib import Path
 from places import ROOT
 
 PACKAGE = ROOT / "edgeconv"
-ROOMS = ("conversion", "quantize", "tf")
+ROOMS = ("conversion", "model", "quantize", "tf")
 # `train` and `bench` refuse with hints of their own.
 OTHERS = ("tf/training/", "tf/baseline.py")
 # What a call was told to do is in its usage.

@@ -353,6 +353,59 @@ def of_damage(root: Path) -> None:
             new.writestr(name, data)
     keras.saving.load_model(root / "dense.keras").export(root / "dense", verbose=False)
     of_files(root)
+    of_copies(root)
+    of_signatures_that_do_not_run(root)
+
+
+def of_copies(root: Path) -> None:
+    """Files that are not what their names say, and SavedModels that were copied in part."""
+    dense(1.0).save_weights(root / "only.weights.h5")
+    whole = (root / "dense.keras").read_bytes()
+    contents = {
+        "halved.keras": whole[: len(whole) // 2],
+        "noise.tflite": b"1234TFL3" + bytes(range(64)),
+        "garbled.keras": b"not a model",
+        "misnamed.tflite": whole,
+    }
+    for name, content in contents.items():
+        (root / name).write_bytes(content)
+    for name, member, content in (("other", "a.txt", "a"), ("no_json", "config.json", "{")):
+        with zipfile.ZipFile(root / f"{name}.keras", "w") as archive:
+            archive.writestr(member, content)
+    (root / "folder").mkdir()
+    shutil.copy(root / "dense.keras", root / "folder")
+    for name in ("no_variables", "tagged", "untagged"):
+        shutil.copytree(root / "whole", root / name)
+    shutil.rmtree(root / "no_variables" / "variables")
+    for name, tags in (("tagged", ["train"]), ("untagged", [])):
+        graph = root / name / "saved_model.pb"
+        content = saved_model_pb2.SavedModel.FromString(graph.read_bytes())
+        content.meta_graphs[0].meta_info_def.tags[:] = tags
+        graph.write_bytes(content.SerializeToString())
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(root / "whole"))
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    (root / "quantized.tflite").write_bytes(converter.convert())
+
+
+def of_signatures_that_do_not_run(root: Path) -> None:
+    """SavedModels without a signature, or with one that takes no samples."""
+    weights = tf.constant(floats(12, 4))
+    x, kind = ([None, 12], tf.float32), tf.float32
+    save(root, "scalar", lambda x, by: {"y": x @ weights * by}, x=x, by=([], kind))
+    save(root, "one_for_each", lambda x, by: {"y": x @ weights * by}, x=x, by=([None, 1], kind))
+    save(root, "any_rank", lambda x: {"y": tf.abs(x)}, x=(None, kind))
+    save(root, "no_inputs", lambda: {"y": weights})
+    tf.saved_model.save(tf.Module(), str(root / "nothing"))
+    module = tf.Module()
+    module.serve = tf.function(
+        answering(lambda x: x @ weights), input_signature=[tf.TensorSpec(*x)]
+    )
+    module.weights = weights
+    # A single function would be the signature.
+    module.double = tf.function(lambda x: x * 2, input_signature=[tf.TensorSpec(*x)])
+    tf.saved_model.save(module, str(root / "unsigned"))
+    loaded = tf.saved_model.load(str(root / "unsigned"))
+    tf.saved_model.save(loaded, str(root / "signed"), signatures=loaded.serve)
 
 
 def of_files(root: Path) -> None:
