@@ -53,6 +53,7 @@ _MOST_PRODUCTS = 3 * 10**9
 # What a delegate computes is worth a minute.
 _MOST_PRODUCTS_ON_TARGET = 6 * 10**10
 _FEWEST = 8
+_MANY_PRODUCTS = 2 * 10**7
 # That one answer in a hundred is another one shows in a hundred samples at least.
 _MOST_CALIBRATING = 200
 
@@ -217,7 +218,9 @@ class Session:
         A recipe with slow kernels runs on some of them, see `some_outputs`.
         """
         return [
-            functools.partial(self._start, part, file, target, self._samples_of(part, recipe))
+            functools.partial(
+                self._start, part, file, target, self._samples_of(part, recipe), recipe
+            )
             for part in self.prepared.parts
         ]
 
@@ -322,14 +325,24 @@ class Session:
             raise failed
         return Answers(outputs, runtime)
 
-    def _start(self, part: Part, file: Path, target: RuntimePython, samples: Path) -> StoredRun:
+    def _start(
+        self,
+        part: Part,
+        file: Path,
+        target: RuntimePython,
+        samples: Path,
+        recipe: Recipe | None = None,
+    ) -> StoredRun:
+        # Threads in the kernels of 4 bits wait for each other by spinning, far longer than they
+        # work. Another process is worth that for a large model only.
+        spins = recipe is not None and recipe.name == "int8x4" and self.products > _MANY_PRODUCTS
         return start_run(
             file,
             samples,
             scratch=self.run.scratch,
             signature=part.signature.key,
             batch=part.split.batch,
-            threads=self.run.execution.threads,
+            threads=1 if spins else self.run.execution.threads,
             target=target,
             allowance=self.run.execution.allowance,
             idle=self.idle,

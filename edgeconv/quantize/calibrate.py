@@ -18,6 +18,7 @@ import numpy as np
 from edgeconv.model.tflite import (
     activation_bounds,
     float_layers,
+    multiplications,
     squashed_tensors,
     sum_units,
     with_input_shapes,
@@ -44,7 +45,7 @@ from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,12 +53,15 @@ if TYPE_CHECKING:
     from edgeconv.model.tflite.kernels import IntegerType
     from edgeconv.quantize.ranges.histograms import Histogram
     from edgeconv.quantize.ranges.softmax import Floor
-    from edgeconv.quantize.refine.refining import Method, RefinedModel
+    from edgeconv.quantize.refine.refining import RefinedModel
     from edgeconv.quantize.states import States
     from edgeconv.types import CalibrationRange, Recipe
 
 # No activation of a working model is this large, and no scale made from it makes sense.
 MAX_MAGNITUDE = 1e15
+# Layers are fitted to as many samples where others are left to judge by, and to more if these are.
+_LEAST_FITTED, _MOST_FITTED, _MOST_JUDGING = 128, 256, 128
+_FEW_PRODUCTS = 2e9
 _INT32_MAX = 2**31 - 1
 # Other samples go beyond the range of these: cut off, they cost up to 24 dB. In 16 bits a wider
 # range costs nothing that can be measured.
@@ -120,6 +124,14 @@ class Feed:
         """All but the last `held_back` samples, and those, in whole batches, at least one each."""
         end = len(self) - min(max(1, held_back // self._batch), len(self) - 1)
         return self.take(range(end)), self.take(range(end, len(self)))
+
+    @property
+    def fitted_batches(self) -> list[int]:
+        """Positions of the batches that layers are fitted to, evenly spread over all."""
+        most = min(max(_LEAST_FITTED, self.samples - _MOST_JUDGING), _MOST_FITTED)
+        count = max(1, min(len(self), most // self._batch))
+        numbers: list[int] = np.linspace(0, len(self) - 1, count).astype(int).tolist()
+        return numbers
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -286,15 +298,16 @@ class CalibratedGraph:
         self._rewritten: dict[tuple[IntegerType, tuple[str, ...], bool], CalibratedGraph] = {}
         self._settled: dict[IntegerType, tuple[str, ...]] = {}
         self._fitted: dict[tuple[CalibrationRange, int], FittedRanges] = {}
-        # Files with weights of 8 bits after the pass over layers, by its methods; see `quantize`.
-        self.refined: dict[tuple[frozenset[Method], bool], RefinedModel] = {}
+        # Files with float activations after the pass over layers, see `quantize`.
+        self.refined: dict[Hashable, RefinedModel] = {}
         self.float_outputs = KeptOutputs()
 
     def folds(self, parts: Sequence[Mapping[str, Sequence[int]]], count: int) -> tuple[Fold, ...]:
         """Each of the last `count` parts held back, with the graph on all the others.
 
         A part has positions of batches by signature; together they are all, each once. Minima and
-        maxima of all samples are from then on those of the parts.
+        maxima of all samples are from then on those of the parts. Where a part has none of the
+        samples that layers are fitted to, the graph on the others has the same ones.
         """
         graphs = tuple(self._on(part) for part in parts)
         self._parts = graphs
@@ -307,6 +320,13 @@ class CalibratedGraph:
                     {key: sorted(n for o in others for n in parts[o][key]) for key in self.feeds}
                 )
                 fitting._parts = tuple(graphs[number] for number in others)
+            if self.fitted_feeds is not self.feeds and all(
+                set(feed.fitted_batches).isdisjoint(parts[index][key])
+                for key, feed in self.feeds.items()
+            ):
+                # What was fitted for a trial is what is published.
+                fitting.fitted_feeds, fitting.refined = self.fitted_feeds, self.refined
+                fitting.float_outputs = self.float_outputs
             folds.append(Fold(fitting, graphs[index].feeds))
         return tuple(folds)
 
@@ -321,6 +341,14 @@ class CalibratedGraph:
         )
         part._settled = self._settled
         return part
+
+    @cached_property
+    def fitted_feeds(self) -> dict[str, Feed]:
+        """The samples that the pass over layers sees: all for a model that takes no time."""
+        samples = sum(feed.samples for feed in self.feeds.values())
+        if samples * multiplications(self.model) < _FEW_PRODUCTS:
+            return self.feeds
+        return {key: feed.take(feed.fitted_batches) for key, feed in self.feeds.items()}
 
     @cached_property
     def layers(self) -> tuple[FloatLayer, ...]:

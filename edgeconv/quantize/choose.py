@@ -7,8 +7,10 @@ with all calibration samples.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import Counter
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -53,6 +55,8 @@ _CLOSE_DB, _CLOSE_CLASSIFIER_DB, _CLOSE_AGREEMENT = 30.0, 25.0, 0.99
 _ENOUGH_FOUR_BIT_DB = 30.0
 # At half a percent of the output, answers differ only where the float model has none.
 _SURELY_CLOSE_DB = 46.0
+# The first samples suffice for a file that would be as close with this many times the noise.
+_CLEARLY = 2.0
 # A gain must surely be above this: a narrower range certainly loses something, and has to be
 # worth it, which it is where it halves the error.
 _MARGIN_DB, _RANGE_MARGIN_DB, _HALVED_DB = 0.1, 0.5, 3.0
@@ -85,13 +89,16 @@ class ChosenFile(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class _HeldBackTrial(NamedTuple):
+@dataclass
+class _HeldBackTrial:
     """Settings, and the errors of their files on the samples held back from each.
 
-    `errors` is None where no file could be made, `failed` says why.
+    `first` are those on the first samples, which are all in `errors` where they decide. Both are
+    None where no file could be made, `failed` says why.
     """
 
     settings: MethodSettings
+    first: SampleErrors | None
     errors: SampleErrors | None
     failed: str = ""
 
@@ -100,12 +107,13 @@ class _HeldBackTrial(NamedTuple):
         """That of all outputs; of a file that could not be made the least there is."""
         return -MAX_SNR_DB if self.errors is None else self.errors.snr_db
 
-    def record(self) -> MethodTrial:
-        errors = self.errors
+    def record(self, samples: int) -> MethodTrial:
+        """What a record has of it, if it can on as many samples as the trial taken."""
+        errors = self.errors if self.errors and self.errors.samples == samples else self.first
         return MethodTrial(
             calibration_range=self.settings.calibration_range,
             methods=self.settings.methods,
-            snr_db=self.snr_db,
+            snr_db=-MAX_SNR_DB if errors is None else errors.snr_db,
             agreement=None if errors is None else errors.agreement,
             failed=self.failed,
         )
@@ -161,11 +169,12 @@ class MethodSearch:
         best = _best(trials)
         spared, errors, more = self._spared(recipe, trials[0], best)
         file = self._make(spared.recipe, best.settings)
+        samples = 0 if best.errors is None else best.errors.samples
         record = _record(
             best.settings,
             file,
-            trials=tuple(trial.record() for trial in trials),
-            held_back=self._held_back.samples,
+            trials=tuple(trial.record(samples) for trial in trials),
+            held_back=samples,
             closeness=closeness(errors),
             is_less_sure=self._held_back.is_less_sure,
             spared=spared.layers,
@@ -202,12 +211,10 @@ class MethodSearch:
         """
         if not recipe.full_integer:
             return ()
-        file = make_file(
-            self._held_back.fitting[0],
-            # Rounding weights to 4 bits takes long, and decides nothing.
-            with_eight_bits(recipe),
-            settings._replace(methods=()),
-            dense_per_tensor=self._dense_per_tensor,
+        # Rounding weights to 4 bits takes long, and decides nothing.
+        plain = with_eight_bits(recipe)
+        file = self._held_back.file(
+            self._held_back.fitting[0], plain, settings._replace(methods=())
         )
         left = unruled_floats(recipe, float_groups(file.model, file.float_outputs))
         return left if recipe.only_integers or RUN_GRAPHS.intersection(left) else ()
@@ -245,7 +252,11 @@ class MethodSearch:
             for each in every:
                 yield self._run(recipe, each)
             return
-        has_four_bits = recipe.has_four_bits or eight_bits != recipe
+        if recipe.name == "float16":
+            # No method changes what weights of 16 bits lose.
+            yield self._run(recipe, MethodSettings(_ranges_of(recipe)[0], ()))
+            return
+        has_four_bits = _has_four_bits(recipe)
         if has_four_bits:
             best = self._run(recipe, MethodSettings(_ranges_of(recipe)[0], ()))
             yield best
@@ -262,7 +273,7 @@ class MethodSearch:
             settings = _with_step(settings, step)
             if settings == best.settings or not self._can_try(settings, best):
                 continue
-            trial = self._try(recipe, settings)
+            trial = self._try(recipe, settings, best)
             yield trial
             best = trial if _is_better(trial, best) else best
 
@@ -290,7 +301,7 @@ class MethodSearch:
             settings = MethodSettings(calibration_range, methods)
             if _is_enough(best, has_four_bits=False) or not self._can_try(settings, best):
                 continue
-            trial = self._try(recipe, settings)
+            trial = self._try(recipe, settings, best)
             is_closest = trial.snr_db > max(each.snr_db for each in trials)
             trials.append(trial)
             if trial.failed:
@@ -315,18 +326,35 @@ class MethodSearch:
             added != {"rounding"} or bool(best.settings.methods)
         )
 
-    def _try(self, recipe: Recipe, settings: MethodSettings) -> _HeldBackTrial:
+    def _try(
+        self, recipe: Recipe, settings: MethodSettings, best: _HeldBackTrial
+    ) -> _HeldBackTrial:
         """A trial that may fail: then the file without these methods is left."""
         try:
-            return self._run(recipe, settings)
+            return self._run(recipe, settings, best)
         except (ToolFailed, InputRefused, UsageError) as error:
-            return _HeldBackTrial(settings, None, failed=error.headline)
+            return _HeldBackTrial(settings, None, None, failed=error.headline)
         except np.linalg.LinAlgError as error:
-            return _HeldBackTrial(settings, None, failed=f"linear algebra: {error}")
+            return _HeldBackTrial(settings, None, None, failed=f"linear algebra: {error}")
 
-    def _run(self, recipe: Recipe, settings: MethodSettings) -> _HeldBackTrial:
+    def _run(
+        self, recipe: Recipe, settings: MethodSettings, best: _HeldBackTrial | None = None
+    ) -> _HeldBackTrial:
+        """A trial on the first held-back samples, and on all where those leave it open.
+
+        `best` is what it has to be better than, which is then compared on all of them too.
+        """
         report_progress(self._progress(recipe))
-        return _HeldBackTrial(settings, self._held_back.errors(recipe, settings))
+        errors = self._held_back.errors(recipe, settings, first=True)
+        trial = _HeldBackTrial(settings, errors, errors)
+        # Ranges of 8 bits may be too narrow for the samples of another fold.
+        is_open = best is None and with_eight_bits(recipe).name == "int8"
+        is_open = is_open or recipe.methods != ("auto",)
+        if is_open or not _is_decided(trial, best, has_four_bits=_has_four_bits(recipe)):
+            for each in (trial, best):
+                if each and each.errors and each.errors.samples < self._held_back.samples:
+                    each.errors = self._held_back.errors(recipe, each.settings)
+        return trial
 
     def _progress(self, recipe: Recipe) -> CountedLine:
         """Which of how many trials comes next; after a minute also how to do without."""
@@ -344,18 +372,21 @@ class MethodSearch:
 
     @cached_property
     def _held_back(self) -> HeldBackTrials:
-        folds = self.graph.folds(*_parts(self.graph.feeds))
+        is_all = self.graph.fitted_feeds is self.graph.feeds
+        folds = self.graph.folds(*_parts(self.graph.feeds, but_fitted=not is_all))
         return HeldBackTrials(folds, dense_per_tensor=self._dense_per_tensor)
 
 
-def _parts(feeds: Mapping[str, Feed]) -> tuple[list[dict[str, list[int]]], int]:
-    """Positions of batches by signature, and how many parts, the last ones, are held back."""
+def _parts(
+    feeds: Mapping[str, Feed], *, but_fitted: bool = False
+) -> tuple[list[dict[str, list[int]]], int]:
+    """Positions of batches by signature, and how many parts, the last ones, are held back.
+
+    `but_fitted`: of many samples those are held back that layers are not fitted to.
+    """
     fewest = min(feed.samples for feed in feeds.values())
     if fewest >= _PARTS * _ENOUGH:
-        held_back = {
-            key: np.linspace(0, len(feed) - 1, _held_batches(feed)).astype(int).tolist()
-            for key, feed in feeds.items()
-        }
+        held_back = {key: _held_back_of(feed, but_fitted) for key, feed in feeds.items()}
         rest = {
             key: sorted(set(range(len(feed))) - set(held_back[key])) for key, feed in feeds.items()
         }
@@ -369,8 +400,10 @@ def _parts(feeds: Mapping[str, Feed]) -> tuple[list[dict[str, list[int]]], int]:
     return turns, min(parts, -(-_ENOUGH * parts // fewest))
 
 
-def _held_batches(feed: Feed) -> int:
-    return max(1, min(len(feed) // _PARTS, _MOST // feed.batch))
+def _held_back_of(feed: Feed, but_fitted: bool) -> list[int]:
+    free = sorted(set(range(len(feed))).difference(feed.fitted_batches if but_fitted else ()))
+    count = min(len(free), max(1, min(len(feed) // _PARTS, _MOST // feed.batch)))
+    return [free[place] for place in np.linspace(0, len(free) - 1, count).astype(int)]
 
 
 def closeness(errors: SampleErrors | None) -> Closeness:
@@ -414,6 +447,23 @@ def _spared_note(
     )
 
 
+def _is_decided(trial: _HeldBackTrial, best: _HeldBackTrial | None, *, has_four_bits: bool) -> bool:
+    """Whether the first samples show if a trial is enough, and if it is better than the best."""
+    own, before = trial.first, None if best is None else best.first
+    if own is None:
+        return True
+    surely, maybe = (
+        _is_enough(
+            dataclasses.replace(trial, errors=own.scaled(factor)), has_four_bits=has_four_bits
+        )
+        for factor in (_CLEARLY, 1 / _CLEARLY)
+    )
+    if best is None or before is None or _is_better(trial, best):
+        return surely or not maybe
+    mean_db, _, high_db = own.gain_db(before)
+    return high_db < _MARGIN_DB or (mean_db <= 0 and own.snr_db <= before.snr_db)
+
+
 def _is_enough(trial: _HeldBackTrial, *, has_four_bits: bool) -> bool:
     """Whether no further method is tried."""
     if trial.errors is None:
@@ -432,6 +482,10 @@ def _ranges_of(recipe: Recipe) -> tuple[CalibrationRange, ...]:
         return (recipe.calibration_range,)
     # With 16 bits there is room for every value, and nothing to gain by clipping.
     return ("minmax",) if recipe.name == "int16x8" else ("minmax", *_RANGES)
+
+
+def _has_four_bits(recipe: Recipe) -> bool:
+    return recipe.has_four_bits or with_eight_bits(recipe) != recipe
 
 
 def _has_free_ranges(recipe: Recipe, graph: CalibratedGraph) -> bool:
@@ -454,12 +508,15 @@ def _best(trials: Sequence[_HeldBackTrial]) -> _HeldBackTrial:
 
 
 def _is_better(trial: _HeldBackTrial, best: _HeldBackTrial) -> bool:
-    if trial.errors is None or best.errors is None:
+    own, before = trial.errors, best.errors
+    if own and before and own.samples != before.samples:
+        own, before = trial.first, best.first
+    if own is None or before is None:
         return False
     same_range = trial.settings.calibration_range == best.settings.calibration_range
-    is_halved = trial.errors.snr_db >= best.errors.snr_db + _HALVED_DB
+    is_halved = own.snr_db >= before.snr_db + _HALVED_DB
     margin_db = _MARGIN_DB if same_range else _RANGE_MARGIN_DB
-    return trial.errors.is_closer(best.errors, margin_db=0.0 if is_halved else margin_db)
+    return own.is_closer(before, margin_db=0.0 if is_halved else margin_db)
 
 
 def _record(

@@ -6,8 +6,9 @@ first. How they are compared is decided on all of them afterwards, so it is the 
 
 from __future__ import annotations
 
+import functools
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
+# Most comparisons are decided by as many.
+_FIRST = 32
+
+
 class _FoldAnswers(NamedTuple):
     """What a fold's file and the float graph give for its held-back samples, with all logits.
 
@@ -55,11 +60,15 @@ class HeldBackTrials:
 
     def __init__(self, folds: Sequence[Fold], *, dense_per_tensor: bool = False) -> None:
         self._folds = tuple(folds)
-        self._dense_per_tensor = dense_per_tensor
+        self._turns = tuple(turn for fold in folds[:1] for turn in _turns(fold)) + tuple(folds[1:])
+        make = functools.partial(make_file, dense_per_tensor=dense_per_tensor)
+        # The file of a fold's graph; the last ones are kept.
+        self.file = functools.lru_cache(maxsize=2)(make)
+        self._answered: tuple[Any, list[_FoldAnswers]] = (None, [])
 
     @property
     def samples(self) -> int:
-        """How many samples the files are compared on."""
+        """How many samples there are to compare the files on."""
         return sum(feed.samples for fold in self._folds for feed in fold.held_back.values())
 
     @property
@@ -72,12 +81,18 @@ class HeldBackTrials:
         """The graph of each fold, with the samples that its files are fitted to."""
         return tuple(fold.fitting for fold in self._folds)
 
-    def errors(self, recipe: Recipe, settings: MethodSettings) -> SampleErrors:
-        """The errors of the files of a recipe with these settings, on all held-back samples."""
-        answers = [
-            self._answers(fold, whole, recipe, settings)
-            for fold, whole in zip(self._folds, self._whole, strict=True)
-        ]
+    def errors(
+        self, recipe: Recipe, settings: MethodSettings, *, first: bool = False
+    ) -> SampleErrors:
+        """The errors of the files of a recipe with these settings, on all held-back samples.
+
+        Or on the `first` of them, which are then not run again for all.
+        """
+        if self._answered[0] != (recipe, settings):
+            self._answered = (recipe, settings), []
+        answers = self._answered[1]
+        for turn in self._turns[len(answers) : 1 if first else None]:
+            answers.append(self._answers(turn, self._whole[len(answers)], recipe, settings))
         actual = self._compared(_joined([each.outputs for each in answers]))
         expected = self._compared(_joined([each.expected for each in answers]))
         # A file of another engine may have no logits.
@@ -89,7 +104,7 @@ class HeldBackTrials:
     ) -> _FoldAnswers:
         """Of a fold's file; that of int16x8 is computed in floats, see `simulating`."""
         graph = fold.fitting
-        file = make_file(graph, recipe, settings, dense_per_tensor=self._dense_per_tensor)
+        file = self.file(graph, recipe, settings)
         model = None
         if recipe.name == "int16x8":
             is_equalized = "equalization" in settings.methods
@@ -144,10 +159,10 @@ class HeldBackTrials:
 
     @cached_property
     def _whole(self) -> tuple[OutputArrays, ...]:
-        """What the float graph gives for the held-back samples of each fold, with all logits."""
+        """What the float graph gives for the held-back samples of each turn, with all logits."""
         return tuple(
-            outputs_of(self._exposed[0], fold.held_back, threads=fold.fitting.threads)
-            for fold in self._folds
+            outputs_of(self._exposed[0], turn.held_back, threads=turn.fitting.threads)
+            for turn in self._turns
         )
 
     @cached_property
@@ -158,6 +173,21 @@ class HeldBackTrials:
     def _saturated(self) -> tuple[Tempered, ...]:
         logits = self._exposed[1]
         return saturated(logits, _joined(self._whole)) if logits else ()
+
+
+def _turns(fold: Fold) -> tuple[Fold, ...]:
+    """Some of the fold's held-back samples, evenly spread, and the others, if there are many."""
+    feeds = fold.held_back
+    step = min(feed.samples // _FIRST for feed in feeds.values())
+    if step < 2 or min(map(len, feeds.values())) < step:
+        return (fold,)
+    places = {key: range(0, len(feed), step) for key, feed in feeds.items()}
+    first = {key: feed.take(places[key]) for key, feed in feeds.items()}
+    others = {
+        key: feed.take(n for n in range(len(feed)) if n not in places[key])
+        for key, feed in feeds.items()
+    }
+    return fold._replace(held_back=first), fold._replace(held_back=others)
 
 
 def _joined(parts: Sequence[OutputArrays]) -> OutputArrays:

@@ -6,6 +6,7 @@ The quantizer is litert-quantizer; its configuration follows from a `Recipe` and
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +24,7 @@ from edgeconv.model.tflite import (
 )
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
-from edgeconv.quantize.refine.simulating import with_weights_of
+from edgeconv.quantize.refine.simulating import rounded_weights, with_weights_of
 from edgeconv.quantize.rules import (
     BLOCKS,
     float_outputs,
@@ -67,7 +68,7 @@ _FLOAT16_OPERATORS = (
 
 # Their activations are floats, or nearly, and their weights are the first recipe's.
 _WEIGHT_ONLY = Recipe(name="weight-only-int8")
-_LOSES_BY_WEIGHTS = frozenset({"weight-only-int8", "dynamic", "int16x8"})
+_LOSES_BY_WEIGHTS = frozenset({"weight-only-int8", "dynamic", "int16x8", "weight-only-int4"})
 
 
 # What the weights of a fused LSTM become, which litert-quantizer leaves in float32.
@@ -137,19 +138,9 @@ def make_file(
     bits_by_layer = weight_bits(graph.layers, recipe, ruled, kept)
     four_bit = tuple(name for name, layer in ruled.items() if layer.precision == BLOCKS)
     if layerwise or bits_by_layer:
-        refined = None
-        if recipe.name in _LOSES_BY_WEIGHTS and not (ruled or bits_by_layer or graph.quantized):
-            refined = _shared(graph, model, layerwise, dense_per_tensor=dense_per_tensor)
-        if refined is None:
-            refined = refine_layers(
-                model,
-                graph.model,
-                graph.feeds,
-                methods=layerwise,
-                weight_bits=bits_by_layer,
-                threads=graph.threads,
-                kept=graph.float_outputs,
-            )
+        refined = _refined(
+            graph, recipe, model, layerwise, bits_by_layer, dense_per_tensor, is_ruled=bool(ruled)
+        )
         model, notes = refined.model, notes + refined.notes
         if refined.layers:
             four_bit = tuple(layer.name for layer in refined.layers if layer.bits == 4)
@@ -195,31 +186,46 @@ def _quantized(
     return model, notes if fitted is None else fitted.notes + notes
 
 
-def _shared(
-    graph: CalibratedGraph, model: bytes, methods: frozenset[Method], *, dense_per_tensor: bool
-) -> RefinedModel | None:
-    """`model` with weights of 8 bits from the one pass of all recipes that lose by those alone.
+def _refined(
+    graph: CalibratedGraph,
+    recipe: Recipe,
+    model: bytes,
+    methods: frozenset[Method],
+    bits: Mapping[str, int],
+    dense_per_tensor: bool,
+    *,
+    is_ruled: bool,
+) -> RefinedModel:
+    """`model` after the pass over layers.
 
-    None if the pass does not apply, or its scales are too small for integer biases.
+    One pass, that of the weight-only file, serves all that lose by weights alone, unless its scales
+    are too small for integer biases. Others take the weights that it has rounded.
     """
-    key = (methods, dense_per_tensor)
+    refine = functools.partial(
+        refine_layers,
+        floating=graph.model,
+        feeds=graph.fitted_feeds,
+        methods=methods,
+        weight_bits=bits,
+        threads=graph.threads,
+        kept=graph.float_outputs,
+    )
+    is_same = recipe.name in _LOSES_BY_WEIGHTS
+    if not methods or is_ruled or graph.quantized or not (is_same or "rounding" in methods):
+        return refine(model)
+    key = (methods, tuple(sorted(bits.items())), dense_per_tensor)
     if key not in graph.refined:
-        plain, _ = quantize_model(
-            graph.model, _WEIGHT_ONLY, None, dense_per_tensor=dense_per_tensor
-        )
-        graph.refined[key] = refine_layers(
-            plain,
-            graph.model,
-            graph.feeds,
-            methods=methods,
-            threads=graph.threads,
-            kept=graph.float_outputs,
-        )
-    refined = graph.refined[key]
-    if not refined.layers:
-        return None
-    patched = with_weights_of(model, refined.model, graph.model)
-    return None if clipped_biases(patched) else refined._replace(model=patched)
+        plain = quantize_model(graph.model, _WEIGHT_ONLY, None, dense_per_tensor=dense_per_tensor)
+        graph.refined[key] = refine(plain[0])
+    shared = graph.refined[key]
+    if not shared.layers:
+        return refine(model)
+    if is_same and bits:
+        return shared
+    if is_same:
+        patched = with_weights_of(model, shared.model, graph.model)
+        return refine(model) if clipped_biases(patched) else shared._replace(model=patched)
+    return refine(model, rounded=rounded_weights(shared.model, graph.model))
 
 
 def _refuse_nothing_done(

@@ -42,6 +42,8 @@ _MOST_LAYERS = 0.34
 # An interpreter does about this many multiplications a second, and the layers may take as long.
 _PRODUCTS_PER_S, _MOST_S = 4e9, 15.0
 _MOST_MEASURED = 96
+# Samples that show which layer costs more than another.
+_ORDERING_SAMPLES = 8
 
 
 class Sparing(NamedTuple):
@@ -70,7 +72,7 @@ def sparings(
         return
     plain = MethodSettings(settings.calibration_range, ())
     largest = _MOST_GROWTH * len(make_file(graph, recipe, plain).model)
-    worst = _worst_first(trials, recipe, layers)
+    worst = _worst_first(graph, recipe, layers)
     most = max(1, int(len(layers) * _MOST_LAYERS))
     for precision in _KEPT_IN[recipe.name]:
         if recipe.only_integers and precision == "float32":
@@ -103,10 +105,10 @@ def _able(graph: CalibratedGraph, recipe: Recipe) -> tuple[FloatLayer, ...]:
 
 
 def _worst_first(
-    trials: QuantizeTrials, recipe: Recipe, layers: Sequence[FloatLayer]
+    graph: CalibratedGraph, recipe: Recipe, layers: Sequence[FloatLayer]
 ) -> list[FloatLayer]:
-    """The layers by what each costs alone, while all others are in float."""
-    graph = trials.graph
+    """The layers by what each costs alone on a few samples, while all others are in float."""
+    trials = QuantizeTrials(graph, comparison_feeds(graph.feeds, _ORDERING_SAMPLES))
     eight_bits = msgspec.structs.replace(with_eight_bits(recipe), layers=())
     bits = 16 if recipe.name == "int16x8" else 8
     ranges = graph.fitted("minmax", bits=bits).ranges if recipe.has_ranges else None

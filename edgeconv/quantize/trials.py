@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,10 +22,13 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.quantize.parted import OutputArrays, PartedOutput
+    from edgeconv.runtimes.runner import Batch
     from edgeconv.types import Recipe
 
 # Samples of each signature to compare on: the order of the layers hardly changes with more.
 COMPARISON_SAMPLES = 32
+# Fewer are not worth another interpreter.
+_FEWEST_BATCHES = 8
 
 
 class QuantizeTrial(NamedTuple):
@@ -39,12 +44,12 @@ class QuantizeTrial(NamedTuple):
     agreement: float | None
 
 
-def comparison_feeds(feeds: Mapping[str, Feed]) -> dict[str, Feed]:
-    """The last 32 samples of each signature, or all where there are fewer, in whole batches."""
+def comparison_feeds(
+    feeds: Mapping[str, Feed], samples: int = COMPARISON_SAMPLES
+) -> dict[str, Feed]:
+    """The last samples of each signature, or all where there are fewer, in whole batches."""
     return {
-        key: feed.split(COMPARISON_SAMPLES)[1]
-        if feed.samples > COMPARISON_SAMPLES and len(feed) > 1
-        else feed
+        key: feed.split(samples)[1] if feed.samples > samples and len(feed) > 1 else feed
         for key, feed in feeds.items()
     }
 
@@ -106,14 +111,22 @@ def outputs_of(model: bytes, feeds: Mapping[str, Feed], *, threads: int) -> Outp
     Outputs of strings are left out. Raises `ToolFailed` where the model does not run.
     """
     outputs: OutputArrays = {}
-    interpreter = open_interpreter(model, threads=threads)
     for key, feed in feeds.items():
-        signature = InProcessModel(interpreter, key)
-        parts = join_batches([signature.run(batch) for batch in feed], [feed.batch] * len(feed))
-        for name, values in parts.items():
+        # An interpreter for each thread, as in `refine.running`.
+        most = max(1, min(threads, len(feed) // _FEWEST_BATCHES))
+        bounds = np.linspace(0, len(feed), most + 1).astype(int)
+        parts = [feed.take(range(a, b)) for a, b in itertools.pairwise(bounds)]
+        with ThreadPoolExecutor(most) as pool:
+            runs = [run for part in pool.map(partial(_run, model, key), parts) for run in part]
+        for name, values in join_batches(runs, [feed.batch] * len(feed)).items():
             if values.dtype.kind != "S":
                 outputs[key, name] = values.astype(np.float64)
     return outputs
+
+
+def _run(model: bytes, key: str, feed: Feed) -> list[Batch]:
+    signature = InProcessModel(open_interpreter(model), key)
+    return [signature.run(batch) for batch in feed]
 
 
 def lowest_snr_db(expected: OutputArrays, actual: OutputArrays) -> float:

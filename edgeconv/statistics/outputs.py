@@ -344,6 +344,10 @@ class SampleErrors:
         worst: Floats = self.noise[int(np.argmax(self.noise.mean(axis=1)))]
         return worst
 
+    def scaled(self, factor: float) -> SampleErrors:
+        """With this many times the noise."""
+        return SampleErrors(self.noise * factor, self.same, self.step_noise)
+
     def is_closer(self, before: SampleErrors, *, margin_db: float) -> bool:
         """Whether the error is smaller beyond noise, and not at the cost of the largest class.
 

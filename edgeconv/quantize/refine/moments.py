@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 40_000
 # Means need fewer than second moments: what they miss of a layer's error is one part in as many.
-_MOST_ROWS_OF_MEANS = 2_500
+_MOST_ROWS_OF_MEANS = 1_000
 # Multiplications that a second moment may take, and numbers that its rows may have in all groups,
 # unless too few rows would be left.
 _MOST_PRODUCTS, _MOST_NUMBERS = 1e10, 4e6
@@ -252,7 +252,8 @@ def _row_parts(quantity: Quantity, geometry: Geometry, *, means: bool) -> Iterat
     step = max(1, _CHUNK_ELEMENTS // max(1, whole, size))
     for start in range(0, count, step):
         part = slice(start, start + step)
-        yield _rows(quantity.real(part), geometry, places[part])
+        rows = _rows(quantity.stored[part], geometry, places[part], quantity.zero_point)
+        yield quantity._replace(stored=rows).real(slice(None))
 
 
 def _places(shape: tuple[int, ...], geometry: Geometry, *, means: bool) -> NDArray[np.intp]:
@@ -275,14 +276,19 @@ def _places(shape: tuple[int, ...], geometry: Geometry, *, means: bool) -> NDArr
     return np.minimum(places, total - 1)
 
 
-def _rows(values: Values, geometry: Geometry, places: NDArray[np.intp]) -> Values:
+def _rows(
+    values: NDArray[np.generic], geometry: Geometry, places: NDArray[np.intp], zero_point: int
+) -> NDArray[np.generic]:
     sample = np.arange(len(values))[:, None]
     if geometry.window is None:
         rows = values.reshape(len(values), -1, geometry.d)[sample, places]
         return rows.reshape(1, -1, geometry.d)
     window = geometry.window
     image = (values.shape[1], values.shape[2])
-    padded = np.pad(values, ((0, 0), *window.padding(image), (0, 0)))
+    padding = window.padding(image)
+    padded = values
+    if np.any(padding):
+        padded = np.pad(values, ((0, 0), *padding, (0, 0)), constant_values=zero_point)
     below, right = np.divmod(places, window.outputs(image)[1])
     y = (below * window.strides[0])[:, :, None, None] + _steps(window, 0)[:, None]
     x = (right * window.strides[1])[:, :, None, None] + _steps(window, 1)[None, :]

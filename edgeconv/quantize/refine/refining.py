@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from edgeconv.quantize.calibrate import Feed
     from edgeconv.quantize.refine.layers import RefinableLayer
     from edgeconv.quantize.refine.moments import Geometry, Moments, Outputs, Quantity
+    from edgeconv.quantize.refine.simulating import RoundedWeights
 
     Floats = NDArray[np.float64]
 
@@ -78,7 +79,7 @@ _MOST_SAMPLES = 256
 # For the activations of all samples that are alive at one place of both graphs.
 _MOST_BYTES = 2**29
 # Means need far fewer samples than second moments.
-_MOST_SAMPLES_OF_MEANS, _MOST_BYTES_OF_MEANS = 128, 2**28
+_MOST_SAMPLES_OF_MEANS, _MOST_BYTES_OF_MEANS = 64, 2**28
 # How many layers a note names.
 _MOST_NAMES = 5
 
@@ -100,15 +101,18 @@ def refine_layers(
     weight_bits: Mapping[str, int] | None = None,
     threads: int,
     kept: KeptOutputs | None = None,
+    rounded: Mapping[int, RoundedWeights] | None = None,
 ) -> RefinedModel:
     """`quantized`, which was made of `floating`, after the pass.
 
     `feeds` has float samples by signature. `weight_bits` gives layers, by the name of the float
     model's output tensor, weights of 4 or 8 bits; the others keep what the file has. Without
     `methods` those are rounded to nearest, and no samples are needed. `kept` are outputs of the
-    float model on these feeds, of an earlier file. Where the pass does not apply, the model comes
-    back as it is, and a note says why. Raises `InputRefused` for models
-    that do not belong together or too few samples, and `ToolFailed` where a model does not run.
+    float model on these feeds, of an earlier file. `rounded` are weights, by the number of the
+    float operator, that the pass of another file has rounded: layers whose biases allow it take
+    them. Where the pass does not apply, the model comes back as it is, and a note says why. Raises
+    `InputRefused` for models that do not belong together or too few samples, and `ToolFailed` where
+    a model does not run.
     """
     bits = weight_bits or {}
     inside, outside = _signed(quantized, "the quantized model"), _signed_float(floating)
@@ -127,6 +131,7 @@ def refine_layers(
             rounding="rounding" in methods,
             bias="bias-correction" in methods,
             bits=bits.get(layer.name),
+            rounded=(rounded or {}).get(layer.floating.number),
         )
         refined.append(_refine(LayerCorrection(inside.model, outside.model, layer, options), runs))
     is_changed = any(layer.changed for layer in refined)
@@ -282,11 +287,15 @@ _TOO_WIDE = f"it has more than {MOST_INPUTS} inputs, its weights are rounded to 
 
 
 class RefineOptions(NamedTuple):
-    """What to change in a layer; `bits` None keeps what the file has."""
+    """What to change in a layer; `bits` None keeps what the file has.
+
+    `rounded` are weights to take instead of rounding them here.
+    """
 
     rounding: bool
     bias: bool
     bits: int | None
+    rounded: RoundedWeights | None = None
 
 
 class RefinedLayer(NamedTuple):
@@ -325,13 +334,15 @@ class LayerCorrection:
 
     def with_samples(self, x: Quantity, floating: FloatOutputs) -> RefinedLayer:
         """Round and correct by the layer's inputs, `x`, and the outputs of the float layers."""
-        weights = self._start
+        weights = self._taken or self._start
         means = weights is None or not self.options.rounding or self._geometry.d > MOST_INPUTS
+        means = means or self._taken is not None
         y = floating.of(self.layer, self._geometry, self._weights, means=means)
         if y is None:
             return self.without_samples()
         if weights is None or means:
-            before = after = outputs(x, y, self._geometry, self._nearest_values)
+            values = self._weights if weights is None else weights.values
+            before = after = outputs(x, y, self._geometry, values)
         else:
             x_moments = moments(x, y, self._geometry)
             weights = self._rounded(x_moments, weights)
@@ -464,6 +475,16 @@ class LayerCorrection:
             return read_weights(self.inside, self.layer, self._geometry.groups)
         scales = absmax_scales(self._weights, self._bits, least=self._least_scales)
         return round_nearest(self._weights, scales, self._bits)
+
+    @cached_property
+    def _taken(self) -> Rounded | None:
+        """Weights of another file; None where there are none, or others than this one can have."""
+        given, start, least = self.options.rounded, self._start, self._least_scales
+        if given is None or start is None or given.bits != self._bits:
+            return None
+        scales = given.weights.scales
+        is_able = scales.shape == start.scales.shape and not self._one_scale
+        return given.weights if is_able and (least is None or (scales >= least).all()) else None
 
     @cached_property
     def _nearest_values(self) -> Floats:

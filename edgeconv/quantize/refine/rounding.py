@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int8]
 
 # What a channel's scale is tried at, as factors of the one that fits its largest weight.
-CLIPPING = {4: tuple(np.linspace(0.5, 1.0, 11).tolist()), 8: (0.9, 0.95, 1.0)}
+CLIPPING = {4: tuple(np.linspace(0.5, 1.0, 11).tolist()), 8: (1.0,)}
 # A scale below this share of the layer's largest would stand for weights that say nothing.
 _LEAST_SHARE = 1e-6
 # The scales that float16 holds in full.

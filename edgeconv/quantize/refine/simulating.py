@@ -8,7 +8,7 @@ floats: where many samples are run, floats stand in for them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,26 @@ if TYPE_CHECKING:
     from edgeconv.quantize.refine.rounding import Rounded
 
 _BITS = {"int8": 8, "int4": 4}
+
+
+class RoundedWeights(NamedTuple):
+    """Weights of a layer, and their bits."""
+
+    weights: Rounded
+    bits: int
+
+
+def rounded_weights(quantized: bytes, floating: bytes) -> dict[int, RoundedWeights]:
+    """The weights of a file by the number of the float model's operator, where they are integers.
+
+    Raises `InputRefused` for models that do not belong together.
+    """
+    inside, outside = parse(quantized, where="the file"), parse(floating, where="the float model")
+    return {
+        layer.floating.number: RoundedWeights(_rows(inside, layer), _BITS[kind])
+        for layer in match_layers(inside, outside)
+        if not layer.left_alone and (kind := type_of(_weights(inside, layer))) in _BITS
+    }
 
 
 def with_weights_of(target: bytes, source: bytes, floating: bytes) -> bytes:

@@ -156,9 +156,9 @@ def test_a_method_that_fails_is_a_trial_that_failed(monkeypatch):
     def failing(*_: object, **options):
         raise ToolFailed(f"no {', '.join(options['methods'])} today")
 
-    plain = chooser().file(recipe("int8", methods=["none"])).file.model
+    plain = chooser(100).file(recipe("int8", methods=["none"])).file.model
     monkeypatch.setattr(quantize, "refine_layers", failing)
-    chosen = chooser().file(recipe("int8"))
+    chosen = chooser(100).file(recipe("int8"))
     assert chosen.record is not None
     failed = [trial for trial in chosen.record.trials if trial.failed]
     assert [(trial.methods, trial.failed) for trial in failed] == [
@@ -169,7 +169,7 @@ def test_a_method_that_fails_is_a_trial_that_failed(monkeypatch):
     assert chosen.record.methods == ()
     assert chosen.record.calibration_range != "minmax" or chosen.file.model == plain
     with pytest.raises(ToolFailed, match="no bias-correction today"):
-        chooser().file(recipe("int8", methods=["bias-correction"]))
+        chooser(100).file(recipe("int8", methods=["bias-correction"]))
 
 
 def with_sine() -> bytes:

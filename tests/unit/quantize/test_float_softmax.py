@@ -7,8 +7,9 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite import softmax_classes, summarize
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MethodSearch
+from edgeconv.quantize.choose import MethodSearch, _parts
 from edgeconv.quantize.found_rules import with_float_softmax, with_found_rules
+from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.requests.recipes import make_recipes
@@ -69,9 +70,8 @@ def test_the_error_that_is_predicted_is_that_of_the_real_kernels():
     search = MethodSearch(graph)
     found = with_found_rules(search, recipe())
     assert found.search is search
-    chosen = search.file(found.recipe)
-    assert chosen.record is not None
-    predicted_db = chosen.record.trials[0].snr_db
+    folds = graph.folds(*_parts(graph.feeds))
+    predicted_db = HeldBackTrials(folds).errors(found.recipe, PLAIN).snr_db
     plain = make_file(graph, found.recipe, PLAIN).model
     expected = outputs_of(graph.model, fresh, threads=1)
     assert abs(lowest_snr_db(expected, outputs_of(plain, fresh, threads=1)) - predicted_db) < 2
