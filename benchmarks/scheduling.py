@@ -33,16 +33,16 @@ from benchmarks.simulated_cells import (
     simulated_jobs,
     start_workers,
 )
-from edgeconv.plugins.scale.sweeping.flow import run_jobs
-from edgeconv.plugins.scale.sweeping.jobs import Results
-from edgeconv.plugins.scale.sweeping.on_ray import RayExecutor
-from edgeconv.plugins.scale.sweeping.plan import make_plan
+from edgeconv.plugins.scale.sweep import run_jobs
+from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_on_ray import RayExecutor
+from edgeconv.plugins.scale.sweep_plan import make_plan
 from edgeconv.requests.tune import SweepRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
+    from edgeconv.plugins.scale.sweep_jobs import SweepJob
 
 SWEEP = 'models = ["{name}"]\nrecipes = ["float32"]\n'
 # The nodes that share so many cores; the head has none.

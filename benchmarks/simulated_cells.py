@@ -23,7 +23,7 @@ import msgspec
 from msgspec.structs import replace
 
 from edgeconv.plugins.scale.cluster import RayCluster
-from edgeconv.plugins.scale.sweeping.jobs import JobDone, Results, SweepJob
+from edgeconv.plugins.scale.sweep_jobs import JobDone, Results, SweepJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

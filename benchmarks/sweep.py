@@ -34,17 +34,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.measuring import Contender, in_rounds, median_wall, write_result
-from edgeconv.plugins.scale.sweeping.flow import run_jobs, summarize
-from edgeconv.plugins.scale.sweeping.jobs import Results
-from edgeconv.plugins.scale.sweeping.plan import PlannedCell, SweepPlan, make_plan
+from edgeconv.plugins.scale.sweep import run_jobs, summarize
+from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_plan import PlannedCell, SweepPlan, make_plan
 from edgeconv.reporting.sweeps import write_sweep
 from edgeconv.requests.tune import SweepRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.plugins.scale.sweeping.executors import Handle
-    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
+    from edgeconv.plugins.scale.sweep_executors import Handle
+    from edgeconv.plugins.scale.sweep_jobs import SweepJob
     from edgeconv.types import CellResult
     from edgeconv.types.errors import EdgeconvError
 

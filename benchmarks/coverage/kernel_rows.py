@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from benchmarks.coverage.results import file_of
-from edgeconv.measure.acceleration import kernel_mistake
+from edgeconv.measure.kernels import kernel_mistake
 from edgeconv.types import RecipeName
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from edgeconv.conversion.verify import verify_float, verify_outputs
 from edgeconv.data.handover import mapped_arrays
 from edgeconv.data.suspects import evenly
 from edgeconv.model.source import code_files
-from edgeconv.model.tflite.fronts import input_fronts
+from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.runtimes.local import start_run
 from edgeconv.statistics.comparison import paired_difference, paired_mean_difference
 from edgeconv.system.processes.sandbox import Access

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from edgeconv.data.memory import refuse_larger
+from edgeconv.system.store.hashes import sha256_once
 from edgeconv.system.store.files import refuse_pointer
 from edgeconv.types.errors import InputRefused
 
@@ -102,8 +103,6 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
 
 def sha256_of(path: Path) -> str:
     """The hash of a data file's bytes. Raises `InputRefused` as `opened` does."""
-    from edgeconv.system.store.hashes import sha256_once
-
     with opened(path):
         return sha256_once(path)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
+from edgeconv.data import preprocessing
 from edgeconv.data.memory import refuse_larger
 from edgeconv.data.strings import STRING, holds_strings
 from edgeconv.types.errors import InputRefused
@@ -25,8 +26,7 @@ Array = np.ndarray[Any, Any]
 
 # float32 ends at 3.4e38, and a range near it makes a quantizer's scale meaningless.
 LARGEST_PLAUSIBLE = 1e30
-_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
-DTYPES = {"bool", *(f"{kind}{size}" for kind, sizes in _BITS.items() for size in sizes)}
+DTYPES = {"bool", *preprocessing.DTYPES}
 # Blocks, so that the maximum is found while the block is still in the caches.
 _BLOCK_BYTES = 1 << 20
 # "classes": class numbers (n,), any other are refused. "if classes": any other are left out.

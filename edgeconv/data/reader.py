@@ -180,9 +180,7 @@ class ChildDataSet(DataSet):
     def stored(self, indices: Indices) -> dict[str, Array | list[Array]]:
         """The samples at `indices` as they are stored."""
         columns: dict[str, Array | list[Array]] = {}
-        job = StoredJob(self.at[indices].tolist())
-        call = self.reader.child.start(write_stored, job)
-        with self.reader.answered(call) as (_, directory):
+        with self.reader.answered(self._start(None, indices)) as (_, directory):
             for position, name in enumerate(self._names):
                 whole = directory / f"{position}.npy"
                 files = (directory / f"{position}-{number}.npy" for number in range(len(indices)))
@@ -210,7 +208,7 @@ class ChildDataSet(DataSet):
         return [spec.name for spec in self.inputs]
 
     def _start(
-        self, number: int, indices: Indices, *, is_last: bool = True, hashes: bool = False
+        self, number: int | None, indices: Indices, *, is_last: bool = True, hashes: bool = False
     ) -> PendingCall[PartWritten]:
         job = PartJob(
             number=number, indices=self.at[indices].tolist(), is_last=is_last, hashes=hashes
@@ -219,28 +217,18 @@ class ChildDataSet(DataSet):
 
 
 class PartJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The next part of pass `number`: the samples at these indices."""
+    """The samples at these indices: the next part of pass `number`, or None as they are stored."""
 
-    number: int
     indices: list[int]
-    is_last: bool
-    hashes: bool
+    number: int | None = None
+    is_last: bool = True
+    hashes: bool = False
 
 
 class PartWritten(msgspec.Struct, frozen=True):
     """A part's files are there; `sha256` is the hash of the whole pass, after its last part."""
 
     sha256: str = ""
-
-
-class StoredJob(msgspec.Struct, frozen=True):
-    """The samples at these indices, as they are stored."""
-
-    indices: list[int]
-
-
-class StoredWritten(msgspec.Struct, frozen=True):
-    """The files are there."""
 
 
 # What the child keeps from one call to the next.
@@ -297,25 +285,26 @@ def open_data_set(job: OpenJob) -> Opened:
 
 @_refusing
 def write_part(job: PartJob) -> PartWritten:
-    """Write the next samples of a pass, preprocessed."""
+    """Write the next samples of a pass, preprocessed, or samples as they are stored."""
+    data_set, indices = _data_sets[0], np.array(job.indices, np.intp)
+    if job.number is None:
+        _write_stored(data_set.stored(indices), task_directory())
+        return PartWritten()
     reading = _passes.pop(job.number, None)
     if reading is None:
-        reading = ReadingPass(_data_sets[0], SamplesHash() if job.hashes else None)
-    write_samples(reading.read(np.array(job.indices, np.intp)), task_directory())
+        reading = ReadingPass(data_set, SamplesHash() if job.hashes else None)
+    write_samples(reading.read(indices), task_directory())
     if not job.is_last:
         _passes[job.number] = reading
         return PartWritten()
     return PartWritten(reading.digest.hexdigest() if reading.digest else "")
 
 
-@_refusing
-def write_stored(job: StoredJob) -> StoredWritten:
-    """Write the samples as they are stored: I.npy for input I, or I-N.npy for its sample N."""
-    columns = _data_sets[0].stored(np.array(job.indices, np.intp))
+def _write_stored(columns: Mapping[str, Array | list[Array]], directory: Path) -> None:
+    """I.npy for input I, or I-N.npy for its sample N."""
     for position, column in enumerate(columns.values()):
         if isinstance(column, np.ndarray):
-            np.save(task_directory() / f"{position}.npy", column, allow_pickle=False)
+            np.save(directory / f"{position}.npy", column, allow_pickle=False)
             continue
         for number, sample in enumerate(column):
-            np.save(task_directory() / f"{position}-{number}.npy", sample, allow_pickle=False)
-    return StoredWritten()
+            np.save(directory / f"{position}-{number}.npy", sample, allow_pickle=False)

@@ -126,23 +126,14 @@ def c_values(embedding: Embedding) -> dict[str, Any]:
     for tensor, tolerance in zip(outputs, embedding.golden.tolerances, strict=True):
         tensor["steps"], tensor["absolute"] = tolerance.steps, tolerance.absolute
     return {
-        "symbol": symbol,
+        **common_values(embedding, inputs, outputs),
         "SYMBOL": symbol.upper(),
-        "name": embedding.name,
-        "embedding": embedding,
         "sha256": embedding.sha256,
         "signature_key": embedding.signature.key,
         "is_stateful": embedding.is_stateful,
         "has_half": any(port.dtype == "float16" for port in embedding.outputs),
         "size": embedding.size_bytes,
-        "inputs": inputs,
-        "outputs": outputs,
-        "labels": embedding.labels,
-        "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
-        "vectors": len(embedding.golden.vectors),
-        "golden_source": embedding.golden.text,
         "golden_runtime": embedding.golden.runtime,
-        **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
 
 
@@ -163,16 +154,29 @@ def golden_bytes(embedding: Embedding) -> bytes:
     )
 
 
-def golden_layout(
-    inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], vectors: int
-) -> Mapping[str, int]:
-    """Set each tensor's `offset` in a vector, and return the sizes."""
+def common_values(
+    embedding: Embedding, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The values for the templates of every language; sets each tensor's `offset` in a vector."""
     offset = 0
     for tensor in (*inputs, *outputs):
         tensor["offset"] = offset
         offset += -(-tensor["port"].bytes // _ALIGNMENT) * _ALIGNMENT
-    first = outputs[0]["offset"] if outputs else offset
-    return {"stride": offset, "outputs_at": first, "golden_size": offset * vectors}
+    vectors = len(embedding.golden.vectors)
+    return {
+        "symbol": embedding.symbol,
+        "name": embedding.name,
+        "embedding": embedding,
+        "inputs": inputs,
+        "outputs": outputs,
+        "labels": embedding.labels,
+        "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
+        "vectors": vectors,
+        "golden_source": embedding.golden.text,
+        "stride": offset,
+        "outputs_at": outputs[0]["offset"] if outputs else offset,
+        "golden_size": offset * vectors,
+    }
 
 
 # Files of the targets that run a model in LiteRT's CompiledModel.
@@ -253,20 +257,12 @@ def app_values(
     inner = {"Inputs", "Outputs", *(tensor["object"] for tensor in (*inputs, *outputs))}
     not_free = {*reserved, *taken, *types.values(), *inner}
     return {
-        "symbol": embedding.symbol,
-        "name": embedding.name,
-        "embedding": embedding,
+        **common_values(embedding, inputs, outputs),
         "class": _class(embedding, not_free),
         "sha256": hashlib.sha256(model).hexdigest(),
         "size": len(model),
         "signature": embedding.signature.key,
-        "inputs": inputs,
-        "outputs": outputs,
         "labels": _label_parts(embedding.labels),
-        "labeled": None if embedding.labeled is None else outputs[embedding.labeled],
-        "vectors": len(embedding.golden.vectors),
-        "golden_source": embedding.golden.text,
-        **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }
 
 

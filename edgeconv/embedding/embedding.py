@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from edgeconv.data.location import located
+from edgeconv.embedding.accessors import check_port, ports
+from edgeconv.embedding.interface import MICRO, Embedding, compiled_for_npu
 from edgeconv.embedding.plan import JOURNAL, RECORD, EmbedPlan, embedded_already, plan_embed
+from edgeconv.model.tflite.flatbuffer import operator_name, parse
 from edgeconv.plugins import embed_target
 from edgeconv.reporting.files import verdict_file
+from edgeconv.runtimes.interface import Model
 from edgeconv.system.store import (
     json_with_checksum,
     owned,
@@ -30,7 +34,7 @@ from edgeconv.types import Allowance, DataSource, Embedded, EmbeddedFile
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 if TYPE_CHECKING:
-    from edgeconv.embedding.interface import Embedding, Port
+    from edgeconv.embedding.interface import Port
     from edgeconv.requests.embed import EmbedRequest
 
     Files = Mapping[str, bytes | Path]
@@ -92,8 +96,6 @@ def perform(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedded:
     """Write what is planned, even if it is up to date. Raises as `embed` does."""
-    from edgeconv.embedding.interface import compiled_for_npu
-
     module = embed_target(plan.target)
     on_progress(f"golden vectors for {plan.published.model.name}")
     embedding = make_embedding(
@@ -133,11 +135,8 @@ def make_embedding(
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Embedding:
     """What the target gets: the model is run for its golden vectors. Raises as `embed`."""
-    from edgeconv.embedding.accessors import check_port, ports
     from edgeconv.embedding.golden import golden, golden_samples, run_samples
-    from edgeconv.embedding.interface import MICRO, Embedding
     from edgeconv.embedding.micro import refuse_for_micro
-    from edgeconv.runtimes.interface import Model
     from edgeconv.runtimes.tensors import signature_of
 
     published, signature = plan.published, plan.signature
@@ -190,8 +189,6 @@ def _labeled_output(labels: tuple[str, ...], outputs: tuple[Port, ...]) -> int |
 
 
 def _is_stateful(data: bytes) -> bool:
-    from edgeconv.model.tflite.flatbuffer import operator_name, parse
-
     model = parse(data, where="the model")
     return any(
         any(tensor.isVariable for tensor in graph.tensors)

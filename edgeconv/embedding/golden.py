@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from edgeconv.data import LabelUse, Samples, batch_size, opened_samples, synthetic_samples
 from edgeconv.data.location import located
@@ -282,8 +283,6 @@ def _own_error(output: str, published: Published) -> float:
 
 def _as_given(signature: Signature) -> tuple[TensorSpec, ...]:
     """The inputs as samples have them: float32 where the model is quantized."""
-    from msgspec.structs import replace
-
     return tuple(
         replace(spec, dtype="float32", scale=(), zero_point=()) if spec.scale else spec
         for spec in signature.inputs

@@ -6,18 +6,19 @@ import gzip
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.measure.acceleration import (
+from edgeconv.measure.debug import layer_errors
+from edgeconv.measure.kernels import (
     acceleration,
     acceleration_note,
+    begins_at,
+    kernel_errors,
     open_batch_notes,
     other_kernels,
 )
-from edgeconv.measure.debug import layer_errors
-from edgeconv.measure.kernels import begins_at, kernel_errors
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.profile import profile_model
 from edgeconv.measure.timing import NAME, cold_latency_of, latency_of, paced_latency_of
@@ -25,7 +26,7 @@ from edgeconv.model.tflite import oldest_runtime
 from edgeconv.model.tflite.arena import arena_bytes
 from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.types import Latency, Measurement, PacedLatency, SourceModel
+from edgeconv.types import Measurement, SourceModel
 from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
@@ -216,10 +217,7 @@ def _trained_row(run: BenchRun, measured: MeasuredModel, model: SourceModel) -> 
         runtime=_runtime(measured),
         sha256=model.sha256,
         size_bytes=model.size_bytes,
-        latency=_latency(run, measured),
-        paced=_paced(run, measured),
-        cold=_cold(run, measured),
-        peak_memory_bytes=_memory_bytes(run, measured),
+        **_times(run, measured),
         batched_us=measured.batched_us,
         batched_size=measured.batched.batch if measured.batched else None,
     )
@@ -239,10 +237,7 @@ def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
         recipe=measured.model_file.recipe,
         group=measured.model_file.group,
         measured_in=measured.runtime_text,
-        latency=_latency(run, measured),
-        paced=_paced(run, measured),
-        cold=_cold(run, measured),
-        peak_memory_bytes=_memory_bytes(run, measured),
+        **_times(run, measured),
         arena_bytes=_arena_bytes(measured, content),
         oldest_runtime=oldest_runtime(content, str(measured.model_file.file)).version,
         grade=artifact.verification.grade if artifact else "",
@@ -253,36 +248,21 @@ def _artifact_row(run: BenchRun, measured: MeasuredModel) -> Measurement:
     )
 
 
-def _latency(run: BenchRun, measured: MeasuredModel) -> Latency | None:
-    if not (measured.timed and _is_timed(run, measured)):
-        return None
-    return latency_of(measured.timed, threads=run.measuring.threads, batch=measured.model.batch)
-
-
-def _paced(run: BenchRun, measured: MeasuredModel) -> PacedLatency | None:
-    every, threads = run.measuring.every, run.measuring.threads
-    if not measured.paced or every is None:
-        return None
-    return paced_latency_of(
-        measured.paced, every * 1e6, threads=threads, batch=measured.model.batch
-    )
-
-
-def _cold(run: BenchRun, measured: MeasuredModel) -> Latency | None:
-    if not measured.cold:
-        return None
-    threads = run.measuring.threads
-    return cold_latency_of(measured.cold, threads=threads, batch=measured.model.batch)
-
-
-def _memory_bytes(run: BenchRun, measured: MeasuredModel) -> int | None:
-    """The median over the rounds, None if no round has it."""
-    known = [timed.memory_bytes for timed in measured.timed if timed.memory_bytes is not None]
-    return round(statistics.median(known)) if known and _is_timed(run, measured) else None
-
-
-def _is_timed(run: BenchRun, measured: MeasuredModel) -> bool:
-    return run.measuring.is_timed and measured.runtime.has_times
+def _times(run: BenchRun, measured: MeasuredModel) -> dict[str, Any]:
+    """The fields of a row that timing gives; those that were not measured are left out."""
+    every, threads, batch = run.measuring.every, run.measuring.threads, measured.model.batch
+    times: dict[str, Any] = {}
+    if measured.timed and run.measuring.is_timed and measured.runtime.has_times:
+        times["latency"] = latency_of(measured.timed, threads=threads, batch=batch)
+        known = [timed.memory_bytes for timed in measured.timed if timed.memory_bytes is not None]
+        # The median over the rounds, None if no round has it.
+        times["peak_memory_bytes"] = round(statistics.median(known)) if known else None
+    if measured.paced and every is not None:
+        paced = paced_latency_of(measured.paced, every * 1e6, threads=threads, batch=batch)
+        times["paced"] = paced
+    if measured.cold:
+        times["cold"] = cold_latency_of(measured.cold, threads=threads, batch=batch)
+    return times
 
 
 def _arena_bytes(measured: MeasuredModel, content: bytes) -> int:

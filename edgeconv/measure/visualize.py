@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.system.processes.sandbox import environment_of
-from edgeconv.system.store import scratch_directory
+from edgeconv.system.store import publish_bytes, refuse_inputs, scratch_directory
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
@@ -32,7 +34,6 @@ def visualize(
     `on_progress` gets each line that the viewer prints. Raises an `EdgeconvError`.
     """
     from edgeconv.model.source import load
-    from edgeconv.system.store import publish_bytes, refuse_inputs
 
     refuse_inputs([Path(request.target)] if request.target else [])
     model = Path(request.model)
@@ -80,8 +81,6 @@ def _measured(report: Report, sha256: str, model: Path, report_file: Path) -> Me
 def _viewer(choice: Viewer | None) -> tuple[Viewer, list[str]]:
     """A viewer that is installed and how to start it. Raises `UsageError`."""
     import importlib.util
-    import shutil
-    import sys
 
     for name in (choice,) if choice else _VIEWERS:
         if importlib.util.find_spec(_VIEWERS[name]):

@@ -5,10 +5,10 @@ Those in folders here are plug-ins: no room imports them, so what they do is rea
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
 from collections.abc import Mapping
+from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 SAMPLE_SOURCES = {
     "csv": "edgeconv.data.kinds.csv_file",

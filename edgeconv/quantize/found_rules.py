@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from edgeconv.model.tflite import softmax_classes
+from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, is_constant, operator_name, read, text
-from edgeconv.model.tflite.fronts import input_fronts
 from edgeconv.model.tflite.layers import FLOAT_KINDS
 from edgeconv.model.tflite.operators import type_of
 from edgeconv.quantize.parted import split_parts
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
 
-    from edgeconv.model.tflite.fronts import InputFront
+    from edgeconv.model.tflite.cut import InputFront
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
     from edgeconv.quantize.choose import MethodSearch
     from edgeconv.quantize.parted import PartedOutput

@@ -92,13 +92,11 @@ VERBS = {
     ),
     "tune": VerbEntry(
         "edgeconv.requests.tune:TuneRequest",
-        "edgeconv.plugins.scale.tuning.flow:tune",
+        "edgeconv.plugins.scale.tune:tune",
         out="{}.tuned",
     ),
     "bench": VerbEntry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
-    "sweep": VerbEntry(
-        "edgeconv.requests.tune:SweepRequest", "edgeconv.plugins.scale.sweeping.flow:sweep"
-    ),
+    "sweep": VerbEntry("edgeconv.requests.tune:SweepRequest", "edgeconv.plugins.scale.sweep:sweep"),
     "report": VerbEntry(
         f"{_LOOKING}:ReportRequest",
         "edgeconv.gate.report:report",

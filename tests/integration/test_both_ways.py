@@ -70,7 +70,7 @@ sys.modules["click"] = None
 import msgspec
 import edgeconv
 import edgeconv.embedding.build, edgeconv.gate.check
-import edgeconv.gate.pytest_plugin, edgeconv.plugins.scale.tuning.flow
+import edgeconv.gate.pytest_plugin, edgeconv.plugins.scale.tune
 
 calls = {
     "inspect": lambda: edgeconv.inspect("net.tflite"),

@@ -197,9 +197,7 @@ def begun(folder: Path) -> tuple[subprocess.Popen[bytes], list[psutil.Process]]:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         every = psutil.Process(driver.pid).children(recursive=True)
-        jobs = [
-            each for each in every if _runs(each, "edgeconv.plugins.scale.sweeping.jobs:run_job")
-        ]
+        jobs = [each for each in every if _runs(each, "edgeconv.plugins.scale.sweep_jobs:run_job")]
         # The metric is called with the files of both models there.
         if len(jobs) == 2 and sum(_runs(each, "scoring") for each in every) >= 2:
             return driver, jobs

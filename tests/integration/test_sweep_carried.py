@@ -14,9 +14,9 @@ from sweeps import SWEEP, write_models
 
 import edgeconv
 from edgeconv.plugins.scale.cluster import run_remotely
-from edgeconv.plugins.scale.sweeping.jobs import Results
-from edgeconv.plugins.scale.sweeping.on_ray import CarriedJob, carried_files, keep_returned
-from edgeconv.plugins.scale.sweeping.plan import make_plan
+from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_on_ray import CarriedJob, carried_files, keep_returned
+from edgeconv.plugins.scale.sweep_plan import make_plan
 from edgeconv.requests.tune import SweepRequest
 from edgeconv.system.processes.failures import ChildFailure
 from edgeconv.system.processes.sandbox import Access
@@ -25,7 +25,7 @@ from edgeconv.types import Allowance
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
+    from edgeconv.plugins.scale.sweep_jobs import SweepJob
 
 CODE = """
 from pathlib import Path
@@ -134,7 +134,7 @@ def carried(job: SweepJob) -> dict[str, bytes]:
 def remotely(job: SweepJob, files: dict[str, bytes]) -> tuple[bytes, bytes, dict[str, bytes]]:
     """As in a worker of Ray."""
     return run_remotely(
-        "edgeconv.plugins.scale.sweeping.on_ray:run_carried",
+        "edgeconv.plugins.scale.sweep_on_ray:run_carried",
         msgspec.json.encode(CarriedJob(job=job)),
         "a node",
         Access(profile="jobs"),

@@ -197,7 +197,7 @@ def _emptied(directory: Path) -> None:
 
 def _saved_model_scan(directory: Path) -> Target:
     from edgeconv.model.source.scanning.nodes import Findings
-    from edgeconv.model.source.scanning.saved_model import scan_saved_model
+    from edgeconv.model.source.scanning.refusing import scan_saved_model
 
     def run(data: bytes) -> None:
         (directory / "saved_model.pb").write_bytes(data)
@@ -218,7 +218,7 @@ def _keras_metadata_seeds() -> list[bytes]:
 
 def _keras_metadata(directory: Path) -> Target:
     from edgeconv.model.source.scanning.nodes import Findings
-    from edgeconv.model.source.scanning.saved_model import scan_keras_metadata
+    from edgeconv.model.source.scanning.refusing import scan_keras_metadata
 
     path = directory / "keras_metadata.pb"
 

@@ -10,12 +10,12 @@ import numpy as np
 import report_example
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
-from edgeconv.plugins.scale.sweeping.plan import SweepPlan, make_plan
+from edgeconv.plugins.scale.sweep_plan import SweepPlan, make_plan
 from edgeconv.requests.tune import SweepRequest
 from edgeconv.types import CellResult, RecipeName
 
 if TYPE_CHECKING:
-    from edgeconv.plugins.scale.sweeping.jobs import JobCell
+    from edgeconv.plugins.scale.sweep_jobs import JobCell
 
 SWEEP = """\
 models = ["nets/*.tflite"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from edgeconv.embedding.accessors import identifiers, render, tensor_values
-from edgeconv.embedding.c_files import golden_bytes, golden_layout
+from edgeconv.embedding.c_files import common_values, golden_bytes
 from edgeconv.embedding.interface import Embedding, TargetOption
 from edgeconv.types.errors import UsageError
 
@@ -30,16 +30,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     inputs, outputs = tensor_values(
         embedding, lambda names, side: identifiers(names, "snake", _RESERVED, side)
     )
-    values = {
-        "symbol": symbol,
-        "embedding": embedding,
-        "inputs": inputs,
-        "outputs": outputs,
-        "labels": embedding.labels,
-        "labeled": embedding.labeled,
-        "vectors": len(embedding.golden.vectors),
-        **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
-    }
+    values = {**common_values(embedding, inputs, outputs), "labeled": embedding.labeled}
     return {
         "pyproject.toml": render("python_project.j2", **values),
         f"{symbol}/__init__.py": render("python_init.j2", **values),

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from edgeconv.embedding.accessors import identifiers, render, tensor_values
-from edgeconv.embedding.c_files import golden_bytes, golden_layout, refuse_variables
+from edgeconv.embedding.c_files import common_values, golden_bytes, refuse_variables
 from edgeconv.embedding.interface import Embedding, TargetOption
 from edgeconv.plugins import runtime_module
+from edgeconv.runtimes.interface import Model
 
 OPTIONS = {
     "packages": TargetOption(
@@ -30,8 +31,6 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 
     Raises `InputRefused` for an open dimension, a type that LiteRT.js lacks, and variable tensors.
     """
-    from edgeconv.runtimes.interface import Model
-
     runtime_module("web").check_signature(Model(file=embedding.model), embedding.signature)
     refuse_variables(embedding, "LiteRT.js")
     symbol = embedding.symbol
@@ -67,16 +66,8 @@ def _values(embedding: Embedding) -> dict[str, Any]:
         steps = tensor["port"].preprocessing
         tensor["array"] = _ARRAYS[tensor["port"].dtype]
         tensor["steps"] = msgspec.to_builtins(steps) if steps else None
-    labeled = embedding.labeled
     return {
-        "symbol": embedding.symbol,
-        "embedding": embedding,
-        "inputs": inputs,
-        "outputs": outputs,
-        "labels": embedding.labels,
-        "labeled": None if labeled is None else outputs[labeled],
+        **common_values(embedding, inputs, outputs),
         "litertjs": runtime_module("web").DEFAULT_VERSION,
         "packages": embedding.options["packages"],
-        "vectors": len(embedding.golden.vectors),
-        **golden_layout(inputs, outputs, len(embedding.golden.vectors)),
     }

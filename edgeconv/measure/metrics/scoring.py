@@ -1,4 +1,4 @@
-"""The metrics of a bench, computed from the outputs of every model."""
+"""The metrics of a bench, computed from the outputs of every model, and which samples changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeconv import plugins
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
-from edgeconv.data.strings import holds_strings
+from edgeconv.data.strings import as_tensorflow_takes, holds_strings
 from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
 from edgeconv.runtimes.interface import Arrays
@@ -192,8 +192,6 @@ class OwnAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def call_own(job: OwnJob) -> OwnAnswer:
     """In a child: call the user's metric. Raises `UsageError`, `InputRefused`."""
-    from edgeconv.data.strings import as_tensorflow_takes
-
     name, files = str(job.metric), Path(job.files)
     with users_code(job.directory):
         function = users_function(job.metric.module, job.metric.name, job.directory)

@@ -1,4 +1,4 @@
-"""The kind of model at a path, from names and first bytes."""
+"""The kind of model at a path, from names and first bytes, and how to convert other kinds."""
 
 from __future__ import annotations
 

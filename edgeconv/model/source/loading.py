@@ -12,7 +12,10 @@ from msgspec.structs import replace
 from edgeconv.model.source.keras_names import unusable_names
 from edgeconv.model.source.kinds import LocatedModel, find_model, unreadable
 from edgeconv.model.source.saved_model import read_functions
+from edgeconv.model.tflite import is_quantized, oldest_runtime, summarize
+from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
 from edgeconv.model.tflite.structure import MOST_DIMENSIONS
+from edgeconv.model.tflite.weights import likely_recipe
 from edgeconv.system.store.hashes import sha256_once, sha256_tree
 from edgeconv.types import (
     Artifact,
@@ -155,9 +158,6 @@ def serving_path(model: SourceModel, target: Path) -> str:
 
 def refuse_quantized(model: SourceModel) -> None:
     """Raise `InputRefused` for a quantized .tflite: its errors would be taken for the model's."""
-    from edgeconv.model.tflite import is_quantized, summarize
-    from edgeconv.model.tflite.weights import likely_recipe
-
     if model.kind != "tflite":
         return
     content = _content(Path(model.path))
@@ -179,8 +179,6 @@ def artifact_of_file(path: str | Path) -> Artifact:
     The recipe is the one that it looks like. `verification` says that it was not compared with a
     float model; `key` is empty. Raises `InputRefused` for what is not a .tflite.
     """
-    from edgeconv.model.tflite.weights import likely_recipe
-
     inspection = inspect_model(path)
     model = inspection.model
     if model.kind != "tflite":
@@ -248,9 +246,7 @@ def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
 
 
 def _inspect_tflite(model: SourceModel) -> Inspection:
-    from edgeconv.model.tflite import oldest_runtime, summarize
     from edgeconv.model.tflite.arena import missing_in_micro
-    from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
 
     data, where = _content(Path(model.path)), model.path
     summary = summarize(data, where=where)

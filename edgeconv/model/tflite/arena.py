@@ -1,4 +1,6 @@
-"""The memory for the tensors of a graph, when tensors of different times share it."""
+"""What TensorFlow Lite for Microcontrollers lacks, and how much memory the tensors of a graph take
+when tensors of different times share it.
+"""
 
 from __future__ import annotations
 

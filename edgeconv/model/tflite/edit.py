@@ -1,4 +1,7 @@
-"""Changes to a .tflite file that do not change what it computes."""
+"""Changes to a .tflite file that do not change what it computes.
+
+Among them is the correction of 4-bit weights with a scale per block of inputs, for every kernel.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The layers of a float graph: its operators, by the names of their outputs."""
+"""The layers of a float graph: its operators, by the names of their outputs.
+
+Here is also which layers stayed in float, and how recurrent layers store their weights.
+"""
 
 from __future__ import annotations
 

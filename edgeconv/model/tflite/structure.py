@@ -1,8 +1,8 @@
 """The structure of a .tflite compared with its size, before a parser makes objects of it.
 
-A flatbuffer may refer to a vector many times, so that a small file has any number of tensors. So
-lengths are added up first, without an object for each. What is then visited one by one is not more
-than the bytes of the file.
+Its tables are read in place, and never outside of the file. A flatbuffer may refer to a vector many
+times, so that a small file has any number of tensors. So lengths are added up first, without an
+object for each. What is then visited one by one is not more than the bytes of the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `GraphSummary` of a .tflite."""
+"""The `GraphSummary` of a .tflite: names, tensors and integers at the ends of its signatures."""
 
 from __future__ import annotations
 

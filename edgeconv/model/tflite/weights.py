@@ -1,4 +1,7 @@
-"""How a .tflite stores its weights, the share that is quantized, and the likely recipe."""
+"""How a .tflite stores its weights, what share is quantized, and the likely recipe.
+
+Constants of floats are read and written here too.
+"""
 
 from __future__ import annotations
 

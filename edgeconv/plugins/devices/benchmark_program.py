@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from edgeconv.runtimes.runner import batches, join_batches
 from edgeconv.runtimes.tensors import dequantized, raw, refuse_strings, signature_of
@@ -27,7 +28,6 @@ from edgeconv.types import Allowance
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, WorkerCrashed
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
@@ -278,8 +278,6 @@ class BenchmarkSession:
 
     def _read(self, file: Path, log: str) -> dict[str, NDArray[np.generic]]:
         """The outputs in a file, one after the other in the order of the graph."""
-        import numpy as np
-
         if not file.is_file():
             raise ToolFailed(
                 f"{self._what}: benchmark_model wrote no outputs\n{complaints(log)}".rstrip(),
@@ -298,8 +296,6 @@ class BenchmarkSession:
 
         A file may have 1 for the batch of an output that grows with the batch of the inputs.
         """
-        import numpy as np
-
         outputs = self._signature.outputs
         for open_sizes in ((-1,), (-1, 1)):
             shapes = [

@@ -18,14 +18,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+import numpy as np
+
 from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
-from edgeconv.runtimes.runner import batches, join_batches
+from edgeconv.runtimes.runner import batches, join_batches, timings
 from edgeconv.types import Environment, RuntimeChoice, Timing
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from edgeconv.plugins.devices.serving_pb2 import ModelSpec, PredictRequest, TensorProto
@@ -150,10 +152,6 @@ class ServingRuntime:
 
     def time(self, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """The time of calls over a new connection. Raises `ToolFailed`."""
-        import msgspec
-
-        from edgeconv.runtimes.runner import timings
-
         _refuse_strings(inputs)
         batch = next(batches(inputs, model.batch))
         started = time.perf_counter_ns()
@@ -257,8 +255,6 @@ class RestClient:
 
     def outputs(self, signature: str, answer: bytes) -> dict[str, NDArray[np.generic]]:
         """The outputs (batch, *shape) by name; the server sends an only output without its name."""
-        import numpy as np
-
         dtypes = self._output_dtypes(signature)
         values = _decoded(self._address, answer).get("outputs")
         if len(dtypes) == 1 and not isinstance(values, dict):
@@ -416,8 +412,6 @@ def predict_request(
 
 def tensor_of(array: NDArray[np.generic], where: str) -> TensorProto:
     """`array` as a message. Raises `InputRefused` for a dtype that TensorFlow Serving lacks."""
-    import numpy as np
-
     from edgeconv.plugins.devices.serving_pb2 import TensorProto, TensorShapeProto
 
     if array.dtype.name not in _NAMES:
@@ -434,8 +428,6 @@ def tensor_of(array: NDArray[np.generic], where: str) -> TensorProto:
 
 def array_of(tensor: TensorProto, where: str) -> NDArray[np.generic]:
     """The array of a message, in its shape and dtype. Raises `ToolFailed` if it is not numbers."""
-    import numpy as np
-
     from edgeconv.plugins.devices.serving_pb2 import DataType
 
     if tensor.dtype not in DataType.values() or not tensor.dtype:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeconv.types.errors import InputRefused, UsageError
-from edgeconv.plugins.evidence.files import find_files
+from edgeconv.plugins.evidence.files import EvidenceFiles, find_files
 from edgeconv.plugins.evidence.links import (
+    PublishedFile,
     embedded_links,
     link_of,
     listed_files,
@@ -18,11 +19,8 @@ from edgeconv.plugins.evidence.links import (
     verdict_report_links,
     without_manifest,
 )
-from edgeconv.types import Evidence, Link
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from edgeconv.plugins.evidence.files import EvidenceFiles
-from edgeconv.plugins.evidence.links import PublishedFile
-from edgeconv.types import LinkName
+from edgeconv.types import Evidence, Link, LinkName
+from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
     from edgeconv.requests.looking import VerifyRequest

@@ -1,1 +1,3 @@
-"""Many models at once, many files of one model, and clusters of Ray."""
+"""`tune`, the cheapest artifact that keeps its accuracy within a budget; `sweep`, models, recipes,
+runtimes and data measured cell by cell by several processes; and what runs on Ray.
+"""

@@ -24,7 +24,7 @@ from sources import open_samples, opened_samples
 from edgeconv.data import SamplesHash, parse_preprocessing, read_samples, sha256_samples
 from edgeconv.data.handover import mapped
 from edgeconv.data.location import located, parse_source, readable_of
-from edgeconv.data.reader import StoredJob, write_stored
+from edgeconv.data.reader import PartJob, write_part
 from edgeconv.runtimes.conversation import Talk
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child, poll_until
@@ -367,7 +367,7 @@ def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are
     (keep / "finished").touch()
     with opened_samples(npz(), (X,)) as opened:
         reader = opened.reader  # type: ignore[attr-defined]
-        call = reader.child.start(write_stored, StoredJob([0]))
+        call = reader.child.start(write_part, PartJob(indices=[0]))
         call.result()
         call.directory.rename(place / "moved")
         call.directory.symlink_to(keep)

@@ -12,8 +12,7 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
-from edgeconv.measure.evaluate import evaluate, widened
-from edgeconv.measure.models import MeasuredModel
+from edgeconv.measure.models import MeasuredModel, evaluate, widened
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings
 from edgeconv.types import Execution, Measuring

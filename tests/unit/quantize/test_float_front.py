@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tiny_tflite import Graph, packed
 
+from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.model.tflite.flatbuffer import read
-from edgeconv.model.tflite.fronts import input_fronts
 from edgeconv.model.tflite.operators import float_groups, float_operators
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.choose import MethodSearch

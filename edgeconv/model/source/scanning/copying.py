@@ -16,7 +16,7 @@ import msgspec
 
 from edgeconv.model.source.keras_files import decoded
 from edgeconv.model.source.scanning.paths import COLLECTIONS, asset_files, asset_tensors
-from edgeconv.model.source.wire import delimited
+from edgeconv.model.source.wire import delimited, messages
 from edgeconv.types.errors import OutputRefused
 
 if TYPE_CHECKING:
@@ -94,7 +94,6 @@ def _copy_files(source: Path, target: Path, names: list[str] | None) -> None:
 def write_keras_metadata(path: Path, target: Path) -> None:
     """Write the layers in a keras_metadata.pb anew, see `without_inner`."""
     from edgeconv.model.source.graph_pb2 import KerasLayer
-    from edgeconv.model.source.wire import messages
 
     data = path.read_bytes()
     with target.open("wb") as file:

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, read, serialize, text
-from edgeconv.model.tflite.kernels import COMPARISONS, has_kernel
+from edgeconv.model.tflite.kernels import COMPARISONS, IntegerType, has_kernel
 from edgeconv.model.tflite.rewriting import arithmetic, layers, masks
 from edgeconv.model.tflite.rewriting.editor import GraphEditor
-from collections.abc import Callable, Collection, Mapping
-from edgeconv.model.tflite.kernels import IntegerType
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import OperatorT

@@ -8,17 +8,17 @@ import pytest
 from sweeps import SWEEP, planned, result_of, write_models
 
 import edgeconv
-from edgeconv.plugins.scale.sweeping.flow import run_jobs
-from edgeconv.plugins.scale.sweeping.jobs import Results
-from edgeconv.plugins.scale.sweeping.on_ray import RayExecutor
+from edgeconv.plugins.scale.sweep import run_jobs
+from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_on_ray import RayExecutor
 from edgeconv.types.errors import EdgeconvError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from edgeconv.plugins.scale.sweeping.executors import Handle
-    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
+    from edgeconv.plugins.scale.sweep_executors import Handle
+    from edgeconv.plugins.scale.sweep_jobs import SweepJob
 
 
 @pytest.mark.parametrize("device", ["adb", "adb:R58", "ssh:pi@host"])

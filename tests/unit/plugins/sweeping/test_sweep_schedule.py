@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 import pytest
 from sweeps import SWEEP, planned, result_of, write_models
 
-from edgeconv.plugins.scale.sweeping.executors import fitting_width
-from edgeconv.plugins.scale.sweeping.flow import run_jobs
-from edgeconv.plugins.scale.sweeping.jobs import Results
+from edgeconv.plugins.scale.sweep import run_jobs
+from edgeconv.plugins.scale.sweep_executors import fitting_width
+from edgeconv.plugins.scale.sweep_jobs import Results
 from edgeconv.types.errors import EdgeconvError, OutputRefused, WorkerCrashed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.plugins.scale.sweeping.executors import Handle
-    from edgeconv.plugins.scale.sweeping.jobs import SweepJob
-    from edgeconv.plugins.scale.sweeping.plan import SweepPlan
+    from edgeconv.plugins.scale.sweep_executors import Handle
+    from edgeconv.plugins.scale.sweep_jobs import SweepJob
+    from edgeconv.plugins.scale.sweep_plan import SweepPlan
 
 
 class EndedJob:

@@ -14,8 +14,8 @@ from places import ROOT
 from sweeps import SWEEP, planned, result_of, write_models
 
 import edgeconv
-from edgeconv.plugins.scale.sweeping.flow import summarize
-from edgeconv.plugins.scale.sweeping.jobs import Results
+from edgeconv.plugins.scale.sweep import summarize
+from edgeconv.plugins.scale.sweep_jobs import Results
 from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.sweeps import render_sweep, sweep_csv, write_sweep
 from edgeconv.reporting.verdicts.machine import schema_of
@@ -26,7 +26,7 @@ from edgeconv.types.errors import ToolFailed, UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from edgeconv.plugins.scale.sweeping.plan import SweepPlan
+    from edgeconv.plugins.scale.sweep_plan import SweepPlan
 
 SCHEMA = ROOT / "docs" / "schemas" / "sweep.json"
 FOUR = SWEEP.replace('"int8"', '"int8", "float16", "dynamic"')

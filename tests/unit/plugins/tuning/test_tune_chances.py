@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.plugins.scale.tuning.confirming import next_to_confirm
-from edgeconv.plugins.scale.tuning.search import LIKELY, chance_within, enough_samples, loss_of
+from edgeconv.plugins.scale.tune_confirming import next_to_confirm
+from edgeconv.plugins.scale.tune_search import LIKELY, chance_within, enough_samples, loss_of
 from edgeconv.types import Accuracy, Confirmation, LayerRule, Loss, Recipe, TuningTrial
 
 BUDGET = 0.005

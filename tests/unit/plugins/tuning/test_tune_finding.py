@@ -9,9 +9,9 @@ from typing import Any, cast
 from tune_models import two_layers
 
 from edgeconv.data import parse_source
-from edgeconv.plugins.scale.tuning.confirming import MOST, SearchResult, search_and_confirm
-from edgeconv.plugins.scale.tuning.search import chance_within
-from edgeconv.plugins.scale.tuning.trials import TimeIsUp, name_of
+from edgeconv.plugins.scale.tune_confirming import MOST, SearchResult, search_and_confirm
+from edgeconv.plugins.scale.tune_search import chance_within
+from edgeconv.plugins.scale.tune_trials import TimeIsUp, name_of
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.types import Loss, Recipe, TuningTrial
 

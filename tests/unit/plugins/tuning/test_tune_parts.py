@@ -15,15 +15,15 @@ from sources import open_samples
 
 from edgeconv.data import parse_preprocessing
 from edgeconv.data.source import LocalDataSet
-from edgeconv.plugins.scale.tuning.confirming import can_be_trained, qat_advice
-from edgeconv.plugins.scale.tuning.samples import (
+from edgeconv.plugins.scale.tune_confirming import can_be_trained, qat_advice
+from edgeconv.plugins.scale.tune_samples import (
     archive_of,
     refuse_options,
     refuse_shared,
     split_samples,
 )
-from edgeconv.plugins.scale.tuning.search import recipe_text, uniform_recipes
-from edgeconv.plugins.scale.tuning.trials import untimed
+from edgeconv.plugins.scale.tune_search import recipe_text, uniform_recipes
+from edgeconv.plugins.scale.tune_trials import untimed
 from edgeconv.requests.config.reach import NOTHING_GRANTED
 from edgeconv.requests.config.tables import Table, read_config
 from edgeconv.requests.convert import ConvertRequest

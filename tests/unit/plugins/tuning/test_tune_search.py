@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeconv.plugins.scale.tuning.confirming import MOST, closest, next_to_confirm
-from edgeconv.plugins.scale.tuning.search import (
+from edgeconv.plugins.scale.tune_confirming import MOST, closest, next_to_confirm
+from edgeconv.plugins.scale.tune_search import (
     LIKELY,
     LIKELY_OF_MANY,
     SURE,
@@ -37,7 +37,7 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
-    from edgeconv.plugins.scale.tuning.search import Measure
+    from edgeconv.plugins.scale.tune_search import Measure
 
 BUDGET = 0.005
 SAMPLES = 100_000

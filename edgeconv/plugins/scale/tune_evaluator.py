@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 
 from edgeconv.measure.bench_run import BenchRun, EvaluationSet
-from edgeconv.measure.evaluate import evaluate
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import (
     Scorer,
@@ -22,9 +21,9 @@ from edgeconv.measure.metrics.scoring import (
     metrics_of,
     wants_labels,
 )
-from edgeconv.measure.models import MeasuredModel, open_runtimes
+from edgeconv.measure.models import MeasuredModel, evaluate, open_runtimes
 from edgeconv.measure.timing import latency_of, time_in_rounds
-from edgeconv.plugins.scale.tuning.search import loss_of
+from edgeconv.plugins.scale.tune_search import loss_of
 from edgeconv.runtimes.choice import verified_in
 from edgeconv.runtimes.interface import Arrays, Model, Runtime, RuntimeSession
 from edgeconv.runtimes.local import LocalRuntime

@@ -27,7 +27,7 @@ from edgeconv.data.preprocessing import describe
 from edgeconv.measure.model_files import float_inputs
 from edgeconv.model.source import opening_key
 from edgeconv.plugins import npu_compiler
-from edgeconv.plugins.scale.tuning.search import LEAST_SAMPLES, enough_samples
+from edgeconv.plugins.scale.tune_search import LEAST_SAMPLES, enough_samples
 from edgeconv.requests.recipes import recipe_names
 from edgeconv.requests.texts import source_within
 from edgeconv.system.store import hash_of, publish_all, tool_versions

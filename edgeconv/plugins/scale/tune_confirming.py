@@ -14,7 +14,7 @@ import msgspec
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.model.tflite import float_layers
-from edgeconv.plugins.scale.tuning.search import (
+from edgeconv.plugins.scale.tune_search import (
     LIKELY,
     LIKELY_OF_MANY,
     SURE,
@@ -25,7 +25,7 @@ from edgeconv.plugins.scale.tuning.search import (
     search,
     uniform_recipes,
 )
-from edgeconv.plugins.scale.tuning.trials import TimeIsUp, TrialRunner
+from edgeconv.plugins.scale.tune_trials import TimeIsUp, TrialRunner
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.reporting import units
 from edgeconv.system.processes.escaping import shell_line
@@ -42,8 +42,8 @@ from edgeconv.types import (
 )
 
 if TYPE_CHECKING:
-    from edgeconv.plugins.scale.tuning.evaluator import Evaluator
-    from edgeconv.plugins.scale.tuning.samples import SearchSamples
+    from edgeconv.plugins.scale.tune_evaluator import Evaluator
+    from edgeconv.plugins.scale.tune_samples import SearchSamples
     from edgeconv.requests.tune import TuneRequest
 
 

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from edgeconv.plugins.scale.sweeping.file import SweepFile
-from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob, run_job, timing_alone
-from edgeconv.plugins.scale.sweeping.plan import Processor, processor_here
+from edgeconv.plugins.scale.sweep_file import SweepFile
+from edgeconv.plugins.scale.sweep_jobs import JobDone, SweepJob, run_job, timing_alone
+from edgeconv.plugins.scale.sweep_plan import Processor, processor_here
 from edgeconv.requests.tune import SweepRequest
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import Task, start_task

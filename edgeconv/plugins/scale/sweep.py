@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from edgeconv.measure.machine import environment
-from edgeconv.plugins.scale.sweeping.executors import Executor, Handle, ThisMachine
-from edgeconv.plugins.scale.sweeping.jobs import Results, SweepJob
-from edgeconv.plugins.scale.sweeping.plan import PlannedCell, SweepPlan, make_plan
+from edgeconv.plugins.scale.sweep_executors import Executor, Handle, ThisMachine
+from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
+from edgeconv.plugins.scale.sweep_plan import PlannedCell, SweepPlan, make_plan
 from edgeconv.reporting.sweeps import JSON_NAME, NAMES, write_sweep
+from edgeconv.statistics.comparison import pareto_front
 from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.store import owned, read_noun, refuse_inputs
 from edgeconv.types import (
@@ -44,7 +45,7 @@ from edgeconv.types.errors import (
 )
 
 if TYPE_CHECKING:
-    from edgeconv.plugins.scale.sweeping.on_ray import ClusterSite
+    from edgeconv.plugins.scale.sweep_on_ray import ClusterSite
     from edgeconv.requests.tune import SweepRequest
 
 
@@ -86,7 +87,7 @@ def _site(
     if request.on is None:
         yield ThisMachine(request, on_progress)
         return
-    from edgeconv.plugins.scale.sweeping.on_ray import ClusterSite
+    from edgeconv.plugins.scale.sweep_on_ray import ClusterSite
 
     with contextlib.ExitStack() as stack:
         yield ClusterSite(request, stack, on_progress)
@@ -299,11 +300,8 @@ def _groups(cells: Iterable[SweepCell]) -> Iterator[list[SweepCell]]:
 def _front(cells: Sequence[SweepCell]) -> list[SweepCell]:
     """The cells that no other one betters in cost and loss."""
     points = [(cell, *point) for cell in cells if (point := _point(cell)) is not None]
-    return [
-        cell
-        for cell, cost, loss in points
-        if not any(a <= cost and b <= loss and (a, b) != (cost, loss) for _, a, b in points)
-    ]
+    best = pareto_front(points, lambda a, b: a[1] < b[1], lambda a, b: a[2] < b[2])
+    return [cell for (cell, *_), is_best in zip(points, best, strict=True) if is_best]
 
 
 def _point(cell: SweepCell) -> tuple[float, float] | None:

@@ -20,22 +20,22 @@ from edgeconv.conversion.publish import cache_artifact, publish
 from edgeconv.conversion.run import Run
 from edgeconv.data.preprocessing import describe
 from edgeconv.model import source
-from edgeconv.plugins.scale.tuning.confirming import (
+from edgeconv.plugins.scale.tune_confirming import (
     closest,
     kernels_advice,
     notes_on,
     qat_advice,
     search_and_confirm,
 )
-from edgeconv.plugins.scale.tuning.evaluator import AGREEMENT, Evaluator, open_evaluators
-from edgeconv.plugins.scale.tuning.samples import (
+from edgeconv.plugins.scale.tune_evaluator import AGREEMENT, Evaluator, open_evaluators
+from edgeconv.plugins.scale.tune_samples import (
     SampleOpener,
     SearchSamples,
     TuneRun,
     refuse_options,
 )
-from edgeconv.plugins.scale.tuning.search import pareto, recipe_text
-from edgeconv.plugins.scale.tuning.trials import TrialRunner
+from edgeconv.plugins.scale.tune_search import pareto, recipe_text
+from edgeconv.plugins.scale.tune_trials import TrialRunner
 from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes

@@ -27,8 +27,8 @@ from edgeconv.plugins.scale.cluster import (
     returned_directory,
     sent_directory,
 )
-from edgeconv.plugins.scale.sweeping.jobs import JobDone, SweepJob, run_job
-from edgeconv.plugins.scale.sweeping.plan import Processor, processor_of
+from edgeconv.plugins.scale.sweep_jobs import JobDone, SweepJob, run_job
+from edgeconv.plugins.scale.sweep_plan import Processor, processor_of
 from edgeconv.requests.request import Nothing, Request
 from edgeconv.requests.texts import source_reach
 from edgeconv.runtimes.choice import is_device
@@ -39,8 +39,8 @@ from edgeconv.types.errors import EdgeconvError, WorkerCrashed
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from edgeconv.plugins.scale.sweeping.executors import Executor, Handle
-    from edgeconv.plugins.scale.sweeping.file import SweepFile
+    from edgeconv.plugins.scale.sweep_executors import Executor, Handle
+    from edgeconv.plugins.scale.sweep_file import SweepFile
     from edgeconv.requests.tune import SweepRequest
 
 

@@ -14,8 +14,8 @@ from edgeconv import data
 from edgeconv.data.code import custom_hash, find_custom
 from edgeconv.measure.machine import environment
 from edgeconv.model import source
-from edgeconv.plugins.scale.sweeping.file import DATA_KEYS, SweepFile, SweepRecipe, read_sweep
-from edgeconv.plugins.scale.sweeping.jobs import JobCell, SweepJob
+from edgeconv.plugins.scale.sweep_file import DATA_KEYS, SweepFile, SweepRecipe, read_sweep
+from edgeconv.plugins.scale.sweep_jobs import JobCell, SweepJob
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config.file import Config
 from edgeconv.requests.config.reach import Granted

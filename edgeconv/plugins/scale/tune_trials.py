@@ -16,7 +16,7 @@ import msgspec
 from edgeconv.conversion.climb import SessionResult, verify_in_session
 from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
 from edgeconv.plugins import npu_compiler
-from edgeconv.plugins.scale.tuning.search import LIKELY, chance_within
+from edgeconv.plugins.scale.tune_search import LIKELY, chance_within
 from edgeconv.quantize.worker import Sensitivities, SensitivityJob, measure_sensitivities
 from edgeconv.system.store import hash_of, publish_bytes, read_noun, scratch_directory, sha256_file
 from edgeconv.types import (
@@ -42,7 +42,7 @@ from edgeconv.types.errors import (
 if TYPE_CHECKING:
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.plan import Plan
-    from edgeconv.plugins.scale.tuning.evaluator import Evaluator
+    from edgeconv.plugins.scale.tune_evaluator import Evaluator
 
 # The first trial may be completed even where less time is left.
 _LEAST_S = 10.0

@@ -1,1 +1,0 @@
-"""A sweep: models, recipes, runtimes and data, measured cell by cell by several processes."""
