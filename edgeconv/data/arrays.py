@@ -58,7 +58,7 @@ class Arrays:
 
     A column is an array (n, *sample_shape), or `Items` where all of it at once would be too much.
     An array without a name in the data is called "". `is_text`: the numbers are written as text or
-    in a table, without a dtype; they are cast to that of the model's input where it keeps their
+    in a table, without a dtype; they are cast to the dtype of the model's input if it keeps their
     values. Columns of text are also in `as_strings`; `not_numbers` has why one is not in
     `by_name`. `class_names` are the names of the labels 0, 1, …. `no_classes` names a label that
     is not a class number, if there is one. `rate_hz` is the sample rate of audio, where known.

@@ -333,7 +333,7 @@ def chosen_use(
 def split_labels(
     arrays: Arrays, renames: dict[str, str], inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[Arrays, dict[str, str], dict[str, Array | Items]]:
-    """The arrays and the renamings without those of outputs, and the arrays (n, ...) of these.
+    """The arrays and renamings of inputs, and the arrays (n, ...) of labels by output.
 
     `renames` has the array of each input or output, {} where all arrays have their own names.
     """
@@ -355,8 +355,8 @@ def used_labels(
 ) -> Array | None:
     """The labels (count, ...) that are wanted; see `Samples.labels`.
 
-    `by_output` has those of outputs, as they are stored. Raises `InputRefused` for labels that are
-    not what is needed.
+    `by_output` has the labels of outputs as they are stored. Raises `InputRefused` for labels
+    that are not what is needed.
     """
     labels = arrays.labels
     if use.needs == "none":

@@ -123,7 +123,7 @@ def mapped_samples(
 ) -> tuple[dict[str, Array], Array | None]:
     """The arrays (n, ...) of `write_samples` for the inputs `names`, and the labels if any.
 
-    All have `count` rows, or those of the first. Raises `InputRefused` where they do not.
+    All have `count` rows, or as many as the first. Raises `InputRefused` where they do not.
     """
     arrays: dict[str, Array] = {}
     for position, name in enumerate(names):
@@ -343,7 +343,7 @@ class ArrayFiles:
         return {name: self._with_samples(name, arrays) for name in arrays}
 
     def _with_samples(self, name: str, arrays: Mapping[str, Array]) -> Array:
-        """The array with a first dimension: a label alone is that of a single sample."""
+        """The array with a first dimension: a label alone belongs to a single sample."""
         array = arrays[name]
         if self._labels and not arrays[self._labels].ndim:
             return array[None]

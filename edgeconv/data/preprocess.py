@@ -208,7 +208,7 @@ def converted_channels(batch: Array, steps: Preprocessing, where: str) -> Array:
             "images (height, width) or (height, width, 1 to 4 channels)",
             hint="remove channels, or for audio write channels=mono",
         )
-    # Of two and four channels the last is alpha.
+    # The last of two or four channels is alpha.
     colors = pixels[..., : 1 if pixels.shape[-1] < 3 else 3]
     if steps.channels == "gray":
         return colors if colors.shape[-1] == 1 else _gray(colors)

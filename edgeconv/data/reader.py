@@ -62,7 +62,7 @@ class OpenJob(msgspec.Struct, frozen=True, kw_only=True):
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the opened data set; the labels are in labels.npy.
 
-    `inputs` are those of the model as they take samples, see `LocalDataSet`.
+    `inputs` are the model's as they take samples, see `LocalDataSet`.
     """
 
     count: int

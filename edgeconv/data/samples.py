@@ -37,7 +37,7 @@ class Samples:
     """Samples for a model's inputs, in the order of its inputs.
 
     `arrays` maps an input's name to (n, *sample_shape), without the model's batch
-    dimension, those of strings as `edgeconv.data.strings` has them; `labels` is int64 (n,), or
+    dimension, and strings in the form of `edgeconv.data.strings`; `labels` is int64 (n,), or
     (n, ...) of any numbers where these are needed, or (n,) with a field for each output of
     several, or None; `source` is where they came from.
     """

@@ -62,7 +62,7 @@ _LEAST_ID_BYTES, _MOST_ID = 4, 1 << 24
 class DataSet(ABC):
     """A data set for a model's inputs: counted and labeled, its samples not read yet.
 
-    `inputs` have a batch dimension: that of an input without one is 1, for one sample at a time.
+    `inputs` have a batch dimension, 1 for an input without one: it takes one sample at a time.
     `labels` are as in `Samples`. `preprocessing` is by input name, "" for those not named. `at`
     are the indices of its samples among all that can be read.
     """
@@ -319,7 +319,7 @@ def _read(
     has_features: bool,
     outputs: Sequence[str],
 ) -> tuple[Arrays, dict[str, str]]:
-    """What the data has, and the renamings, with those of outputs."""
+    """The arrays, and the renamings of inputs and outputs."""
     if len(names) > 1 and not renames and has_features:
         # A table with a column for every input needs no more to be said.
         with contextlib.suppress(UsageError):

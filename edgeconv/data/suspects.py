@@ -22,9 +22,9 @@ from edgeconv.types.words import quoted
 if TYPE_CHECKING:
     from edgeconv.data.samples import Array, Samples
 
-# Of ImageNet's pixels in 0 to 1, as torchvision and Keras's mode "torch" have them.
+# For ImageNet's pixels in 0 to 1, as torchvision and Keras's mode "torch" have them.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# Of ImageNet's pixels in 0 to 255, as Caffe and Keras's mode "caffe" have it. In RGB too.
+# For ImageNet's pixels in 0 to 255, as Caffe and Keras's mode "caffe" have it. In RGB too.
 _CAFFE_MEAN = (123.68, 116.779, 103.939)
 
 
@@ -91,7 +91,7 @@ _SCALES = MappingProxyType(
 )
 # Fewer samples have the same answer by chance, or too few labels for a verdict.
 _LEAST_SAMPLES, _LEAST_LABELS = 16, 50
-# Of its root mean square, that an output varies by between samples.
+# An output varies between samples by at least this share of its root mean square.
 _LEAST_VARIATION = 0.003
 # A probability that no training gets to: its logarithm has no gradient left in float32.
 _NEGLIGIBLE = 1e-12
@@ -182,7 +182,7 @@ def _is_same(array: Array) -> bool:
 
 
 def is_image(shape: Sequence[int]) -> bool:
-    """Whether a shape may be that of images, (samples, height, width, channels)."""
+    """Whether a shape may belong to images, (samples, height, width, channels)."""
     return len(shape) == 4 and shape[3] in (1, 3) and min(shape[1:3]) >= _LEAST_SIDE
 
 

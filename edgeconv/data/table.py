@@ -371,7 +371,7 @@ def choose(
 ) -> ColumnChoice:
     """What the options `labels` and `features`, or else the COLUMNS in `array_names`, mean.
 
-    Without any of them every column but that of the labels is in one array, called "".
+    Without any of them every column but the labels is in one array, called "".
     Raises `UsageError` for a name that is not a column, `InputRefused` for names that occur
     twice.
     """

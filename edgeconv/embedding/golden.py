@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _SEED = 7
 # A kernel of another processor may round one value the other way.
 _STEPS = 1
-# Of the largest output, for sums in another order, and activations quantized at run time.
+# A share of the largest output, for sums in another order, and activations quantized at run time.
 _FLOAT_SHARE, _DYNAMIC_SHARE = 1e-4, 3e-2
 _FLOAT_ABSOLUTE = 1e-5
 # Kernels of one model differ in the rounding of each layer; what they compute wrong is far off.

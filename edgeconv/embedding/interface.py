@@ -57,7 +57,7 @@ class TargetOption:
 
     @property
     def shown(self) -> str:
-        """The help, with the default where there is one."""
+        """The help, with the default if it has one."""
         return f"{self.help}. [default: {self.default}]" if self.default else f"{self.help}."
 
     def check(self, name: str, value: str) -> None:
@@ -231,7 +231,7 @@ def compiled_for_npu(
 ) -> tuple[Embedding, tuple[str, ...]]:
     """The embedding with the compiled model, a file in `scratch`, and notes on what it is.
 
-    The golden vectors stay those of the published file. Raises `ToolFailed` where Vela is not
+    The golden vectors still come from the published file. Raises `ToolFailed` where Vela is not
     installed or does not compile it, `InputRefused` where the NPU would compute nothing.
     """
     compiled = npu_compiler().compile_for(

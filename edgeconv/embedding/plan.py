@@ -93,7 +93,7 @@ class EmbedPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kernels(self) -> str:
-        """The runtime whose outputs are the golden ones: those of the code that is written."""
+        """The runtime whose outputs are the golden ones: the written code uses its kernels."""
         known = embed_target(self.target).OPTIONS
         chosen = {**{name: option.default for name, option in known.items()}, **self.options}
         return chosen.get("golden") or (MICRO if chosen.get("micro") == "yes" else LITERT)

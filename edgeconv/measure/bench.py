@@ -279,7 +279,7 @@ def identity_notes(models: Sequence[MeasuredModel]) -> tuple[str, ...]:
 
 
 def difference(there: Arrays, here: Arrays, specs: Sequence[TensorSpec] = ()) -> str:
-    """How the outputs of other kernels, (n, ...) by name, differ from those of this processor.
+    """How the outputs of other kernels, (n, ...) by name, differ from this processor's.
 
     Of quantized outputs, which have a scale in `specs`, the largest difference is in levels.
     """

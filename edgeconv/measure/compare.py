@@ -177,7 +177,7 @@ def _slower_by(
 
 
 def _percentile(latency: Latency | None, percent: int) -> tuple[float, tuple[float, float]] | None:
-    """A percentile and its interval, by those of the rounds; a lone round has none."""
+    """A percentile and its interval, from the percentiles of the rounds; a lone round has none."""
     if latency is None or len(latency.rounds_us) < 2 or not all(latency.rounds_us):
         return None
     value: float = getattr(latency, f"p{percent}_us")
@@ -339,7 +339,7 @@ def _graph_numbers(graphs: Sequence[GraphSummary]) -> list[NumberChange]:
 
 def _manifest_numbers(manifests: Sequence[Artifact | None]) -> list[NumberChange]:
     before, after = manifests
-    # Distances from different references do not compare: that of float32 is from the trained model.
+    # Distances from different references do not compare: float32 refers to the trained model.
     if not (before and after) or before.verification.reference != after.verification.reference:
         return []
     was, now = ({o.output: o for o in each.verification.outputs} for each in (before, after))

@@ -125,7 +125,7 @@ def _opened(
 
 
 def _parts(outputs: Outputs, parts: int, count: int) -> list[Outputs]:
-    """The outputs of each candidate, from those of all of them one after the other."""
+    """The outputs of each candidate, cut out of the outputs of all in a row."""
     return [
         {name: array[part * count : (part + 1) * count] for name, array in outputs.items()}
         for part in range(parts)
@@ -223,7 +223,7 @@ class SearchContext:
 class SearchedModel:
     """A model with one float input.
 
-    `path` and `kind` are those of what is run: a Keras file was exported as a SavedModel.
+    `path` and `kind` say what is run: a Keras file was exported as a SavedModel.
     `declared` is the preprocessing in its manifest, by input.
     """
 

@@ -205,7 +205,7 @@ def _each_once(candidates: Iterator[PreprocessingCandidate]) -> Iterator[Preproc
 Array = np.ndarray[Any, Any]
 
 _SAMPLES = 48
-# Of fewer, even nine in ten right mean next to nothing.
+# With fewer, even nine right answers in ten mean next to nothing.
 LEAST_SAMPLES = 8
 # The samples of all candidates are in the memory of one process.
 _MOST_BYTES = 2 << 30
@@ -341,7 +341,7 @@ Outputs = dict[str, Array]
 Scores = Literal["probabilities", "sigmoids", "logits"]
 
 _OFFSETS = (0, 1, -1)
-# Of a sum of probabilities in half precision over thousands of classes.
+# For sums of probabilities in half precision over thousands of classes.
 _ROUNDING = 0.01
 
 

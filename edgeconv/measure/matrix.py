@@ -83,7 +83,7 @@ def version_matrix(
 
 
 def judged(answers: Sequence[Answer], present: str = "") -> Iterable[VersionResult]:
-    """The results of one file, those with outputs by those of the reference.
+    """The results of one file; outputs are compared with the outputs of the reference.
 
     That is the version `present`, in which the file's accuracy is measured; without its outputs,
     the newest version that has some.

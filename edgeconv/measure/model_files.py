@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """A .tflite to measure; `artifact` is None where it has no manifest.
 
-    `recipe` is that of the manifest, or what a quantized file looks like; None of other files.
+    `recipe` is the manifest's, or the one that a quantized file looks like; None for other files.
     `group` tells its directory from the others, "" where names are unique without it.
     """
 
@@ -278,7 +278,7 @@ def record_of(model: SourceModel | None) -> TrainingRecord | None:
 def preprocessing_of(
     model_files: Sequence[ModelFile], steps: Steps | None
 ) -> tuple[dict[str, Preprocessing], tuple[str, ...]]:
-    """The preprocessing by input, and notes on it: `steps`, or that of the manifests.
+    """The preprocessing by input, and notes on it: `steps`, or what the manifests have.
 
     Raises `InputRefused` where the manifests differ.
     """

@@ -190,7 +190,7 @@ def _graph(data: bytes) -> list[Operator]:
     ]
 
 
-# What XNNPACK calls its operators, by those of the graph that they compute, the usual one first.
+# XNNPACK's names of operators, by the operators of the graph that they compute, usual one first.
 _XNNPACK_WORDS = {
     "AVERAGE_POOL_2D": ("average pooling",),
     "BATCH_MATMUL": ("batch matrix", "fully connected"),
@@ -225,7 +225,7 @@ _SURE = 4
 
 
 class Operator(NamedTuple):
-    """An operator of a graph: its number, its name, its layer's, and that of its first output."""
+    """An operator of a graph: its number, and the names of it, its layer and its first output."""
 
     number: int
     name: str

@@ -48,7 +48,7 @@ RUNTIMES = {
 # How well outputs fit labels, or a reference's outputs: a `Metric` of measure/metrics/scores.py.
 METRICS = {
     "auc": "edgeconv.measure.metrics.classes:AUC",
-    "detection_agreement": "edgeconv.measure.metrics.detection:DETECTION",
+    "detection_agreement": "edgeconv.measure.metrics.agreement:DETECTION",
     "f1": "edgeconv.measure.metrics.classes:F1",
     "mae": "edgeconv.measure.metrics.classes:MAE",
     "masked_accuracy": "edgeconv.measure.metrics.classes:MASKED_ACCURACY",

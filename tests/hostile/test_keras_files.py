@@ -12,7 +12,7 @@ import pytest
 from graph_files import block, graph, meta_graph, write
 
 from edgeconv import scan
-from edgeconv.model.source.scanning.keras_config import scan_config
+from edgeconv.model.source.scanning.keras_files import scan_config
 from edgeconv.model.source.scanning.nodes import Findings
 from edgeconv.types.errors import InputRefused
 

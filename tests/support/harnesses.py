@@ -242,7 +242,7 @@ def _keras_config_seeds() -> list[bytes]:
 
 def _keras_config(_: Path) -> Target:
     from edgeconv.model.source.keras_files import content_of, decoded
-    from edgeconv.model.source.scanning.keras_config import scan_config
+    from edgeconv.model.source.scanning.keras_files import scan_config
     from edgeconv.model.source.scanning.nodes import Findings
 
     weights = (

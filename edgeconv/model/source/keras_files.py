@@ -214,7 +214,7 @@ def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
 def content_of(
     config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
 ) -> KerasContent:
-    """The content of a configuration; `version` is that of Keras in the file."""
+    """The content of a configuration; `version` is the version of Keras in the file."""
     nodes = list(_layer_nodes(config))
     counts = Counter(str(node["class_name"]) for node in nodes)
     layers = tuple(
@@ -257,7 +257,7 @@ def _name_of(node: dict[str, Any]) -> str:
 
 
 def _layer_nodes(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every layer with its class, those of nested models and wrapped layers included."""
+    """Every layer with its class, also in nested models and wrappers."""
     waiting: list[Any] = [config]
     while waiting:
         node = waiting.pop()

@@ -53,7 +53,7 @@ _DTYPES = dict(enumerate(_DTYPE_NAMES.split(), start=1))
 _FIRST_REFERENCE = 100
 _SERVING_TAG = "serve"
 _FILE = "saved_model.pb"
-# Of the file: saved_model_schema_version, which has been 1 ever since.
+# The field saved_model_schema_version of the file, which has been 1 ever since.
 _SCHEMA_VERSION = b"\x08\x01"
 _FOREST_OPERATORS = "SimpleML"
 # TensorFlow also reads them.
@@ -62,7 +62,7 @@ _INITIALIZER = "__saved_model_init_op"
 
 
 class SavedModelContent(NamedTuple):
-    """One graph of a SavedModel: signatures, operators and notes; `tag_sets` are those of all."""
+    """Signatures, operators and notes of one graph; `tag_sets` has the tags of all graphs."""
 
     signatures: tuple[Signature, ...]
     operators: tuple[OperatorCount, ...]
@@ -194,7 +194,7 @@ class _MappedGraph:
         )
 
     def objects(self) -> bytes:
-        """The SavedObjectGraph; empty where there is none, or too much of it."""
+        """The SavedObjectGraph; empty if the file has none, or too much of it."""
         parts = [field for field in self._fields if field.number == _OBJECTS and field.is_message]
         if sum(field.stop - field.content for field in parts) > _MOST_OBJECT_BYTES:
             return b""

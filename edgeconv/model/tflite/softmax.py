@@ -104,7 +104,7 @@ def squashed_tensors(data: bytes) -> dict[str, str]:
 
 
 def sigmoid_outputs(data: bytes, key: str) -> frozenset[str]:
-    """The outputs of signature `key` whose values are all those of LOGISTIC operators, by name.
+    """The outputs of signature `key` whose values all come from LOGISTIC operators, by name.
 
     Raises `InputRefused` for bytes that are not a model.
     """
@@ -213,7 +213,7 @@ def with_logits(data: bytes) -> tuple[bytes, tuple[Logits, ...]]:
 
 
 def _maker(model: ModelT, graph: SubGraphT, index: int) -> OperatorT | None:
-    """The SOFTMAX or LOGISTIC that gives a tensor its values; None where there is none."""
+    """The SOFTMAX or LOGISTIC that gives a tensor its values, if one does."""
     writers = {i: operator for operator in graph.operators for i in operator.outputs}
     # Each step goes to an earlier operator, unless the file is broken.
     for _ in graph.operators:

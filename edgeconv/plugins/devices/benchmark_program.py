@@ -370,7 +370,7 @@ _MOST_COMPLAINTS = 8
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Of `count` invokes, in microseconds. `p5`, `median` and `p95` are None in older logs."""
+    """Times in microseconds of `count` invokes. `p5`, `median`, `p95` are None in older logs."""
 
     count: int
     first: float

@@ -440,7 +440,7 @@ def array_of(tensor: TensorProto, where: str) -> NDArray[np.generic]:
     values = getattr(tensor, f"{name.removeprefix('DT_').lower()}_val", tensor.int_val)
     flat = np.array(values, np.uint16).view(dtype) if name == "DT_HALF" else np.array(values, dtype)
     count = int(np.prod(shape))
-    # Omitted values equal the last one, or are 0 where there is none.
+    # Omitted values equal the last one, or are 0 if all are omitted.
     rest = np.full(count - len(flat), flat[-1] if len(flat) else 0, dtype)
     return np.concatenate([flat, rest]).reshape(shape)
 

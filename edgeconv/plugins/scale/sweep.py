@@ -99,7 +99,7 @@ def _summary(plan: SweepPlan, results: Results, title: str) -> Swept:
 
 
 def _last(directory: Path) -> Swept | None:
-    """The last sweep of the directory; None where there is none, or of another version."""
+    """The last sweep of the directory; None without one, or if another version wrote it."""
     with contextlib.suppress(InputRefused):
         return read_noun(directory / JSON_NAME, Swept, what="sweep")
     return None
@@ -289,7 +289,7 @@ def _place(cell: SweepCell) -> tuple[object, ...]:
 
 
 def _groups(cells: Iterable[SweepCell]) -> Iterator[list[SweepCell]]:
-    """The cells that compete: those of a model, a data set and a runtime.
+    """The cells that compete: they share a model, a data set and a runtime.
 
     What other kernels run is of no use where a file is to ship on these.
     """

@@ -97,7 +97,7 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _own(self, model: str) -> Key:
-        """The last [model.PATTERN] that fits a model; () where there is none."""
+        """The last [model.PATTERN] that fits a model; () if none does."""
         fitting = [each for each in self.written.table("model") if fnmatchcase(model, each)]
         return ("model", fitting[-1]) if fitting else ()
 
@@ -239,7 +239,7 @@ def _matches(file: TomlFile, pattern: str, granted: Granted) -> Iterator[str]:
 
 
 class SweepRecipe(msgspec.Struct, frozen=True):
-    """A recipe by its text; `options` are those of `tune` by their keys, None for `convert`."""
+    """A recipe by its text; `options` of `tune` are by their keys, None for `convert`."""
 
     text: str
     options: dict[str, Any] | None = None

@@ -189,7 +189,7 @@ def _measure(
         measuring=replace(job.measuring.measuring, runtimes=tuple(runtimes.values())),
     )
     report: Report = Verb[Report]("bench")(request)
-    # A device's kernels are compared with those of this processor, whose rows are in the report.
+    # A device's kernels are compared with this processor's, whose rows are in the report.
     rows = [row for row in report.measurements if row.role == "artifact"]
     for cell in cells:
         row = next(row for row in rows if _is_of(row, cell, job))
@@ -262,7 +262,7 @@ class Results:
         self.directory = directory
 
     def read(self, key: str) -> CellResult | None:
-        """A cell's result; None where there is none, or a damaged one."""
+        """A cell's result; None without one, or if it is damaged."""
         path = self._path(key)
         try:
             result = read_noun(path, CellResult, what="result") if path.is_file() else None

@@ -132,7 +132,7 @@ def make_plan(
 
 @contextlib.contextmanager
 def _blamed(file: SweepFile, key: Key, model: str) -> Iterator[None]:
-    """An error that has no line gets that of `key`."""
+    """An error without a line gets the line of `key`."""
     try:
         yield
     except EdgeconvError as error:
@@ -262,7 +262,7 @@ def _refuse_uncalibrated(recipes: Sequence[str], request: ConvertRequest) -> Non
 
 
 def _by_device(runtimes: Sequence[RuntimeChoice]) -> list[tuple[RuntimeChoice, ...]]:
-    """The runtimes that are on no device, then those of each device."""
+    """The runtimes that are on no device, then the runtimes of each device."""
     names = sorted({device_name(runtime) for runtime in runtimes})
     return [tuple(each for each in runtimes if device_name(each) == name) for name in names]
 

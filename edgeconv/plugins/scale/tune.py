@@ -88,7 +88,7 @@ def tune(request: TuneRequest, *, on_progress: Callable[[str], None] = lambda _:
     if before is not None and not _has_leftovers(run, before):
         return before
     writable_directory(directory)
-    # Not that of the directory, which `convert` locks as well.
+    # Not the lock of the directory, which `convert` takes as well.
     lock = directory / f".{identified.name}.tuning.lock"
     waiting = f"waiting for another search into {directory}"
     with locked(lock, on_wait=lambda: on_progress(waiting)):

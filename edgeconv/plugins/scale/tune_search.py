@@ -81,7 +81,7 @@ ORDERS: dict[Objective, tuple[RecipeName, ...]] = {
         *("float32", "float16", "weight-only-int8", "dynamic", "weight-only-int4"),
     ),
 }
-# The files of these have what those of another recipe have, and biases of twice the size.
+# Their files have all that files of another recipe have, and biases of twice the size.
 _NO_SMALLER_THAN: dict[RecipeName, RecipeName] = {"int16x8": "int8"}
 # Lowering one more layer is worth a trial if it saves this fraction, and at most this often.
 _WORTHWHILE = 0.01
@@ -168,7 +168,7 @@ def is_candidate(trial: TuningTrial) -> bool:
 def cheapest(
     trials: Iterable[TuningTrial], objective: Objective, chance: float = 0.0
 ) -> TuningTrial | None:
-    """The candidate of least cost; None where there is none.
+    """The candidate of least cost, if any.
 
     Of those that are equally fast within noise the smallest is taken, then the one with the
     fewest rules, then the likeliest.
@@ -223,7 +223,7 @@ def _is_too_large(
         return False
     smaller = _NO_SMALLER_THAN.get(name)
     sizes = [trial.size_bytes for trial in trials if trial.recipe.name == smaller]
-    # Of a trial that failed there is no size.
+    # A trial that failed has no size.
     least_bytes = min(filter(None, sizes), default=0)
     return max(space.weights * _BYTES[_WEIGHTS[name]], least_bytes) >= good.size_bytes
 

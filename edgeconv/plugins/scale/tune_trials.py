@@ -235,7 +235,7 @@ class TrialRunner:
 
 
 def untimed(estimate: NpuEstimate) -> str:
-    """Why an estimated time is not that of an invoke; "" where it is."""
+    """Why an estimated time is not the time of an invoke; "" if it is."""
     if estimate.whole_latency_us is not None:
         return ""
     if not estimate.on_npu:

@@ -14,7 +14,7 @@ from edgeconv.cli.verbs import convert
 from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.data.code import custom_hash, find_custom
-from edgeconv.embedding.build_steps import inputs
+from edgeconv.embedding.build import inputs
 from edgeconv.model.source import code_files, identify, inspect_model, load_to_run, opening_key
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes

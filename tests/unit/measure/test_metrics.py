@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 
 from edgeconv import plugins
 from edgeconv.measure.bench import drop_of
-from edgeconv.measure.metrics.detection import overlap
+from edgeconv.measure.metrics.agreement import overlap
 from edgeconv.measure.metrics.scores import Scored
 from edgeconv.measure.metrics.scoring import accuracy_of, metrics_of
 from edgeconv.requests.texts import parse_metric

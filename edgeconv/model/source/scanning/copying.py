@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _GRAPH_FILE = "saved_model.pb"
 _VARIABLES, _ASSETS = "variables", "assets"
-# Of the file: saved_model_schema_version, which has been 1 ever since.
+# The field saved_model_schema_version of the file, which has been 1 ever since.
 _SCHEMA_VERSION = b"\x08\x01"
 _META_GRAPH, _GRAPH = 2, 2
 _SERVING_TAG = "serve"
 # A file that cannot be: the loader feeds the paths of assets.
 _NO_FILE = b"/dev/null/assets"
-# Of a Keras configuration: no loader of a model without its optimizer needs them.
+# Parts of a Keras configuration that no loader of a model without its optimizer needs.
 UNREAD = frozenset({"compile_config", "training_config"})
 
 
@@ -130,7 +130,7 @@ def _without(config: Any) -> Any:
 
 _HDF5 = (".h5", ".hdf5")
 _CONFIG = "model_config"
-# Of an HDF5 model: what compiles and trains it, which is not read.
+# Parts of an HDF5 model that compile and train it, and are not read.
 _TRAINING = frozenset({"optimizer_weights"})
 
 

@@ -39,7 +39,7 @@ _PIECE = re.compile(rb"[A-Za-z0-9_.{}-]*(/part)?")
 # Their inputs are the function's arguments.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _MOST_ROOTS = 10
-# Of the making of a path, which takes a handful.
+# How many operators make a path; a handful is usual.
 _MOST_STEPS = 100
 _MAIN_OPS = ("saved_model_main_op", "legacy_init_op", "saved_model_train_op", "table_initializer")
 # Variables of TensorFlow 1, with the nodes that a loader runs to give them values.
@@ -64,7 +64,7 @@ class PathCheck:
         self._rest = graph.rest
         self._findings = findings
         top = graph.bodies[""].nodes
-        # Of another node, nobody knows which path it gives where the loader does not feed it.
+        # Nobody knows which path another node gives where the loader does not feed it.
         self._assets = {
             name for name in asset_tensors(graph.rest) if name in top and _is_fed(top[name])
         }

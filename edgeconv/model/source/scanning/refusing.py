@@ -20,7 +20,7 @@ from edgeconv.model.source.kinds import find_model, unreadable
 from edgeconv.model.source.saved_model import garbled, number_of_graph
 from edgeconv.model.source.scanning.copying import write_keras_metadata, write_saved_model
 from edgeconv.model.source.scanning.graphs import MetaGraph, read_meta_graphs
-from edgeconv.model.source.scanning.keras_config import RUNS_CODE, UNREADABLE_LAYERS, scan_config
+from edgeconv.model.source.scanning.keras_files import RUNS_CODE, UNREADABLE_LAYERS, scan_config
 from edgeconv.model.source.scanning.nodes import Findings, NodeCheck, families
 from edgeconv.model.source.scanning.paths import PathCheck, asset_files
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, mapped, messages

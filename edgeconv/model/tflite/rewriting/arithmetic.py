@@ -196,7 +196,7 @@ def turned_comparison(editor: GraphEditor, operator: OperatorT) -> Operators:
     return [editor.operator(name, list(operator.inputs)[::-1], operator.outputs[0])]
 
 
-# Of input 0 with another sign they give the same with another sign.
+# With the sign of input 0 changed, they give the same with the sign changed.
 _ODD = frozenset(
     {
         "DIV",
@@ -212,7 +212,7 @@ _ODD = frozenset(
         "TRANSPOSE",
     }
 )
-# Of an input with another sign they give the same.
+# With the sign of their input changed, they give the same.
 _EVEN = frozenset({"ABS", "SQUARE"})
 _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 _MOST_STEPS = 6

@@ -164,7 +164,7 @@ def _at_least(values: NDArray[Any], least: float) -> NDArray[Any]:
 
 
 def _raise_to(editor: GraphEditor, operator: OperatorT, floor: float) -> None:
-    """Let a MAXIMUM follow an operator, whose result is from then on that of the MAXIMUM."""
+    """Let a MAXIMUM follow an operator; readers of its result read the MAXIMUM from then on."""
     output = operator.outputs[0]
     inner = editor.like(output, "masked")
     constant = editor.constant(output, "floor", floor)

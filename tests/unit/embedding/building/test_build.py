@@ -59,7 +59,7 @@ def no_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the step is done again")
 
-    monkeypatch.setattr("edgeconv.embedding.build_steps.convert", refuse)
+    monkeypatch.setattr("edgeconv.embedding.build.convert", refuse)
 
 
 # When

@@ -10,8 +10,8 @@ import pytest
 from embed_models import tree
 
 from edgeconv.data import parse_source
-from edgeconv.embedding import build_steps as stamps
-from edgeconv.embedding.build_steps import inputs, read_fresh, stamp_file, write_stamp
+from edgeconv.embedding import build as stamps
+from edgeconv.embedding.build import inputs, read_fresh, stamp_file, write_stamp
 from edgeconv.types import Embedded
 
 EMBEDDED = Embedded(target="c", name="n", symbol="s", key="k", model_sha256="m", files=())
