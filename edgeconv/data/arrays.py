@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from edgeconv.data.memory import refuse_larger
-from edgeconv.system.store.hashes import sha256_once
 from edgeconv.system.store.files import refuse_pointer
+from edgeconv.system.store.hashes import sha256_once
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
