@@ -13,7 +13,7 @@ from tiny_tflite import float_model, packed
 
 import edgeconv
 from edgeconv.cli import run
-from edgeconv.system.processes import persistent, tasks
+from edgeconv.system.processes import tasks
 from edgeconv.system.store.user import read_user_config, user_configuration
 from edgeconv.types.errors import InputRefused, UsageError
 
@@ -53,8 +53,7 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*words: object, **_: object) -> None:
         raise AssertionError(f"a child was started: {words}")
 
-    for module in (tasks, persistent):
-        monkeypatch.setattr(module, "Child", start)
+    monkeypatch.setattr(tasks, "Child", start)
 
 
 COMMANDS = {
