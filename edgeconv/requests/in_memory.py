@@ -187,7 +187,10 @@ class InMemory:
         import numpy as np
 
         if word == "data" and labels is not None and not isinstance(labels, Mapping):
-            self._has_float_labels = np.asarray(labels).dtype.kind == "f"
+            values = np.asarray(labels)
+            # Zeros and ones are classes, one-hot or of two: refused with the way to give them.
+            is_measure = values.dtype.kind == "f" and not np.isin(values, (0, 1)).all()
+            self._has_float_labels |= is_measure
 
     def _samples(self, word: str, value: Any, arguments: Mapping[str, Any]) -> Any:
         if isinstance(value, str | os.PathLike | DataSource):

@@ -68,7 +68,7 @@ def _log_check(
 ) -> None:
     name = _text(check.name)
     verdict = "pass" if check.verdict.ok else "fail"
-    tags = {"edgeconv.requests.config": _text(config), "edgeconv.verdict": verdict}
+    tags = {"edgeconv.config": _text(config), "edgeconv.verdict": verdict}
     parent = client.create_run(experiment, tags=tags, run_name=name).info.run_id
     broken = sum(not finding.ok for finding in check.verdict.findings)
     _log_numbers(client, parent, {"limits_broken": float(broken)})

@@ -103,12 +103,16 @@ def _out_of_project(real: str, text: str, scope: _Scope) -> Refusal | None:
         hint = "write a path relative to the file, or an absolute one"
         return Refusal(f"names {shown(text)}, and ~ is not a directory of a project", hint)
     directory = real if Path(real).is_dir() else os.path.dirname(real)  # noqa: PTH120
+    here = str(Path.cwd())
     leads = "" if real == text else f", which is {shown(real)}"
     return Refusal(
         f"names {shown(text)}{leads}: not in the project {scope.root}",
         "the project is the configuration's folder, or the repository that tracks it; to allow "
         f"this: {_ways('directory', directory)}",
-        _option("directory", directory),
+        # Recorded with the command that it belongs to, which starts here as well.
+        _option(
+            "directory", os.path.relpath(directory) if is_within(directory, here) else directory
+        ),
     )
 
 

@@ -57,7 +57,7 @@ Running = TypeVar("Running", bound=Closable)
 _POLL_S = 0.01
 _FIRST_POLL_S = 0.0005
 _POLLS_PER_CHECK = 5
-_POLLS_UNTIL_LOST = 100
+_LOST_AFTER_S = 1.0
 _KILLED = (
     "run the same command again; if the system killed it because memory ran out, free some first "
     "or give fewer samples"
@@ -99,7 +99,7 @@ class Child:
         self.log = cwd / "log.txt"
         self.allowance = allowance
         self._started_s = time.monotonic()
-        self._unseen_polls = 0
+        self._unseen_since_s = 0.0
         self._stopped_for: EdgeconvError | None = None
         self._start = start_command(command, cwd=cwd, access=access, environment=environment or {})
         theirs, ours = os.pipe()
@@ -180,8 +180,8 @@ class Child:
                 pid, status = os.waitpid(self._process.pid, os.WNOHANG)
             except ChildProcessError:
                 # Another thread saw the end, and sets the code soon or was interrupted.
-                self._unseen_polls += 1
-                if self._unseen_polls > _POLLS_UNTIL_LOST:
+                self._unseen_since_s = self._unseen_since_s or time.monotonic()
+                if time.monotonic() - self._unseen_since_s > _LOST_AFTER_S:
                     self._process.returncode = -signal.SIGKILL
             else:
                 if pid:

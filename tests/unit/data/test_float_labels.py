@@ -37,3 +37,13 @@ def test_labels_that_are_floats_are_measured_as_numbers() -> None:
                     (metric,) = metrics(memory.measured(request, said.append))
                 assert metric.name == expected
                 assert said == ([] if given else ["the labels are floats, so the metric is mae"])
+
+
+def test_zeros_and_ones_are_classes_also_as_floats() -> None:
+    for labels in (np.eye(10)[np.arange(120) % 10], np.float32([0, 1] * 60)):
+        with contextlib.ExitStack() as stack:
+            memory = InMemory(stack)
+            request = called(
+                BenchRequest, (), {"models": ["m.tflite"], "data": (X, labels)}, memory.filed
+            )
+            assert memory.measured(request, print) is request
