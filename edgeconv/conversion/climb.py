@@ -246,11 +246,18 @@ def _replace_mostly_float(climb: _Climb) -> None:
 
 
 def _take_closer_engines(climb: _Climb) -> None:
-    """Replace files that are far from the float32 model, if TFLiteConverter's are closer."""
-    for recipe, good in tuple(climb.good.items()):
-        if may_gain(good.examined, good.session):
-            closer = closer_engine(good.session, good.examined)
-            climb.good[recipe] = SessionResult(good.session, closer)
+    """Replace files that are far from the float32 model, if TFLiteConverter's are closer.
+
+    Each attempt starts TensorFlow. The first is int8, which has most to gain; where it gains
+    nothing, the others are not tried.
+    """
+    far = [recipe for recipe, good in climb.good.items() if may_gain(good.examined, good.session)]
+    for recipe in sorted(far, key=lambda recipe: recipe.name != "int8"):
+        good = climb.good[recipe]
+        closer = closer_engine(good.session, good.examined)
+        climb.good[recipe] = SessionResult(good.session, closer)
+        if closer.candidate.engine == "litert":
+            return
 
 
 def _verify_on_targets(climb: _Climb) -> None:
@@ -348,6 +355,8 @@ def _warn_of_sizes(climb: _Climb) -> None:
 # TFLiteConverter calibrates with kernels of about this many multiplications a second.
 _PRODUCTS_PER_S = 2 * 10**9
 _MOST_CALIBRATION_S = 20.0
+# Whether it may be closer is seen with so many.
+_FIRST_SAMPLES = 32
 # A smaller gain may come from the order of sums.
 _MARGIN_DB = 0.1
 
@@ -356,6 +365,8 @@ def may_gain(first: VerifiedCandidate, session: Session) -> bool:
     """Whether TFLiteConverter makes the recipe, and all that "auto" tried left the file far off."""
     candidate = first.candidate
     if candidate.engine != "litert" or not candidate.may_compete:
+        return False
+    if first.verification.grade == "close":
         return False
     # Its ranges of a state and of the output that is fed back differ.
     if any(part.split.states for part in session.prepared.parts):
@@ -366,11 +377,14 @@ def may_gain(first: VerifiedCandidate, session: Session) -> bool:
     return _can_try_converter(session, candidate.recipe)
 
 
-def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandidate:
+def closer_engine(
+    session: Session, first: VerifiedCandidate, most_samples: int | None = _FIRST_SAMPLES
+) -> VerifiedCandidate:
     """The closer one of a file and what TFLiteConverter makes of its recipe.
 
-    Closer is what has a smaller error on the held-back samples, beyond their noise. A step of the
-    ladder or a note says what was compared.
+    Closer is what has a smaller error on the held-back samples, beyond their noise. It is made with
+    few samples and without methods first, and with all where that is closer. A step of the ladder
+    or a note says what was compared.
     """
     samples = sum(
         record.samples for part in session.prepared.parts if (record := part.split.record)
@@ -380,17 +394,17 @@ def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandida
         return _with_detail(
             first, f"TFLiteConverter was not tried: it would calibrate for about {seconds:.0f} s"
         )
-    recipe = first.candidate.recipe
-    other = convert_with_tflite(session, recipe)
+    recipe, before = first.candidate.recipe, first.errors
+    assert before is not None, "it may compete"
+    other = convert_with_tflite(session, recipe, most_samples)
     if isinstance(other, EdgeconvError):
         return _with_detail(first, f"TFLiteConverter was tried too: {other.headline}")
+    after = other.errors
+    assert after is not None, "so may the other"
     if converted_share(recipe, other.summary) < converted_share(recipe, first.summary):
         return _with_detail(
             first, "TFLiteConverter was tried too: it quantizes less of the weights"
         )
-    before, after = first.errors, other.errors
-    assert before is not None, "it may compete"
-    assert after is not None, "so may the other"
     gain_db = after.snr_db - before.snr_db
     count = f"on {after.samples} held-back samples"
     if not after.is_closer(before, margin_db=_MARGIN_DB):
@@ -398,6 +412,8 @@ def closer_engine(session: Session, first: VerifiedCandidate) -> VerifiedCandida
             first,
             f"TFLiteConverter's file is not closer to the float32 model: {gain_db:+.1f} dB {count}",
         )
+    if most_samples:
+        return closer_engine(session, first, None)
     step = LadderStep(
         attempt=f"{session.prepared.rung.text}, quantized with litert-quantizer",
         failed=f"TFLiteConverter's file is {gain_db:.1f} dB closer to the float32 model {count}",

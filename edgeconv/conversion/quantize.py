@@ -162,10 +162,13 @@ def _candidate(session: Session, pending: _PendingFile) -> Candidate:
     )
 
 
-def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
+def quantize_with_converter(
+    session: Session, recipe: Recipe, most_samples: int | None = None
+) -> Candidate:
     """TFLiteConverter's candidate for `recipe`, with the recipe's methods for layers.
 
-    Raises an `EdgeconvError` where it has none.
+    With `most_samples` it is calibrated with no more, and without methods. Raises an
+    `EdgeconvError` where it has none.
     """
     run, prepared = session.run, session.prepared
     refuse_recipe(recipe, is_tflite=prepared.saved_model is None)
@@ -188,11 +191,12 @@ def quantize_with_converter(session: Session, recipe: Recipe) -> Candidate:
         recipe=recipe,
         select_ops=run.plan.request.select_ops,
         target=str(target),
+        most_samples=most_samples,
     )
     access = Access(reads=(model, *prepared.calibration), writes=(directory,))
     with run.start(quantize_with_tflite, job, "TFLiteConverter", access=access) as task:
         run.result(task)
-    if not recipe.methods:
+    if not recipe.methods or most_samples:
         return Candidate(recipe=recipe, file=target, engine="tflite")
     try:
         refined = _candidate(session, _start(session, recipe, converted=target))

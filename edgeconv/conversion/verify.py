@@ -217,10 +217,15 @@ def _used_samples(recipe: Recipe, outcome: VerifiedCandidate | EdgeconvError) ->
     return record is not None and bool(record.methods)
 
 
-def convert_with_tflite(session: Session, recipe: Recipe) -> VerifiedCandidate | EdgeconvError:
-    """The verified file that TFLiteConverter makes of a recipe, or its error."""
+def convert_with_tflite(
+    session: Session, recipe: Recipe, most_samples: int | None = None
+) -> VerifiedCandidate | EdgeconvError:
+    """The verified file that TFLiteConverter makes of a recipe, or its error.
+
+    With `most_samples` it is the one of so many at most, without methods.
+    """
     try:
-        candidate = quantize_with_converter(session, recipe)
+        candidate = quantize_with_converter(session, recipe, most_samples)
     except EdgeconvError as error:
         return error
     return verify_candidates(session, iter([(recipe, candidate)]))[recipe]

@@ -27,7 +27,10 @@ class EnginePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
-    """One recipe for signatures of a model: a SavedModel, or a float32 .tflite."""
+    """One recipe for signatures of a model: a SavedModel, or a float32 .tflite.
+
+    `most_samples`: calibrate with so many of each signature at most.
+    """
 
     model: str
     is_tflite: bool
@@ -35,6 +38,7 @@ class EngineJob(msgspec.Struct, frozen=True, kw_only=True):
     recipe: Recipe
     select_ops: bool
     target: str
+    most_samples: int | None = None
 
 
 class EngineResult(msgspec.Struct, frozen=True):
@@ -149,7 +153,8 @@ def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
 
     def feed() -> Iterator[Any]:
         for part, arrays in stored.items():
-            for start in range(0, len(next(iter(arrays.values()))), part.batch):
+            count = len(next(iter(arrays.values())))
+            for start in range(0, min(count, job.most_samples or count), part.batch):
                 batch = {
                     name: value[start]
                     if name in part.stacked

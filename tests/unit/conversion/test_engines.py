@@ -135,3 +135,33 @@ def test_tensorflow_is_not_started_for_a_tflite_that_has_a_file(tmp_path):
     session.prepared.saved_model = None
     first = verified(tmp_path / "first.tflite", quantised_network("int8"))
     assert not climb.may_gain(first, session)
+
+
+@pytest.mark.parametrize(("first", "asked"), [(coarse(), [32, None]), (None, [32])])
+def test_all_samples_calibrate_only_where_few_made_a_closer_file(
+    tmp_path, monkeypatch, first, asked
+):
+    other, counts = verified(tmp_path / "o.tflite", quantised_network("int8"), engine="tflite"), []
+    monkeypatch.setattr(
+        climb, "convert_with_tflite", lambda _, __, most: counts.append(most) or other
+    )
+    climb.closer_engine(
+        Graph(), verified(tmp_path / "f.tflite", first or quantised_network("int8"))
+    )
+    assert counts == asked
+
+
+@pytest.mark.parametrize(("first", "asked"), [(coarse(), ["int8", "dynamic"]), (None, ["int8"])])
+def test_int8_is_tried_first_and_the_others_where_it_gained(tmp_path, monkeypatch, first, asked):
+    other, names = verified(tmp_path / "o.tflite", quantised_network("int8"), engine="tflite"), []
+    monkeypatch.setattr(
+        climb, "convert_with_tflite", lambda _, recipe, __: names.append(recipe.name) or other
+    )
+    good = {}
+    for name in ("dynamic", "int8"):
+        recipe = Recipe(name=name, methods=("auto",))
+        file = tmp_path / f"{name}.tflite"
+        examined = verified(file, first or quantised_network("int8"), recipe=recipe)
+        good[recipe] = SimpleNamespace(session=Graph(), examined=examined)
+    climb._take_closer_engines(SimpleNamespace(good=good))
+    assert list(dict.fromkeys(names)) == asked
