@@ -169,7 +169,8 @@ class VerbCommand(click.Command):
         try:
             request, shown = table.both(self._entry.kind, self._entry.printing, typed)
         except MissingOption as error:
-            hint = f"`edgeconv {self.name} --help` shows what it needs"
+            what = f"{error.hint}; " if error.hint else ""
+            hint = f"{what}`edgeconv {self.name} --help` shows what it needs"
             raise UsageError(error.message, hint=hint) from error
         return CommandCall(
             verb=Verb[Any](self.name or ""),

@@ -373,6 +373,12 @@ def _by_input(
 ) -> dict[str, Column]:
     """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
+    if len(arrays.names) == len(arrays.by_name) == len(inputs) == 1 and not renames:
+        # The only array is for the only input that it fits, whatever it is called.
+        (array,), (spec,) = arrays.names, inputs
+        given, taken = _shape_of(arrays.by_name[array], read=False)[1:], spec.shape[1:]
+        if len(given) == len(taken) and all(map(_fits, given, taken)):
+            renames = {spec.name: array}
     array_of = _arrays_of_inputs(source, arrays.names, renames, names)
     columns = {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
     if not source.held:
@@ -406,6 +412,10 @@ def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
     if spec.dtype != STRING and array in arrays.not_numbers:
         raise arrays.not_numbers[array]
     return arrays.by_name[array]
+
+
+def _fits(given: int, taken: int) -> bool:
+    return taken in (-1, given)
 
 
 def _arrays_of_inputs(
@@ -451,10 +461,9 @@ def _mismatch(
 def _likely_array(name: str, missing: list[str], extra: list[str]) -> str:
     if name not in missing:
         return name
-    if len(missing) == len(extra) == 1:
-        return extra[0]
     close = get_close_matches(name, extra, n=1)
-    return close[0] if close else "ARRAY"
+    # Samples are written before labels.
+    return (close or (extra if len(missing) == 1 else []) or ["ARRAY"])[0]
 
 
 def _same_count(source: DataSource, columns: dict[str, Column]) -> int:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from edgeconv.reporting import units
 from edgeconv.reporting.units import interval_value
 from edgeconv.statistics.estimate import share_interval
-from edgeconv.statistics.grades import LEAST_SAMPLES
-from edgeconv.types import MAX_SNR_DB, Grade
+from edgeconv.types import LEAST_SAMPLES, MAX_SNR_DB, Grade
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:

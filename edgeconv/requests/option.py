@@ -61,7 +61,9 @@ class MissingOption(UsageError):
 
     def __init__(self, leaf: Leaf, what: str = "") -> None:
         kind = "argument" if leaf.option.is_argument else "option"
-        super().__init__(f"missing {what or f'{kind} {leaf.shown}'}")
+        is_about, _, _ = leaf.option.help.partition(". ")
+        hint = is_about[:1].lower() + is_about[1:].rstrip(".")
+        super().__init__(f"missing {what or f'{kind} {leaf.shown}'}", hint=hint)
         self.leaf = leaf
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.statistics.estimate import LEVEL, proportion_bounds
-from edgeconv.types import ROUNDING, Grade, OutputError
+from edgeconv.types import LEAST_SAMPLES, ROUNDING, Grade, OutputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,9 +60,6 @@ THRESHOLDS = {
 GRADES: tuple[Grade, ...] = get_args(Grade)[1:]
 # A share of so few samples may be the next better one by chance, but not one below this.
 _LEAST_SHARE = 0.75
-# Fewer samples prove nothing: not that a file is close, nor that answers are right by chance, nor a
-# kappa of more.
-LEAST_SAMPLES = 8
 _BY_CHANCE = 0.25
 # Where the reference gives one answer more often, chance tells nothing.
 _ONE_ANSWER = 0.75
@@ -136,10 +133,10 @@ def _are_scores(rows: Floats) -> bool:
 
     The largest is well above the next, and not the same one in each row, and the sums vary less
     than the sums of independent numbers, such as the two of a position, would; in landmarks or
-    forecasts most of the variance is between the columns' means.
+    forecasts most of the variance is between the columns' means. A few rows do not show it.
     """
     spread = float(rows.std())
-    if spread <= 0 or len(np.unique(rows.argmax(axis=1))) == 1:
+    if spread <= 0 or len(rows) < LEAST_SAMPLES or len(np.unique(rows.argmax(axis=1))) == 1:
         return False
     largest = np.partition(rows, -2, axis=1)[:, -2:]
     wins_by = float(np.median(largest[:, 1] - largest[:, 0]))

@@ -47,6 +47,9 @@ FloatReason = Literal["no kernel", "rule", "neighbor", "engine"]
 # How close an output is, in its own terms (statistics/grades.py); "" where nothing was compared.
 # `unproven`: close on too few samples to tell.
 Grade = Literal["", "close", "unproven", "usable", "poor"]
+# Fewer samples prove nothing: not that a file is close, nor that answers are right by chance, nor a
+# kappa of more.
+LEAST_SAMPLES = 8
 # Rows of probabilities; scores of classes; probabilities, each by itself; whole numbers and texts.
 OutputKind = Literal["", "classes", "scores", "probabilities", "labels", "numbers"]
 Precision = Literal["float32", "float16", "int16x8", "int8", "int4", "int4-block32"]

@@ -36,9 +36,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_saved_model(tmp_path / "net", meta_graph({"serving_default": ends}))
     float_tiny(tmp_path / "published")
     labels = np.arange(20) % 2
-    np.savez("imge.npz", imge=np.zeros((20, 8, 8), np.float32), labels=labels)
+    np.savez("imge.npz", imge=np.zeros((20, 8, 8), np.float32), size=labels)
     np.savez("large.npz", image=np.zeros((20, 9, 8), np.float32), labels=labels)
     np.savez("good.npz", image=np.zeros((20, 8, 8), np.float32), labels=labels)
+    np.savez("more.npz", x=np.zeros((20, 4), np.float32), more=labels, labels=labels)
     np.savez("x.npz", x=np.zeros((20, 4), np.float32), labels=labels)
     Path("mine.py").write_text("raise RuntimeError('this was imported')\n")
     Path("other.csv").write_text("a,b\n")
@@ -79,7 +80,7 @@ def refusal(*arguments: str) -> EdgeconvError:
         ("bench published --data x.npz --metric min:f", "did you mean 'mine'"),
         ("bench published --data x.npz --output scores", "unknown output 'scores'"),
         ("bench published --data x.npz --baseline two.keras", "takes 'image', 'meta'"),
-        ("bench published --data x.npz --baseline net", "takes 'image'"),
+        ("bench published --data more.npz --baseline net", "takes 'image'"),
         ("train digit_cnn", "did you mean 'digits_cnn'"),
         ("train hollow", "unknown model module 'hollow'"),
         ("train my.module", "there is no module 'my'"),

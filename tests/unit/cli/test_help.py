@@ -112,7 +112,7 @@ def test_the_examples_are_understood(command: str) -> None:
     ("line", "message", "hint"),
     [
         ("convert", "missing argument MODEL", "`edgeconv convert --help`"),
-        ("convert m.keras", "missing option --to", "`edgeconv convert --help`"),
+        ("convert m.keras", "missing option --to", "float32, float16, dynamic, "),
         ("convert m --tow int8", "unknown option --tow", "did you mean --to"),
         ("convert m --to", "option '--to' requires an argument", "`edgeconv convert --help`"),
         ("bench m --rounds x", "--rounds: 'x' is not a valid integer", "`edgeconv bench --help`"),

@@ -150,6 +150,13 @@ def test_one_input_with_its_samples_in_rows_keeps_its_batch(saved: Any) -> None:
     assert (stacked.inputs[0].shape, batch_size(stacked.inputs)) == ((1, 20, 8), 1)
 
 
+@pytest.mark.parametrize("arrays", [{"x_train": X}, {"x": X, "labels": Y}])
+def test_the_only_array_is_for_the_only_input(tmp_path, arrays):
+    np.savez(tmp_path / "data.npz", **arrays)
+    samples = load_samples(f"{tmp_path}/data.npz", (IMAGE,))
+    assert samples.arrays["image"].tolist() == X.tolist()
+
+
 OTHER = TensorSpec(name="other", shape=(-1, 1), dtype="float32")
 INT32 = replace(IMAGE, dtype="int32")
 ROWS = TensorSpec(name="x", shape=(-1, 28), dtype="float32")
@@ -160,8 +167,8 @@ HUGE[2, 0, 1, 0] = 1e38
 @pytest.mark.parametrize(
     ("arrays", "inputs", "said", "hint"),
     [
-        ({"images": X}, (IMAGE,), "'image' has no array", "data.npz?image=images'"),
-        ({"x_train": X}, (IMAGE,), "'image' has no array", "?image=x_train'"),
+        ({"more": X, "images": X}, (IMAGE,), "'image' has no array", "data.npz?image=images'"),
+        ({"x": X, "y": Y}, (IMAGE,), "'image' has no array", "?image=x'"),
         ({"image": X, "more": X}, (IMAGE,), "'more' is not an input", "?image=image'"),
         ({"image": X[:0]}, (IMAGE,), "has no samples", ""),
         ({"image": X.reshape(-1, *X.shape[2:])}, (IMAGE,), "has shape", "give .batch(32)"),
@@ -214,7 +221,7 @@ def test_a_single_array_or_number_is_refused_with_any_option(saved: Any, tmp_pat
     with pytest.raises(InputRefused, match=r"has shape \(\)"):
         load_samples(saved(image=np.float32(3)), (IMAGE,), preprocessing={"": Preprocessing()})
     with pytest.raises(InputRefused) as error:
-        load_samples(saved(images=X, y=Y) + "?labels=y", (IMAGE,))
+        load_samples(saved(images=X, more=X, y=Y) + "?labels=y", (IMAGE,))
     assert "data.npz?labels=y&image=images'" in error.value.hint
 
 

@@ -264,7 +264,7 @@ def test_texts_are_taken_in_batches_too(words: Any) -> None:
         (X.astype(np.uint8), "is uint8, the model takes float32"),
         (np.array([[1, None]], object), "object: neither numbers nor texts"),
         (X.astype(complex), "complex128: neither"),
-        ({"image": X}, "the array 'image' is not an input"),
+        ({"image": X, "more": X}, "the array 'image' is not an input"),
         ({1: X}, r"a dictionary with the keys \[1\]"),
         ({}, r"a dictionary with the keys \[\]"),
         ((X, Y, Y), "a tuple of 3"),
