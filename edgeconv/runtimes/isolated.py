@@ -66,6 +66,7 @@ _NO_WHEEL = "No solution found"
 # A line of `pip config list`.
 _SETTING = re.compile(r"^(global|install|:env:)\.([a-z-]+)=(.+)$", re.MULTILINE)
 _TRUE = ("1", "on", "t", "true", "y", "yes")
+_NO_PIP = "No module named pip"
 # What uv calls the settings of pip.
 _SETTINGS = {
     "index-url": "UV_INDEX_URL",
@@ -410,10 +411,17 @@ def _run_uv(
 
 
 def _settings_of_pip(directory: Path) -> tuple[list[str], dict[str, str]]:
-    """Where pip takes packages from, for uv: options and variables; none without pip."""
+    """Where pip takes packages from, for uv: options and variables; none without pip.
+
+    Raises `ToolFailed`: without them, uv would take packages from elsewhere.
+    """
     command = [sys.executable, "-I", "-m", "pip", "config", "list"]
     label = "pip config list"
-    output, _ = run_program(command, label=label, cwd=directory, timeout_s=_SETTINGS_TIMEOUT_S)
+    output, failure = run_program(
+        command, label=label, cwd=directory, timeout_s=_SETTINGS_TIMEOUT_S
+    )
+    if failure is not None and _NO_PIP not in output:
+        raise failure
     found = _SETTING.findall(output)
     # What comes later counts.
     values: dict[str, list[str]] = {
