@@ -453,7 +453,7 @@ class LastCheck(FrozenStruct, kw_only=True, frozen=True):
     check; `findings` are all broken limits of the file and of the trained model. `is_locked`: it
     was compared with a lock too. `passed` are the limits that hold, and `report_sha256` is the hash
     of the checked report.json: () and "" without a report. `checksum` is
-    in the file only; see edgeconv/system/store/checksums.py.
+    in the file only; see edgeconv/system/store/hashes.py.
     """
 
     format: Literal[1] = 1

@@ -375,7 +375,7 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     its name if it is elsewhere. `left_in_float` and `integer_share` are of full-integer recipes:
     what computes in float, and the share of the work in integers, which is multiplications, or
     output values where there are none. `notes` are about the use of the file, `details` about how
-    it was made. `checksum` is in the file only; see system/store/checksums.py.
+    it was made. `checksum` is in the file only; see system/store/hashes.py.
     """
 
     format: Literal[1] = 1

@@ -306,7 +306,7 @@ class Report(Result, kw_only=True, frozen=True):
     `labels` are those of the samples, in the order of the data set, where they are classes, and
     `class_names` their names, where they are known. `command` is what was typed to measure.
     `matrix` has every file in every version of a runtime, the oldest first.
-    `checksum` is in the file only; see edgeconv/system/store/checksums.py.
+    `checksum` is in the file only; see edgeconv/system/store/hashes.py.
     """
 
     format: Literal[2] = 2

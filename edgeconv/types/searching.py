@@ -78,7 +78,7 @@ class Swept(Result, kw_only=True, frozen=True):
     `budgets` are the limits of models that have their own, by the titles of their reports.
     `removed` are the cells of the last sweep that this one does not have. `directory` is where the
     results are, and is not in the file. `checksum` is in the file only; see
-    edgeconv/system/store/checksums.py.
+    edgeconv/system/store/hashes.py.
     """
 
     sweep: Literal[1] = 1

@@ -23,7 +23,7 @@ class Embedded(FrozenStruct, kw_only=True, frozen=True):
     do. `model_sha256` is of the .tflite, and `compiled_from` of the published one, "" where it is
     that. A model with the same `interface_id` may take its place in the code. Nothing here depends
     on the paths of the directory, the model or the data. `checksum` is in the file only; see
-    edgeconv/system/store/checksums.py.
+    edgeconv/system/store/hashes.py.
     """
 
     format: Literal[1] = 1
