@@ -14,11 +14,10 @@ from edgeconv.tf.reference import CHECKED, ReferenceJob, ReferencePart, run_refe
 from edgeconv.types.errors import InputRefused, UnsupportedOperators
 from edgeconv.types.words import SERVING_DEFAULT
 
+ZOO = "module_zoo:write"
 _SAVE_AGAIN = """\
 import sys
 from edgeconv.tf.saved_objects import leaves_variables_unread, save_again
-
-ZOO = "module_zoo:write"
 _, model, target, *keys = sys.argv
 again = leaves_variables_unread(model)
 if again:
