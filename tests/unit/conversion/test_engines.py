@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from refine_models import float_network, parts, quantised_network, samples
 
 from edgeconv.conversion import climb
@@ -128,6 +129,9 @@ def test_what_would_take_minutes_is_not_tried(compare):
 def test_only_what_is_far_off_and_the_other_engine_has_is_compared(tmp_path, changes, may):
     first = verified(tmp_path / "first.tflite", quantised_network("int8"), **changes)
     assert climb.may_gain(first, Graph()) is may
+    for grade, gains in (("poor", may), ("usable", False), ("close", False)):
+        graded = replace(first, verification=replace(first.verification, grade=grade))
+        assert climb.may_gain(graded, Graph()) is gains
 
 
 def test_tensorflow_is_not_started_for_a_tflite_that_has_a_file(tmp_path):
