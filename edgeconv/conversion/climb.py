@@ -318,8 +318,8 @@ def _advice(examined: VerifiedCandidate, files: Mapping[RecipeName, VerifiedCand
     parts = []
     if better:
         theirs, size, name = min(better)
-        how = GRADES[theirs].replace("unproven", "closer")
-        parts.append(f"{name} is {how}, with {size:,} bytes")
+        is_proven = GRADES[theirs] != "unproven"
+        parts.append(f"{name} is {GRADES[theirs] if is_proven else 'closer'}, with {size:,} bytes")
     elif _CLOSER[recipe.name]:
         parts.append(_CLOSER[recipe.name])
     if recipe.methods == ():

@@ -238,7 +238,7 @@ def _not_of_one_kind(where: str, array: Array, expected: np.dtype[Any]) -> Input
 
 
 def _check_shape(where: str, shape: tuple[int, ...], sample: tuple[int, ...]) -> None:
-    if not shape or not _fits(shape[1:], sample):
+    if not shape or not fits(shape[1:], sample):
         expected = ", ".join(["n", *("any" if size == -1 else str(size) for size in sample)])
         raise InputRefused(
             f"{where} has shape {shape}, the model takes ({expected})",
@@ -250,22 +250,23 @@ def _check_shape(where: str, shape: tuple[int, ...], sample: tuple[int, ...]) ->
         raise InputRefused(f"{where} has empty samples: shape {shape}")
 
 
-def _fits(shape: tuple[int, ...], sample: tuple[int, ...]) -> bool:
+def fits(shape: tuple[int, ...], sample: tuple[int, ...]) -> bool:
+    """Whether a shape is a sample's, in which -1 is any size."""
     return len(shape) == len(sample) and all(
         size in (actual, -1) for actual, size in zip(shape, sample, strict=True)
     )
 
 
 def _shape_hint(shape: tuple[int, ...], sample: tuple[int, ...]) -> str:
-    if _fits(shape, sample):
+    if fits(shape, sample):
         return "this is one sample without the leading dimension of samples: x[None]"
-    if sample and _fits((*shape[1:], 1), sample):
+    if sample and fits((*shape[1:], 1), sample):
         return "the last dimension, of one channel, is missing: x[..., None]"
-    if len(shape) > 1 and shape[1] == 1 and _fits(shape[2:], sample):
+    if len(shape) > 1 and shape[1] == 1 and fits(shape[2:], sample):
         return "the batch dimension is not part of a sample: x[:, 0]"
-    if len(sample) > 1 and _fits((*shape[2:], *shape[1:2]), sample):
+    if len(sample) > 1 and fits((*shape[2:], *shape[1:2]), sample):
         return "channels come last: np.moveaxis(x, 1, -1)"
-    if len(shape) == len(sample) and _fits(shape[1:], sample[1:]) and sample[0] > 0:
+    if len(shape) == len(sample) and fits(shape[1:], sample[1:]) and sample[0] > 0:
         return (
             "there is no dimension that counts the samples; of a tf.data.Dataset, give .batch(32)"
         )

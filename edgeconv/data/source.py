@@ -22,6 +22,7 @@ from edgeconv.data.checks import (
     as_written,
     check_input,
     chosen_use,
+    fits,
     input_dtype,
     limits_of,
     split_labels,
@@ -376,8 +377,7 @@ def _by_input(
     if len(arrays.names) == len(arrays.by_name) == len(inputs) == 1 and not renames:
         # The only array is for the only input that it fits, whatever it is called.
         (array,), (spec,) = arrays.names, inputs
-        given, taken = _shape_of(arrays.by_name[array], read=False)[1:], spec.shape[1:]
-        if len(given) == len(taken) and all(map(_fits, given, taken)):
+        if fits(_shape_of(arrays.by_name[array], read=False)[1:], spec.shape[1:]):
             renames = {spec.name: array}
     array_of = _arrays_of_inputs(source, arrays.names, renames, names)
     columns = {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
@@ -412,10 +412,6 @@ def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
     if spec.dtype != STRING and array in arrays.not_numbers:
         raise arrays.not_numbers[array]
     return arrays.by_name[array]
-
-
-def _fits(given: int, taken: int) -> bool:
-    return taken in (-1, given)
 
 
 def _arrays_of_inputs(

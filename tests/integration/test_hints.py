@@ -241,9 +241,9 @@ TRAINED = {
         "lower --qat-learning-rate": f"classes.keras {TRAINING} from_0.npz "
         "--qat-learning-rate 1e-5",
     },
-    f"sine.keras {TRAINING} x.npz": {
+    f"matrix.keras {TRAINING} x.npz": {
         "layers of Keras's own": f"tanh.keras {TRAINING} x.npz",
-        "without quantization-aware training (--to int8)": f"sine.keras {INTEGERS} x.npz",
+        "without quantization-aware training (--to int8)": f"matrix.keras {INTEGERS} x.npz",
     },
     f"normed.keras {TRAINING} x.npz --full-integer": {
         "without --full-integer": f"normed.keras {TRAINING} x.npz",

@@ -255,13 +255,14 @@ def of_layers(root: Path) -> None:
 
 
 def of_training(root: Path) -> None:
-    """Models of two outputs, and of an operation that tf_keras has no layer for; and labels."""
+    """Models of two outputs, and of an operation that does not train; and labels."""
     x = keras.Input((12,), name="x")
     hidden = layers.Dense(8, "relu")(x)
     kind, size = layers.Dense(3, "softmax", name="kind"), layers.Dense(1, name="size")
     keras.Model(x, [kind(hidden), size(hidden)]).save(root / "two.keras")
+    matrix = np.eye(hidden.shape[-1], dtype=np.float32) + 0.1
     middles = {
-        "sine": keras.ops.sin,
+        "matrix": lambda tensor: keras.ops.matmul(tensor, matrix),
         "tanh": layers.Activation("tanh"),
         "normed": layers.LayerNormalization(),
     }

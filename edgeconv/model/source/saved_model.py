@@ -51,10 +51,10 @@ _DTYPE_NAMES = (
 )
 _DTYPES = dict(enumerate(_DTYPE_NAMES.split(), start=1))
 _FIRST_REFERENCE = 100
-_SERVING_TAG = "serve"
-_FILE = "saved_model.pb"
+SERVING_TAG = "serve"
+GRAPH_FILE = "saved_model.pb"
 # The field saved_model_schema_version of the file, which has been 1 ever since.
-_SCHEMA_VERSION = b"\x08\x01"
+SCHEMA_VERSION = b"\x08\x01"
 _FOREST_OPERATORS = "SimpleML"
 # TensorFlow also reads them.
 _FOLDERS = ("variables", "assets")
@@ -78,7 +78,7 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> SavedModelC
     `InputRefused` for a file that is not a SavedModel, for missing values of variables and for a
     decision forest, and `UsageError` for tags that no graph has.
     """
-    with _opened(directory / _FILE) as graphs:
+    with _opened(directory / GRAPH_FILE) as graphs:
         tag_sets = tuple(tuple(graph.message.meta_info_def.tags) for graph in graphs)
         chosen = _chosen_graph(graphs, tags)
         if chosen is None and tags:
@@ -88,7 +88,7 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> SavedModelC
             )
         if chosen is None:
             others = "; ".join(map(_tag_text, tag_sets))
-            note = f"no graph is tagged {_SERVING_TAG!r}, only: {others}"
+            note = f"no graph is tagged {SERVING_TAG!r}, only: {others}"
             return SavedModelContent((), (), (note,), tag_sets)
         operators = chosen.operators()
     _refuse_unusable(directory, [operator.name for operator in operators])
@@ -101,7 +101,7 @@ def read_functions(directory: Path, tags: tuple[str, ...] = ()) -> tuple[TracedF
 
     `tags` are as in `read_saved_model`. Raises `InputRefused` for a file that is not a SavedModel.
     """
-    with _opened(directory / _FILE) as graphs:
+    with _opened(directory / GRAPH_FILE) as graphs:
         chosen = _chosen_graph(graphs, tags)
         return functions_of(chosen.objects(), _dtype_name) if chosen else ()
 
@@ -115,10 +115,10 @@ def _refuse_unusable(directory: Path, operators: list[str]) -> None:
 
 def refuse_without_graph(path: str, tag_sets: tuple[tuple[str, ...], ...]) -> None:
     """Raise `InputRefused` where none of the graphs is for serving."""
-    if not any(_SERVING_TAG in tags for tags in tag_sets):
+    if not any(SERVING_TAG in tags for tags in tag_sets):
         others = "; ".join(map(_tag_text, tag_sets))
         raise InputRefused(
-            f"{path} has no graph tagged {_SERVING_TAG!r}, only: {others}",
+            f"{path} has no graph tagged {SERVING_TAG!r}, only: {others}",
             hint=_tag_hint(tag_sets),
         )
 
@@ -128,7 +128,7 @@ def number_of_graph(directory: Path, tags: tuple[str, ...]) -> int | None:
 
     Raises `InputRefused`.
     """
-    with _opened(directory / _FILE) as graphs:
+    with _opened(directory / GRAPH_FILE) as graphs:
         chosen = _chosen_graph(graphs, tags)
         return None if chosen is None else graphs.index(chosen)
 
@@ -139,16 +139,16 @@ def serving_copy(directory: Path, tags: tuple[str, ...], target: Path) -> bool:
     It has all the variables and assets. Returns False, and writes nothing, where TensorFlow loads
     that graph from `directory`. Raises `InputRefused`.
     """
-    with _opened(directory / _FILE) as graphs:
+    with _opened(directory / GRAPH_FILE) as graphs:
         chosen = _chosen_graph(graphs, tags)
-        if chosen is None or list(chosen.message.meta_info_def.tags) == [_SERVING_TAG]:
+        if chosen is None or list(chosen.message.meta_info_def.tags) == [SERVING_TAG]:
             return False
         try:
             target.mkdir(parents=True)
             for name in _FOLDERS:
                 if (directory / name).is_dir():
                     shutil.copytree(directory / name, target / name)
-            with (target / _FILE).open("wb") as file:
+            with (target / GRAPH_FILE).open("wb") as file:
                 file.writelines(chosen.for_serving())
         except OSError as error:
             raise InputRefused(f"{directory} cannot be copied: {error}") from error
@@ -220,11 +220,11 @@ class _MappedGraph:
             for part in fields(self._data, each.content, each.stop)
             if part.number != _TAGS
         )
-        info += delimited(_TAGS, len(_SERVING_TAG)) + _SERVING_TAG.encode()
+        info += delimited(_TAGS, len(SERVING_TAG)) + SERVING_TAG.encode()
         others = [f for f in self._fields if f not in infos]
         begin = delimited(_INFO, len(info)) + info
         size_bytes = len(begin) + sum(f.stop - f.start for f in others)
-        yield _SCHEMA_VERSION + delimited(_META_GRAPH, size_bytes) + begin
+        yield SCHEMA_VERSION + delimited(_META_GRAPH, size_bytes) + begin
         yield from (self._bytes(f) for f in others)
 
     def _bytes(self, field: Field) -> bytes:
@@ -279,7 +279,7 @@ def _chosen_graph(graphs: list[_MappedGraph], tags: tuple[str, ...]) -> _MappedG
         return next(
             (each for each in graphs if set(each.message.meta_info_def.tags) == set(tags)), None
         )
-    serving = [each for each in graphs if _SERVING_TAG in each.message.meta_info_def.tags]
+    serving = [each for each in graphs if SERVING_TAG in each.message.meta_info_def.tags]
     return min(serving, key=lambda each: len(each.message.meta_info_def.tags), default=None)
 
 
@@ -317,7 +317,7 @@ def _dtype_name(number: int) -> str:
 def _notes(graph: MetaGraphDef) -> Iterator[str]:
     if graph.meta_info_def.tensorflow_version:
         yield f"saved by TensorFlow {graph.meta_info_def.tensorflow_version}"
-    if list(graph.meta_info_def.tags) != [_SERVING_TAG]:
+    if list(graph.meta_info_def.tags) != [SERVING_TAG]:
         yield f"tagged {', '.join(graph.meta_info_def.tags)}"
 
 

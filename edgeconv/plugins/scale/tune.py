@@ -299,6 +299,6 @@ def _recommend(
         allow=tuple(
             refused.option
             for reach in source_reach(samples.recipe_source)
-            if (refused := refusal(reach, run.recipe_file, NOTHING_GRANTED))
+            if (refused := refusal(reach, run.recipe_file, NOTHING_GRANTED)) and refused.option
         ),
     )

@@ -65,11 +65,11 @@ class _Scope(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why something is not allowed, and how the user can allow it: `option` on the command line."""
+    """Why something is not allowed, and how to allow it: `option` on the command line, if any."""
 
     message: str
     hint: str
-    option: str = "--allow-code"
+    option: str = ""
 
 
 def refusal(reach: Reach, config: Path, granted: Granted) -> Refusal | None:
@@ -137,7 +137,8 @@ def _program(text: str, scope: _Scope) -> Refusal | None:
         if scope.any_code or real in scope.allowed.programs:
             return None
         what = f"names code, the program {shown(text)}, {_NOT_BY_FILE}"
-        return Refusal(what, f"{_ALL_CODE}; or this program: {_ways('program', real)}")
+        hint = f"{_ALL_CODE}; or this program: {_ways('program', real)}"
+        return Refusal(what, hint, _ALLOW_CODE)
     return _file(text, scope)
 
 
@@ -152,7 +153,8 @@ def _by_hash(text: str, scope: _Scope, sha256: str) -> Refusal | None:
     if scope.any_code or (sha256 and sha256 in scope.allowed.code):
         return None
     ways = f"; or as it is now: {_ways('code', sha256)}" if sha256 else ""
-    return Refusal(f"names code, {shown(text)}, {_NOT_BY_FILE}", f"{_ALL_CODE}{ways}")
+    message = f"names code, {shown(text)}, {_NOT_BY_FILE}"
+    return Refusal(message, f"{_ALL_CODE}{ways}", _ALLOW_CODE)
 
 
 def _code_hash(text: str) -> str:
@@ -180,7 +182,8 @@ def _ways(kind: Kind, value: str) -> str:
 
 
 _NOT_BY_FILE = "which a configuration alone may not do"
-_ALL_CODE = "look at what it runs, and allow it with --allow-code on the command line"
+_ALLOW_CODE = "--allow-code"
+_ALL_CODE = f"look at what it runs, and allow it with {_ALLOW_CODE} on the command line"
 _RULES: dict[Sort, Callable[[str, _Scope], Refusal | None]] = {
     "path": _path,
     "tree": _tree,

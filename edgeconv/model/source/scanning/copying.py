@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from edgeconv.model.source.keras_files import decoded
+from edgeconv.model.source.saved_model import GRAPH_FILE, SCHEMA_VERSION, SERVING_TAG
 from edgeconv.model.source.scanning.paths import COLLECTIONS, asset_files, asset_tensors
 from edgeconv.model.source.wire import delimited, messages
 from edgeconv.types.errors import OutputRefused
@@ -24,12 +25,8 @@ if TYPE_CHECKING:
     from edgeconv.model.source.scanning.graphs import MetaGraph
 
 
-_GRAPH_FILE = "saved_model.pb"
 _VARIABLES, _ASSETS = "variables", "assets"
-# The field saved_model_schema_version of the file, which has been 1 ever since.
-_SCHEMA_VERSION = b"\x08\x01"
 _META_GRAPH, _GRAPH = 2, 2
-_SERVING_TAG = "serve"
 # A file that cannot be: the loader feeds the paths of assets.
 _NO_FILE = b"/dev/null/assets"
 # Parts of a Keras configuration that no loader of a model without its optimizer needs.
@@ -51,8 +48,8 @@ def write_saved_model(directory: Path, graph: MetaGraph, target: Path) -> None:
     whole_bytes = len(held) + len(message) + size_bytes
     try:
         target.mkdir(parents=True)
-        with (target / _GRAPH_FILE).open("wb") as file:
-            file.write(_SCHEMA_VERSION + delimited(_META_GRAPH, whole_bytes) + held + message)
+        with (target / GRAPH_FILE).open("wb") as file:
+            file.write(SCHEMA_VERSION + delimited(_META_GRAPH, whole_bytes) + held + message)
             file.writelines(content)
         _copy_files(directory / _VARIABLES, target / _VARIABLES, None)
         _copy_files(directory / _ASSETS, target / _ASSETS, names)
@@ -75,7 +72,7 @@ def _without_others(rest: MetaGraphDef) -> MetaGraphDef:
         del message.collection_def[key]
     del message.asset_file_def[:]
     message.asset_file_def.extend(assets)
-    message.meta_info_def.tags[:] = [_SERVING_TAG]
+    message.meta_info_def.tags[:] = [SERVING_TAG]
     return message
 
 
