@@ -40,6 +40,7 @@ from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError, unkno
 
 _LARGEST_LOG_BYTES = 16 << 20
 _LOG_CHECK_S = 0.2
+_LOG_END_BYTES = 1 << 16
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
@@ -179,12 +180,15 @@ def _is_closed(directory: str) -> bool:
 
 
 def _keep_log_small() -> None:
-    """Empty the log of this process each time it has grown large."""
+    """Drop all but the end of this process's log each time it has grown large."""
     while True:
         time.sleep(_LOG_CHECK_S)
         # What is written on goes where it would have gone, and the hole before takes no space.
         if os.fstat(1).st_blocks * 512 > _LARGEST_LOG_BYTES:
+            begin = os.fstat(1).st_size - _LOG_END_BYTES
+            end = os.pread(1, _LOG_END_BYTES, begin)
             os.ftruncate(1, 0)
+            os.pwrite(1, end, begin)
 
 
 class Blamed:

@@ -105,7 +105,7 @@ class Child:
         theirs, ours = os.pipe()
         self._tether = os.fdopen(ours, "wb")
         try:
-            with os.fdopen(theirs) as end, self.log.open("wb") as log:
+            with os.fdopen(theirs) as end, self.log.open("w+b") as log:
                 self._process = subprocess.Popen(
                     [*_WAIT_FOR_A_LINE, *self._start.command],
                     cwd=cwd,
@@ -259,18 +259,24 @@ class Child:
             return
         timeout_s, memory_bytes = self.allowance.timeout_s, self.allowance.memory_bytes
         if time.monotonic() - self._started_s > timeout_s:
-            self._stopped_for = WorkerTimedOut(
-                f"{self.label} did not end within {timeout_s:g} s\n{self.tail()}".rstrip(),
+            self._stop_for(
+                WorkerTimedOut,
+                f"did not end within {timeout_s:g} s",
                 hint="raise --timeout-s if the model is that large",
             )
-            self.kill()
         elif memory_bytes and resident_bytes(self._process.pid) > memory_bytes:
-            self._stopped_for = WorkerOutOfMemory(
-                f"{self.label} used more than {memory_bytes / 2**20:.0f} MiB\n"
-                f"{self.tail()}".rstrip(),
+            self._stop_for(
+                WorkerOutOfMemory,
+                f"used more than {memory_bytes / 2**20:.0f} MiB",
                 hint="raise --memory-limit-mib, or give fewer or smaller samples",
             )
-            self.kill()
+
+    def _stop_for(self, error: type[ToolFailed], why: str, *, hint: str) -> None:
+        # Before the end, which another thread may see.
+        self._stopped_for = error(f"{self.label} {why}", hint=hint)
+        self.kill()
+        # Not while it runs: it may just be emptying its log.
+        self._stopped_for = error(f"{self.label} {why}\n{self.tail()}".rstrip(), hint=hint)
 
 
 def start_ahead(starts: Iterable[Callable[[], Running]], *, width: int = 2) -> Iterator[Running]:
