@@ -73,11 +73,12 @@ def embed(call: CommandCall) -> None:
 
 
 def _lines(result: EmbedResult) -> Iterator[str]:
+    from edgeconv.reporting.pages import text_of
+
     embedded = result.embedded
     word = "wrote" if result.is_new else "up to date:"
-    yield f"{word} {embedded.name} for {embedded.target} in {result.request.directory}"
-    yield from (f"  {file.path}" for file in embedded.files)
-    yield from (f"note: {note}" for note in embedded.notes)
+    heading = f"{word} {embedded.name} for {embedded.target} in {result.request.directory}"
+    yield from text_of(embedded, heading=heading).splitlines()
     if line := _saving(result):
         yield line
 
@@ -189,11 +190,10 @@ def _show(built: Sequence[Built], call: CommandCall) -> None:
             for path in result.outputs:
                 echo(path)
         elif result.is_new and not call.shown.quiet:
-            embedded = result.embedded
-            echo(
-                f"built {result.name} for {embedded.target} in {result.directory}: "
-                f"{len(embedded.files)} files"
-            )
+            # Not before: a build in which nothing changed loads little.
+            from edgeconv.reporting.pages import text_of
+
+            echo(text_of(replace(result, notes=())))
 
 
 # --watch

@@ -21,6 +21,7 @@ from edgeconv.reporting.units import counted
 from edgeconv.system.store import (
     Cache,
     cache_directory,
+    code_hash,
     hash_of,
     read_noun,
     scratch_directory,
@@ -79,6 +80,7 @@ class Checking:
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
             *(self.accepting, sorted(self.accepted_drops.get(job.name, ())), job.guards_trained),
             _version_names(job),
+            code_hash(),
         )
         if (cached := self._cached("check", key, Check)) is not None:
             return msgspec.structs.replace(cached, reused=True)

@@ -230,7 +230,8 @@ def pick_samples(source: DataSet, count: int | None, batch: int) -> LocalDataSet
     if labels is None:
         raise InputRefused(
             f"{source.text} has no labels, which the search needs to know the right class",
-            hint="name them: data.npz?labels=ARRAY, or a directory with one folder per class",
+            hint="name them: data.npz?labels=ARRAY, or a directory with one folder per class; in "
+            "Python data=(samples, labels)",
         )
     if count is None:
         count = max(min(_SAMPLES, source.count) // batch, 1) * batch

@@ -1,4 +1,4 @@
-"""What inspect, scan and verify found in files that nothing ran: as text, JSON and SARIF."""
+"""What inspect, scan and verify found in files that nothing ran, and what embed and build wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.pages import Labeled
+from edgeconv.reporting.pages import Labeled, notes
 from edgeconv.reporting.tables import Column, table
 from edgeconv.reporting.units import plain
 from edgeconv.reporting.verdicts.machine import as_json, message, sarif_document, schema_of
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from edgeconv.reporting.pages import Block, Page
     from edgeconv.reporting.tables import Table
     from edgeconv.types import (
+        Built,
+        Embedded,
         Inspection,
         Link,
         LinkState,
@@ -62,6 +64,24 @@ def inspection_page(inspection: Inspection) -> Page:
         heading = "layers" if model.kind in _KERAS else "operators"
         page += ["", Text(heading, style="bold"), _operators(inspection)]
     return page
+
+
+def embedded_page(embedded: Embedded, *, heading: str = "") -> Page:
+    """The files of an embedding, and what there is to say of it."""
+    files = units.counted(len(embedded.files), "file")
+    return [
+        heading or plain(f"{embedded.name} for {embedded.target}: {files}"),
+        *(plain(f"  {file.path}") for file in embedded.files),
+        *notes(embedded.notes),
+    ]
+
+
+def built_page(built: Built) -> Page:
+    """What a build did for a model."""
+    word = "built" if built.is_new else "up to date:"
+    files = units.counted(len(built.embedded.files), "file")
+    where = f"{built.name} for {built.embedded.target} in {built.directory}"
+    return [plain(f"{word} {where}: {files}"), *notes(built.notes)]
 
 
 def _signature(heading: str, signature: Signature) -> list[Block]:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tempfile
+import warnings
 import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
 _HERE = "edgeconv.reporting"
 # By name of the type: what makes its page is imported only where it is shown.
 PAGES = {
+    "Built": f"{_HERE}.inspected:built_page",
     "Check": f"{_HERE}.verdicts.terminal:check_page",
     "Checked": f"{_HERE}.verdicts.terminal:checked_page",
     "Conversion": f"{_HERE}.text:conversion_page",
     "Debugged": f"{_HERE}.trials:debugged_page",
     "Diagnosis": f"{_HERE}.trials:diagnosis_page",
     "Difference": f"{_HERE}.changes:difference_page",
+    "Embedded": f"{_HERE}.inspected:embedded_page",
     "Evidence": f"{_HERE}.inspected:evidence_page",
     "Inspection": f"{_HERE}.inspected:inspection_page",
     "Report": f"{_HERE}.text:report_page",
@@ -78,7 +81,8 @@ def show(result: Any) -> None:
     # It must be there for as long as the browser shows it.
     with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8") as file:
         file.write(page)
-    webbrowser.open(Path(file.name).as_uri())
+    if not webbrowser.open(Path(file.name).as_uri()):
+        warnings.warn(f"no browser opened: the page is {file.name}", stacklevel=3)
 
 
 def _page(result: Any) -> str:

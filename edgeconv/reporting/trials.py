@@ -60,8 +60,8 @@ def _diagnosed(diagnosis: Diagnosis) -> Iterator[str]:
     low, high = diagnosis.stored_limits
     yield f"{diagnosis.model} on {diagnosis.runtime}"
     yield (
-        f"data {diagnosis.data.source}: {diagnosis.data.samples} samples, {diagnosis.stored_dtype} "
-        f"from {low:.5g} to {high:.5g}"
+        f"{units.data(diagnosis.data.source)}: {diagnosis.data.samples} samples, "
+        f"{diagnosis.stored_dtype} from {low:.5g} to {high:.5g}"
     )
     yield (
         f"the output has {diagnosis.classes} {diagnosis.scores}; always guessing the most frequent "
@@ -294,8 +294,9 @@ def _tuned(tuning: Tuning) -> Iterator[str]:
     what = "the agreement with float32" if tuning.on_agreement else tuning.metric
     yield f"{tuning.model}: least {tuning.objective} with a drop of {what} ≤ {tuning.max_drop:g}"
     yield (
-        f"data {tuning.data.source}: {tuning.search} samples to search, {tuning.fresh} fresh ones "
-        f"to confirm; {tuning.calibration.samples} of {tuning.calibration.source} to calibrate"
+        f"{units.data(tuning.data.source)}: {tuning.search} samples to search, "
+        f"{tuning.fresh} fresh ones to confirm; {tuning.calibration.samples} of "
+        f"{tuning.calibration.source} to calibrate"
     )
     cost = units.size(tuning.float_size_bytes)
     if tuning.float_latency_us is not None:

@@ -168,6 +168,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
+def data(source: str) -> str:
+    """A data set by its name; one from memory is called "data (ndarray)" already."""
+    return plain(source if source.startswith("data (") else f"data {source}")
+
+
 def count(value: int | None) -> str:
     """A number of things alone; "–" where it is not known."""
     return ABSENT if value is None else str(value)

@@ -115,6 +115,21 @@ class InMemory:
                 error.hint = error.hint.replace(path, name)
             raise
 
+    def shown(self, value: Any) -> Any:
+        """A result that names the arguments and not their temporary files."""
+        if isinstance(value, str):
+            for path, name in self._names.items():
+                value = value.replace(path, f"{name} (in memory)")
+            return value
+        if isinstance(value, tuple) and value and isinstance(value[0], str | msgspec.Struct):
+            return tuple(map(self.shown, value))
+        if not isinstance(value, msgspec.Struct) or not self._names:
+            return value
+        fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        new = {name: self.shown(each) for name, each in fields}
+        changed = {name: each for name, each in new.items() if each != getattr(value, name)}
+        return replace(value, **changed) if changed else value
+
     def measured(self, request: Any, on_progress: Callable[[str], None]) -> Any:
         """The request, with the metric of test labels that are floats where it names none."""
         measuring = getattr(request, "measuring", None)

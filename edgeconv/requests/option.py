@@ -59,11 +59,15 @@ class Refused(UsageError):
 class MissingOption(UsageError):
     """A request without an option that it must have."""
 
-    def __init__(self, leaf: Leaf, what: str = "") -> None:
-        kind = "argument" if leaf.option.is_argument else "option"
+    def __init__(self, leaf: Leaf, *, in_python: bool = False) -> None:
+        is_argument = in_python or leaf.option.is_argument
         is_about, _, _ = leaf.option.help.partition(". ")
         hint = is_about[:1].lower() + is_about[1:].rstrip(".")
-        super().__init__(f"missing {what or f'{kind} {leaf.shown}'}", hint=hint)
+        if in_python:
+            several = "one or several of " if leaf.text.is_list else ""
+            hint = f"give {leaf.word}=, {several}{hint}"
+        name = leaf.word if in_python else leaf.shown
+        super().__init__(f"missing {'argument' if is_argument else 'option'} {name}", hint=hint)
         self.leaf = leaf
 
 
@@ -251,7 +255,9 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return msgspec.convert(value, self.declared)
         except msgspec.ValidationError as error:
-            raise Refused(f"is refused: {error}") from error
+            given = quoted(dict.fromkeys(type(item).__name__ for item in items))
+            form, _ = _FORMS[self.takes]
+            raise Refused(f"is refused: {given} is not {form} ({error})") from error
 
     def parsed(self, value: Any) -> Any:
         """A field's value that Python gives, with what its texts mean; itself where it has none."""

@@ -190,7 +190,7 @@ def called(
             except Refused as error:
                 raise UsageError(f"{word} {error.message}", hint=error.hint) from error
         elif leaf.is_required and leaf.path[:1] not in values:
-            raise MissingOption(leaf, f"argument {leaf.word}")
+            raise MissingOption(leaf, in_python=True)
     return parsed(put(kind, values))
 
 

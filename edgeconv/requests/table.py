@@ -194,12 +194,13 @@ class Verb(Generic[Result]):
         with ExitStack() as stack:
             if len(fields) == 1 and not by_name and isinstance(fields[0], kind):
                 request: Any = parsed(fields[0])
+                shown: Callable[[Result], Result] = _unchanged
             else:
-                request = stack.enter_context(self._called(fields, by_name, on_progress))
+                in_python = self._called(fields, by_name, on_progress)
+                request, shown = stack.enter_context(in_python)
             stack.enter_context(sandboxed(getattr(request, "sandbox", None)))
             stack.enter_context(reading(request.roots()))
-            result: Result = named(entry.function)(request, **progress)
-        return result
+            return shown(named(entry.function)(request, **progress))
 
     @contextmanager
     def _called(
@@ -207,8 +208,11 @@ class Verb(Generic[Result]):
         fields: tuple[Any, ...],
         by_name: Mapping[str, Any],
         on_progress: Callable[[str], None],
-    ) -> Iterator[Any]:
-        """The request of Python's arguments, of which those in memory are files in the block."""
+    ) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
+        """The request of Python's arguments, of which those in memory are files in the block.
+
+        And what gives the result their names.
+        """
         from edgeconv.requests.in_memory import InMemory
 
         if self._trains:
@@ -220,7 +224,11 @@ class Verb(Generic[Result]):
                 request = memory.measured(request, on_progress)
                 out = getattr(request, "directory", None) or self._entry.out.format(memory.name)
                 with memory.beside(out if self._entry.out else "") as model:
-                    yield replace(request, model=model) if model else request
+                    yield replace(request, model=model) if model else request, memory.shown
+
+
+def _unchanged(result: Result) -> Result:
+    return result
 
 
 _ABOUT_QAT = """Train a model on with quantization, and publish the int8 file that it becomes.

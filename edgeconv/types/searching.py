@@ -22,7 +22,8 @@ class CellResult(FrozenStruct, kw_only=True, frozen=True):
     """What became of one cell: the report of its one artifact, or the reason of its failure.
 
     `key` is the hash of all that decides the result. `file` is the artifact's path from the
-    directory of the sweep. `error` is the type of the failure.
+    directory of the sweep. `error` is the type of the failure, and `code` the hash of the code of
+    edgeconv that failed.
     """
 
     format: Literal[1] = 1
@@ -32,6 +33,7 @@ class CellResult(FrozenStruct, kw_only=True, frozen=True):
     error: str = ""
     reason: str = ""
     hint: str = ""
+    code: str = ""
 
 
 class SweepCell(FrozenStruct, kw_only=True, frozen=True):

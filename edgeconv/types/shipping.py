@@ -16,7 +16,7 @@ class EmbeddedFile(FrozenStruct, kw_only=True, frozen=True):
     sha256: str
 
 
-class Embedded(FrozenStruct, kw_only=True, frozen=True):
+class Embedded(Result, kw_only=True, frozen=True):
     """The files of one `embed`, as edgeconv-embedded.json next to them lists them.
 
     `key` is the hash of all inputs, so an equal key and equal files mean that there is nothing to
@@ -69,7 +69,7 @@ class Stamp(FrozenStruct, kw_only=True, frozen=True):
     embedded: Embedded
 
 
-class Built(FrozenStruct, kw_only=True, frozen=True):
+class Built(Result, kw_only=True, frozen=True):
     """What a build did for one model: `is_new` where it made anything; the files it stands on.
 
     All paths are absolute. `directory` has the `outputs`. `notes` are what there is to say of the

@@ -101,6 +101,9 @@ def test_a_tf_keras_model_takes_a_dictionary_of_its_inputs(tf: Any, place: Path)
     batches = tf.data.Dataset.from_tensor_slices(arrays).batch(16)
     debugged = edgeconv.debug(model, batches, methods="none", no_cache=True)
     assert debugged.layers
+    assert debugged.model == "model 'two' (in memory)"
+    assert repr(debugged).startswith("model 'two' (in memory) to int8: ")
+    assert edgeconv.inspect(model).model.path == "model 'two' (in memory)"
     with pytest.raises(InputRefused, match="'right' has no array") as error:
         edgeconv.convert(model, "int8", out="no", calibration={"left": X}, **PLAIN)
     assert error.value.hint == "give a dictionary with the keys 'left', 'right'"
@@ -156,7 +159,8 @@ def test_the_other_verbs_take_models_and_samples_too(keras: Any, place: Path) ->
     words = ["convert", "net.tuned/net.keras", "--config", f"net.tuned/{tuning.recipe_file}"]
     command = [sys.executable, "-m", "edgeconv", *words, "-o", "again"]
     subprocess.run(command, check=True, env={**os.environ}, capture_output=True)
-    assert edgeconv.doctor(model, (X, labels)).ok
+    diagnosis = edgeconv.doctor(model, (X, labels))
+    assert (diagnosis.ok, diagnosis.model) == (True, "model 'net' (in memory)")
     trained = edgeconv.qat(model, (X, labels), qat_epochs=1, qat_batch=8, out="trained")
     assert trained["qat"].qat is not None
     report = edgeconv.bench(trained, baseline=model, data=(X, labels), **QUICK)

@@ -21,7 +21,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.table import Verb
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.runtimes.choice import device_name
-from edgeconv.system.store import cache_directory, locked
+from edgeconv.system.store import cache_directory, code_hash, locked
 from edgeconv.system.store.converted import in_project
 from edgeconv.system.store.files import publish_bytes, read_noun, writable_directory
 from edgeconv.types import CellResult, Conversion, Measurement, Report, RuntimeChoice, Tuning
@@ -262,13 +262,15 @@ class Results:
         self.directory = directory
 
     def read(self, key: str) -> CellResult | None:
-        """A cell's result; None without one, or if it is damaged."""
+        """A cell's result; None without one, if it is damaged, or other code refused it."""
         path = self._path(key)
         try:
             result = read_noun(path, CellResult, what="result") if path.is_file() else None
         except InputRefused:
             return None
-        return result if result and result.key == key else None
+        if result is None or result.key != key or (result.error and result.code != code_hash()):
+            return None
+        return result
 
     def write(self, result: CellResult) -> None:
         """Keep a result. Raises `OutputRefused`."""
@@ -279,8 +281,8 @@ class Results:
     def fail(self, cells: Iterable[Keyed], error: EdgeconvError) -> None:
         """Keep a failure for each cell, by the first line of its message."""
         for cell in cells:
-            name, reason = type(error).__name__, error.headline
-            self.write(CellResult(key=cell.key, error=name, reason=reason, hint=error.hint))
+            failed = CellResult(key=cell.key, error=type(error).__name__, code=code_hash())
+            self.write(replace(failed, reason=error.headline, hint=error.hint))
 
     def remove(self, key: str) -> None:
         """Forget a result."""

@@ -129,7 +129,7 @@ def _published(run: TuneRun) -> Tuning | None:
         tuning = read_noun(run.result_file, Tuning, what="tuning")
     except InputRefused:
         return None
-    if tuning.key != run.key or not tuning.ok:
+    if tuning.key != run.key(tuning.trials) or not tuning.ok:
         return None
     file = run.directory / tuning.artifact
     is_whole = file.is_file() and sha256_file(file) == tuning.trial(tuning.recommended).sha256
@@ -233,7 +233,7 @@ def _publish_result(
     losses = (search.float_loss, fresh.float_loss)
     is_latency = request.objective == "latency"
     tuning = Tuning(
-        key=run.key,
+        key=run.key(trials),
         model=run.model.path,
         directory=str(run.directory),
         objective=request.objective,

@@ -30,16 +30,18 @@ from edgeconv.plugins import npu_compiler
 from edgeconv.plugins.scale.tune_search import LEAST_SAMPLES, enough_samples
 from edgeconv.requests.recipes import recipe_names
 from edgeconv.requests.texts import source_within
-from edgeconv.system.store import hash_of, publish_all, tool_versions
+from edgeconv.system.store import code_hash, hash_of, publish_all, tool_versions
 from edgeconv.types import QAT, DataIdentity, DataSource, Signature, SourceModel, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Self
 
     from edgeconv.conversion.run import Run
     from edgeconv.data.source import DataSet
     from edgeconv.requests.tune import TuneRequest
+    from edgeconv.types import TuningTrial
 
 # Counts up when kept trials are to be evaluated again.
 _REVISION = 2
@@ -65,10 +67,13 @@ class TuneRun:
         """When the time is up, on the clock of `time.monotonic`."""
         return self.started_s + self.request.time_limit_s
 
-    @property
-    def key(self) -> str:
-        """The key of the result, which the limits decide as well."""
-        return self._key(self.request)
+    def key(self, trials: Iterable[TuningTrial]) -> str:
+        """The key of a result with these trials, which the limits decide as well.
+
+        What was refused, other code of edgeconv may take.
+        """
+        refused = any(trial.error for trial in trials)
+        return hash_of(self._key(self.request), code_hash() if refused else "")
 
     @property
     def result_file(self) -> Path:

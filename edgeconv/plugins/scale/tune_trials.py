@@ -18,7 +18,14 @@ from edgeconv.conversion.publish import FinishedArtifact, find_published, finish
 from edgeconv.plugins import npu_compiler
 from edgeconv.plugins.scale.tune_search import LIKELY, chance_within
 from edgeconv.quantize.worker import Sensitivities, SensitivityJob, measure_sensitivities
-from edgeconv.system.store import hash_of, publish_bytes, read_noun, scratch_directory, sha256_file
+from edgeconv.system.store import (
+    code_hash,
+    hash_of,
+    publish_bytes,
+    read_noun,
+    scratch_directory,
+    sha256_file,
+)
 from edgeconv.types import (
     Artifact,
     Execution,
@@ -82,14 +89,16 @@ class TrialRunner:
     def trial(self, recipe: Recipe) -> TuningTrial:
         """The trial of a recipe: a kept one, or a new one. Raises `TimeIsUp`."""
         record = self.directory / "trials" / f"{_key(recipe)}.json"
-        trial = self._read(record, recipe)
+        # Other code may not refuse it.
+        refused = record.with_suffix(f".{code_hash()[:16]}.json")
+        trial = self._read(record, recipe) or self._read(refused, recipe)
         if trial is None:
             started_s = time.monotonic()
             trial = self._run(recipe)
             trial = msgspec.structs.replace(trial, seconds=round(time.monotonic() - started_s, 2))
         trial = self._with_estimate(self._with_latency(trial))
         record.parent.mkdir(parents=True, exist_ok=True)
-        publish_bytes(msgspec.json.encode(trial), record)
+        publish_bytes(msgspec.json.encode(trial), refused if trial.error else record)
         return msgspec.structs.replace(trial, chance=self._chance(trial))
 
     def file(self, recipe: Recipe) -> Path:

@@ -40,6 +40,7 @@ from edgeconv.system.store.seals import (
 )
 from edgeconv.system.store.tools import (
     quantizer_module as quantizer_module,
+    code_hash as code_hash,
     tool_versions as tool_versions,
     version_changes as version_changes,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.types.errors import ToolFailed
@@ -31,6 +33,20 @@ def tool_versions() -> dict[str, str]:
         if version is not None:
             versions[name] = version
     return versions
+
+
+@cache
+def code_hash() -> str:
+    """The sha256 of edgeconv's own code: what it refuses may be taken by the next one.
+
+    The same in every place that the same code is installed in.
+    """
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def quantizer_module(name: str) -> Any:

@@ -123,6 +123,14 @@ def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
     assert (work.conversions, work.benches) == (2, 1)
 
 
+def test_a_verdict_of_other_code_is_none_of_this(work, model, monkeypatch):
+    checking().check(job(work, model))
+    monkeypatch.setattr("edgeconv.gate.flow.code_hash", lambda: "other")
+    assert not checking().check(job(work, model)).reused
+    # What was measured stays.
+    assert work.benches == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [

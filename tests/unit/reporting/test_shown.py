@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from report_example import report as example_report
@@ -12,7 +14,8 @@ from rich.text import Text
 import edgeconv
 from edgeconv.reporting.pages import PAGES, Labeled, text_of, to_html
 from edgeconv.reporting.tables import Column, table
-from edgeconv.types import Conversion, Failure, Finding, Verdict
+from edgeconv.requests.table import VERBS, named
+from edgeconv.types import Built, Conversion, Embedded, EmbeddedFile, Failure, Finding, Verdict
 
 
 class Balanced(HTMLParser):
@@ -76,6 +79,28 @@ def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
     assert re.sub("<[^>]+>", " ", html).split() == [
         *("title", "a", "b", "1", "2", "one", "two", "3", "4", "name", "value", "&nbsp;"),
     ]
+
+
+@pytest.mark.parametrize("verb", edgeconv.__all__)
+def test_what_a_verb_gives_has_a_page(verb: str) -> None:
+    if verb in ("load", "qat"):
+        return
+    given = inspect.signature(named(VERBS[verb].function)).return_annotation
+    (kind,) = (word for word in re.findall(r"\w+", given) if hasattr(edgeconv.types, word))
+    assert kind in PAGES
+
+
+def test_an_embedding_shows_its_files_and_a_build_where_they_are() -> None:
+    files = (EmbeddedFile(path="net.c", sha256="0" * 64), EmbeddedFile(path="n.h", sha256="1" * 64))
+    fields: dict[str, Any] = {"target": "c", "name": "net", "symbol": "net", "files": files}
+    embedded = Embedded(key="k", model_sha256="2" * 64, notes=("arena: 9",), **fields)
+    assert repr(embedded).splitlines() == [
+        *("net for c: 2 files", "  net.c", "  n.h", "note: arena: 9"),
+    ]
+    built = Built(
+        name="m", is_new=False, directory="/out", embedded=embedded, inputs=(), outputs=()
+    )
+    assert repr(built) == "up to date: m for c in /out: 2 files"
 
 
 @pytest.mark.parametrize("name", PAGES)

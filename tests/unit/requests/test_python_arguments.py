@@ -21,7 +21,7 @@ import edgeconv
 from edgeconv.data.source import open_samples
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.in_memory import InMemory
-from edgeconv.requests.option import leaves_of
+from edgeconv.requests.option import MissingOption, leaves_of
 from edgeconv.requests.request import called
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.tune import TuneRequest
@@ -180,6 +180,7 @@ def test_arguments_are_typed_as_on_the_command_line() -> None:
         (("m", "int8"), {"layer": LayerRule}, "layer is refused"),
         (("m", "int8"), {"allow_code": "yes"}, "allow_code: Expected `bool`"),
         (("m", 8), {}, "to must be a text"),
+        (("m", [example_report()]), {}, "to is refused: 'Report' is not a text"),
         ((3, "int8"), {}, "model has the type int, neither a Keras model nor a path"),
     ],
 )
@@ -188,6 +189,15 @@ def test_a_wrong_argument_is_refused_by_its_name(
 ) -> None:
     with contextlib.ExitStack() as stack, pytest.raises((UsageError, InputRefused), match=said):
         called(ConvertRequest, positional, arguments, InMemory(stack).filed)
+
+
+def test_a_missing_argument_says_what_to_pass() -> None:
+    with pytest.raises(MissingOption) as error:
+        called(ConvertRequest, ("m",), {"calibration": "x.npz"})
+    assert error.value.hint.startswith("give to=, one or several of float32, ")
+    with pytest.raises(MissingOption) as error:
+        called(TuneRequest, ("m",), {"max_drop": 0.1})
+    assert error.value.hint.startswith("give data=, ")
 
 
 # Samples
@@ -477,8 +487,9 @@ def test_without_pandas_there_is_no_table(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_result_shows_its_page_in_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(webbrowser, "open", opened.append)
-    example_report().show()
+    monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or len(opened) > 1)
+    with pytest.warns(UserWarning, match=r"no browser opened: the page is \S+\.html"):
+        example_report().show()
     Conversion(directory="out", artifacts=()).show()
     pages = [Path(urlsplit(url).path) for url in opened]
     texts = [page.read_text(encoding="utf-8") for page in pages]

@@ -86,7 +86,9 @@ def test_jobs_of_one_model_run_apart_while_others_wait(plan: SweepPlan, tmp_path
     assert "".join(models) == "abababccc"
 
 
-def test_the_guilty_cell_alone_fails_with_its_reason(plan: SweepPlan, tmp_path: Path) -> None:
+def test_the_guilty_cell_alone_fails_with_its_reason(
+    plan: SweepPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results = Results(tmp_path / "out")
     executor = ImmediateExecutor(results, width=2, deadly="int8")
     run_jobs(plan.jobs, executor, results, lambda *_: None)
@@ -98,6 +100,10 @@ def test_the_guilty_cell_alone_fails_with_its_reason(plan: SweepPlan, tmp_path: 
     # What had a result is not repeated: of each of three models, two cells ran alone.
     assert [len(job.cells) for job in executor.jobs] == [3] * 3 + [1] * 6
     assert all(job.converting and len(job.converting.to) == 1 for job in executor.jobs[3:])
+    # Other code of edgeconv may not fail.
+    monkeypatch.setattr("edgeconv.plugins.scale.sweep_jobs.code_hash", lambda: "other")
+    kept = {cell.recipe for cell in plan.cells if results.read(cell.key)}
+    assert kept == {"float16", "float32"}
 
 
 def test_a_full_disk_ends_the_sweep_and_all_its_jobs(plan: SweepPlan, tmp_path: Path) -> None:

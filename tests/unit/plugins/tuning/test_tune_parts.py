@@ -17,6 +17,7 @@ from edgeconv.data import parse_preprocessing
 from edgeconv.data.source import LocalDataSet
 from edgeconv.plugins.scale.tune_confirming import can_be_trained, qat_advice
 from edgeconv.plugins.scale.tune_samples import (
+    TuneRun,
     archive_of,
     refuse_options,
     refuse_shared,
@@ -30,6 +31,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.types import (
+    DataSource,
     LayerRule,
     Loss,
     NpuEstimate,
@@ -41,6 +43,21 @@ from edgeconv.types import (
     TuningTrial,
 )
 from edgeconv.types.errors import InputRefused, UsageError
+
+
+def test_a_result_in_which_something_was_refused_is_none_of_other_code(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    request = TuneRequest(model="m", data=DataSource(kind="npz", location="d.npz"), max_drop=0.1)
+    model = SourceModel(path="m", kind="tflite", name="m", sha256="0" * 64, size_bytes=1)
+    run = TuneRun(request, model, tmp_path, ("a", "b"), lambda _: None, 0.0)
+    good = TuningTrial(name="int8", recipe=Recipe(name="int8"))
+    refused = msgspec.structs.replace(good, error="3 dB")
+    before = run.key([good]), run.key([good, refused])
+    monkeypatch.setattr("edgeconv.plugins.scale.tune_samples.code_hash", lambda: "other")
+    assert run.key([good]) == before[0]
+    assert run.key([good, refused]) not in before
+
 
 X = TensorSpec(name="x", shape=(-1, 3), dtype="float32")
 

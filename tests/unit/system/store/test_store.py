@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -18,10 +19,12 @@ import store_tasks
 from hypothesis import given
 from hypothesis import strategies as st
 
+import edgeconv
 from edgeconv import __version__
 from edgeconv.system.store import (
     Cache,
     cache_directory,
+    code_hash,
     hash_of,
     locked,
     publish_all,
@@ -581,6 +584,23 @@ def test_the_tools_versions_are_those_that_are_installed():
     assert versions["edgeconv"] == __version__
     assert versions["numpy"] == metadata.version("numpy")
     assert "tensorflow" in versions
+
+
+def test_the_hash_of_the_code_is_that_of_its_files_wherever_they_are(tmp_path):
+    package = Path(edgeconv.__file__).parent
+    copy = shutil.copytree(package, tmp_path / "edgeconv", ignore=shutil.ignore_patterns("*.pyc"))
+
+    def hash_there() -> str:
+        command = "from edgeconv.system.store import code_hash as h; print(h())"
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.check_output(
+            [sys.executable, "-c", command], text=True, env=environment, cwd=tmp_path
+        ).strip()
+
+    assert hash_there() == code_hash()
+    with (copy / "tf" / "convert.py").open("a") as file:
+        file.write("#")
+    assert hash_there() != code_hash()
 
 
 def test_a_cache_that_cannot_be_written_is_found_out_before_the_work(tmp_path):
