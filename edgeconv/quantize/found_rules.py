@@ -111,6 +111,16 @@ def _tried(
     layers = {name for front in fronts for name in front.layers}
     if layers & ruled_layers(graph.layers, recipe).keys():
         return recipe, ()
+    short = {each.name: each.short_name for each in graph.layers if each.name in layers}
+    rules = tuple(LayerRule(pattern=each, precision="float32") for each in short.values())
+    names = quoted(short.values(), _NAMED)
+    if not rules:
+        return recipe, ()
+    if any(front.jumps for front in fronts) and not recipe.only_integers:
+        # Too rare for the samples to show what it costs.
+        return _with_rules(recipe, rules), (
+            f"{names} stay in float, since integers next to a jump are often on its wrong side",
+        )
     if _rounded_db(trials, fronts, 16 if recipe.name == "int16x8" else 8) >= _ROUNDED_DB:
         return recipe, ()
     report_progress(f"{recipe.name}: the inputs have one scale for values of different sizes")
@@ -119,8 +129,6 @@ def _tried(
     before_db = trials.run(plain, _PLAIN).snr_db
     if before_db >= CLOSE_DB:
         return recipe, ()
-    short = {each.name: each.short_name for each in graph.layers if each.name in layers}
-    rules = tuple(LayerRule(pattern=each, precision="float32") for each in short.values())
     in_float = _with_rules(plain, rules)
     after_db = trials.run(
         msgspec.structs.replace(in_float, input_type="float32", output_type="float32"), _PLAIN
@@ -128,7 +136,6 @@ def _tried(
     if after_db < before_db + _LEAST_GAIN_DB:
         return recipe, ()
     inputs = quoted(dict.fromkeys(name for front in fronts for name in front.inputs))
-    names = quoted(short.values(), _NAMED)
     ratios = f"SNR {after_db:.1f} dB instead of {before_db:.1f} dB on {trials.samples} samples"
     if recipe.only_integers:
         return recipe, (

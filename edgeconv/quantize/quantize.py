@@ -308,6 +308,7 @@ def quantize_model(
         plain_ranges(ranges or {}),
         integers="int16" if recipe.name == "int16x8" else "int8",
         kept={name for each in ruled if each.is_float for name in each.layer.outputs},
+        only_integers=recipe.only_integers,
     )
     return whole, (note,) if widened else ()
 

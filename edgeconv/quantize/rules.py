@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.model.tflite.kernels import has_kernel
+from edgeconv.model.tflite.kernels import COMPARISONS, has_kernel
 from edgeconv.model.tflite.layers import COMPRESSIBLE
 from edgeconv.model.tflite.operators import BRIDGES, RULED
 from edgeconv.types import FULL_INTEGER, LayerRule, Precision
@@ -95,7 +95,8 @@ def unruled_floats(recipe: Recipe, groups: Iterable[Collection[str]]) -> tuple[s
     for group in groups:
         causes = {name for name in group if not (name in BRIDGES or has_kernel(name, integers))}
         left |= causes | COMPRESSIBLE.intersection(group) if causes else set(group)
-    return tuple(sorted(left - {RULED}))
+    # Comparisons of floats are left on purpose.
+    return tuple(sorted(left - {RULED} - (frozenset() if recipe.only_integers else COMPARISONS)))
 
 
 def rule_notes(layers: Sequence[FloatLayer], recipe: Recipe) -> tuple[str, ...]:

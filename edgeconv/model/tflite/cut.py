@@ -22,6 +22,7 @@ from edgeconv.model.tflite.flatbuffer import (
     serialize,
     text,
 )
+from edgeconv.model.tflite.kernels import COMPARISONS, JUMPING_AT_INPUTS
 from edgeconv.model.tflite.layers import WEIGHTED
 from edgeconv.model.tflite.operators import SHAPE_ONLY, parameter_tensors, shape_of, type_of
 from edgeconv.types.errors import InputRefused
@@ -317,11 +318,12 @@ class _Trace:
         return [int(each) for each in np.frombuffer(data, "<i4")]
 
 
-# Operators on one tensor, and on constants if they have another input.
+# Operators on each value alone, or with another one of the same inputs.
 _SCALES = frozenset(
     {
-        *("ABS", "ADD", "DIV", "EXP", "LOG", "MAXIMUM", "MINIMUM", "MUL", "NEG", "POW", "RELU"),
-        *("RSQRT", "SQRT", "SQUARE", "SUB", "COS", "FLOOR_DIV", "FLOOR_MOD", "SIN"),
+        *("ABS", "ADD", "BUCKETIZE", "CAST", "CEIL", "COS", "DIV", "EXP", "FLOOR", "FLOOR_DIV"),
+        *("FLOOR_MOD", "LOG", "MAXIMUM", "MINIMUM", "MUL", "NEG", "POW", "RELU", "ROUND", "RSQRT"),
+        *("SIGN", "SIN", "SQRT", "SQUARE", "SUB", *COMPARISONS),
     }
 )
 _JOINS = frozenset({"CONCATENATION", "PACK"})
@@ -338,15 +340,17 @@ class InputFront(NamedTuple):
     """What a signature's inputs go through before the first layer that mixes their values.
 
     `inputs` are the names of those inputs, `layers` the first outputs of the operators, in order.
+    `jumps` says whether one of them jumps, such as a comparison with a threshold.
     """
 
     signature: str
     inputs: tuple[str, ...]
     layers: tuple[str, ...]
+    jumps: bool
 
 
 def input_fronts(data: bytes) -> tuple[InputFront, ...]:
-    """The front of each signature with one for float32 inputs, and with layers after it.
+    """The front of each signature with one for float32 inputs, and with layers after it or jumps.
 
     It begins at the inputs and has the operators that scale each value alone. Raises
     `InputRefused` for bytes that are not a model.
@@ -366,20 +370,26 @@ def _front(model: ModelT, graph: SubGraphT, signature: SignatureDefT) -> InputFr
     rest = 0
     for operator in graph.operators:
         sources = _sources(model, graph, operator)
-        if sources and all(index in reached for index in sources):
+        origins = set().union(*(reached.get(index, {-1}) for index in sources))
+        is_alone = operator_name(model, operator) in _JOINS or all(
+            reached.get(index) == origins for index in sources
+        )
+        if origins and -1 not in origins and is_alone:
             front.append(operator)
-            origins = set().union(*(reached[index] for index in sources))
-            reached |= dict.fromkeys(operator.outputs, origins)
+            floats = (i for i in operator.outputs if type_of(graph.tensors[i]) == "float32")
+            reached |= dict.fromkeys(floats, origins)
         elif operator_name(model, operator) not in SHAPE_ONLY:
             rest += 1
     kept = _scaling(model, front)
-    if not (kept and rest):
+    jumps = any(operator_name(model, each) in JUMPING_AT_INPUTS for each in kept)
+    if not kept or not (rest or jumps):
         return None
-    origins = set().union(*(reached[operator.outputs[0]] for operator in kept))
+    origins = set().union(*(reached.get(i, set()) for each in kept for i in each.inputs))
     return InputFront(
         text(signature.signatureKey),
         tuple(name for index, name in names.items() if index in origins),
         tuple(text(graph.tensors[operator.outputs[0]].name) for operator in kept),
+        jumps,
     )
 
 
@@ -391,7 +401,7 @@ def _sources(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[int]:
     varying = list(_varying(model, graph, operator))
     if name in _JOINS:
         return varying if len(varying) == len(operator.inputs) else []
-    return varying if name in _SCALES and len(varying) == 1 else []
+    return varying if name in _SCALES else []
 
 
 def _varying(model: ModelT, graph: SubGraphT, operator: OperatorT) -> Iterator[int]:

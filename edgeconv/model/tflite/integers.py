@@ -88,21 +88,23 @@ def with_integer_kernels(
     *,
     integers: IntegerType = "int8",
     kept: Collection[str] = (),
+    only_integers: bool = True,
 ) -> bytes:
     """The same model, with integers wherever there is a kernel for them.
 
     `ranges` has the least and greatest value of float activations by the tensor's name, `kept` the
     outputs of operators that stay in float. `integers` are those of an operator whose inputs are
-    floats. SHAPE and RANK, which every Keras `Flatten` of a dynamic batch has, read the integer
-    tensor before a DEQUANTIZE. What is then used for nothing is removed; `data` itself comes back
-    if there is nothing to change. Raises `InputRefused` for bytes that are not a model.
+    floats; only with `only_integers` a comparison of such gets them. SHAPE and RANK, which every
+    Keras `Flatten` of a dynamic batch has, read the integer tensor before a DEQUANTIZE. What is
+    then used for nothing is removed; `data` itself comes back if there is nothing to change.
+    Raises `InputRefused` for bytes that are not a model.
     """
     known = read(data, where="the model")
     if not any(_may_change(known, graph) for graph in known.subgraphs):
         return data
     model = parse(data, where="the model")
     graphs = [
-        _IntegerGraph(model, graph, ranges or {}, integers, frozenset(kept))
+        _IntegerGraph(model, graph, ranges or {}, integers, frozenset(kept), only_integers)
         for graph in model.subgraphs
     ]
     changed = [graph.run() for graph in graphs]
@@ -137,12 +139,14 @@ class _IntegerGraph:
         ranges: Ranges,
         integers: IntegerType,
         kept: frozenset[str],
+        only_integers: bool,
     ) -> None:
         self._model = model
         self._graph = graph
         self._ranges = ranges
         self._integers = integers
         self._kept = kept
+        self._only_integers = only_integers
         # The integer tensor by the float tensor with the same values.
         self._twins: dict[int, int] = {}
         self._made = set[int]()
@@ -215,6 +219,9 @@ class _IntegerGraph:
         if not (inputs or outputs):
             return None
         twins = [self._twins[i] for i in inputs if i in self._twins]
+        if name in COMPARISONS and not (twins or self._only_integers):
+            # Rounded, they would often be on the wrong side of what they are compared with.
+            return None
         integers = _INTEGERS[type_of(self._graph.tensors[twins[0]])] if twins else self._integers
         kernel = KERNELS[name]
         if name == _ROUNDS:

@@ -24,7 +24,10 @@ Scales = Literal["litert-quantizer", "values", "input", "kernel", "none"]
 # They jump by the divisor, and integers are on the wrong side of a jump too often: what they become
 # is right within a step of its input, and is made only where floats are forbidden.
 JUMPING = frozenset({"FLOOR_DIV", "FLOOR_MOD"})
-COMPARISONS = frozenset({"EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"})
+_ORDERS = frozenset({"GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL"})
+COMPARISONS = _ORDERS | {"EQUAL", "NOT_EQUAL"}
+# Where their input is a model's, it is a float that has not been rounded.
+JUMPING_AT_INPUTS = JUMPING | _ORDERS | {"BUCKETIZE", "CAST", "CEIL", "FLOOR", "ROUND", "SIGN"}
 
 
 class IntegerKernel(NamedTuple):

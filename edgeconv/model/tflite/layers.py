@@ -20,7 +20,7 @@ from edgeconv.model.tflite.flatbuffer import (
     text,
     type_names,
 )
-from edgeconv.model.tflite.kernels import IntegerType, has_kernel
+from edgeconv.model.tflite.kernels import COMPARISONS, IntegerType, has_kernel
 from edgeconv.model.tflite.layer_names import short_names
 from edgeconv.model.tflite.operators import (
     BRIDGES,
@@ -266,7 +266,7 @@ _ORDER: tuple[FloatReason, ...] = ("no kernel", "rule", "engine", "neighbor")
 
 
 def _reason(name: str, group: FloatGroup, integers: IntegerType, *, is_ruled: bool) -> FloatReason:
-    if is_ruled:
+    if is_ruled or name in COMPARISONS:
         return "rule"
     if not has_kernel(name, integers):
         return "no kernel"

@@ -163,3 +163,39 @@ def test_columns_of_one_size_need_no_other_graph():
         search = MethodSearch(CalibratedGraph(model, feeds, threads=1))
         assert search.on_even_inputs is None
         assert with_found_rules(search, recipe()).search is search
+
+
+@pytest.mark.parametrize("name", ["int8", "int16x8"])
+@pytest.mark.parametrize("operator", ["CEIL", "FLOOR", "ROUND", "LESS"])
+def test_what_jumps_before_any_layer_stays_in_float(operator, name):
+    """The fraction of a scaled input, or whether it is less than a threshold, and a dense layer."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    tenth = graph.tensor("c", (1,), "float32", data=np.float32([0.1]))
+    scaled, y = (graph.tensor(each, (1, 4), "float32", dynamic=True) for each in ("scaled", "y"))
+    graph.operator("MUL", [x, tenth], [scaled])
+    kind = "bool" if operator == "LESS" else "float32"
+    step = graph.tensor("step", (1, 4), kind, dynamic=True)
+    half = graph.tensor("half", (1,), "float32", data=np.float32([0.51]))
+    graph.operator(operator, [scaled, half][: 1 + (operator == "LESS")], [step])
+    graph.operator(*(("CAST", [step]) if operator == "LESS" else ("SUB", [scaled, step])), [y])
+    weights = np.random.default_rng(3).normal(size=(8, 4)).astype(np.float32)
+    dense = graph.tensor("dense", (1, 8), "float32", dynamic=True)
+    graph.operator(
+        "FULLY_CONNECTED", [y, graph.tensor("w", (8, 4), "float32", data=weights), -1], [dense]
+    )
+    model = packed(graph.model([x], [dense], signature=(KEY, ["x"], ["y"])))
+    fitting, fresh = (
+        {KEY: Feed({"x": np.random.default_rng(seed).uniform(-50, 950, (400, 4)).astype("f")}, 1)}
+        for seed in (1, 2)
+    )
+    calibrated = CalibratedGraph(model, fitting, threads=1)
+    ruled, notes = with_float_front(calibrated, recipe(name))
+    assert len(notes) == 1
+    file = make_file(calibrated, ruled, PLAIN)
+    left = set(float_operators(read(file.model, where="it")))
+    assert left == {"MUL", operator} | (set() if operator == "LESS" else {"SUB"})
+    actual, expected = (outputs_of(each, fresh, threads=1) for each in (file.model, model))
+    assert lowest_snr_db(expected, actual) > (45 if name == "int16x8" else 30)
+    strict = recipe(name, full_integer=True)
+    assert with_float_front(calibrated, strict)[0] == strict

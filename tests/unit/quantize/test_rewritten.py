@@ -8,10 +8,12 @@ import pytest
 from single_operators import CASES, KEY, ROW, of, single
 
 from edgeconv.model.tflite import summarize
-from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.kernels import COMPARISONS, KERNELS
 from edgeconv.model.tflite.layers import floats_left
+from edgeconv.model.tflite.operators import float_groups
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
+from edgeconv.quantize.rules import unruled_floats
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
 from edgeconv.types import LayerRule, Recipe
 
@@ -29,7 +31,7 @@ def calibrated(name: str) -> CalibratedGraph:
 @pytest.mark.parametrize("name", CASES)
 def test_the_operator_has_integers_and_gives_the_same(name, recipe):
     graph = calibrated(name)
-    file = make_file(graph, Recipe(name=recipe), PLAIN)
+    file = make_file(graph, Recipe(name=recipe, only_integers=True), PLAIN)
     assert summarize(file.model, where="test").float_operators == ()
     expected = outputs_of(graph.model, graph.feeds, threads=1)[KEY, "y"]
     actual = outputs_of(file.model, graph.feeds, threads=1)[KEY, "y"]
@@ -82,3 +84,19 @@ def test_what_jumps_stays_in_float_where_floats_may_be(name, recipe):
     assert (left.name, left.reason) == (name, "no kernel")
     file = make_file(graph, Recipe(name=recipe, only_integers=True), PLAIN)
     assert summarize(file.model, where="test").float_operators == ()
+
+
+@pytest.mark.parametrize("name", sorted(COMPARISONS))
+@pytest.mark.parametrize("recipe", ["int8", "int16x8"])
+def test_what_a_model_compares_with_its_input_is_the_input_that_it_was_given(name, recipe):
+    graph = calibrated(name)
+    asked = Recipe(name=recipe)
+    file = make_file(graph, asked, PLAIN)
+    expected, actual = (
+        outputs_of(model, graph.feeds, threads=1)[KEY, "y"] for model in (graph.model, file.model)
+    )
+    assert (actual == expected).all()
+    # No other engine is tried for it.
+    assert unruled_floats(asked, float_groups(file.model)) == ()
+    (left,) = floats_left(file.model, (), "int8" if recipe == "int8" else "int16").operators
+    assert (left.reason, left.count) == ("rule", 1)
