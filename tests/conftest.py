@@ -8,7 +8,9 @@ import secrets
 import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from forking import close_place, forked_children, open_place
@@ -20,10 +22,6 @@ from places import ROOT, TESTS
 from edgeconv.embedding import plan
 from edgeconv.embedding.interface import LITERT
 from edgeconv.system.store.seals import state_directory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # What tests need that not every machine has, by folder, module or fixture. Where it is not there
 # they skip, and say why.
@@ -105,9 +103,7 @@ def _forked_children() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _started_where_that_is_tested(
-    request: pytest.FixtureRequest, _forked_children: None
-) -> Iterator[None]:
+def _started_where_that_is_tested(request, _forked_children) -> Iterator[None]:
     with forked_children(not STARTED & {request.path.stem, *request.path.parent.parts}):
         yield
 
@@ -120,11 +116,7 @@ def started_children() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _cache_of_its_own(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def _cache_of_its_own(request, tmp_path_factory, monkeypatch):
     """No test reads or writes the user's cache, or another test's."""
     if "tmp_path" in request.fixturenames:
         cache = request.getfixturevalue("tmp_path") / "cache"
@@ -135,13 +127,13 @@ def _cache_of_its_own(
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory) -> Path:
     """A cache that the tests of a module share: what is made once is there for all."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _settings_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _settings_of_its_own(tmp_path_factory) -> Iterator[None]:
     """No test touches the user's settings, notes and key; what a module converts is noted.
 
     The processes of xdist have one key: with others they would make each environment anew that
@@ -180,7 +172,7 @@ def _hang_up_ends_a_process() -> Iterator[None]:
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+def tiny_disk(tmp_path) -> Iterator[Path]:
     """A file system of 64 KiB."""
     place = tmp_path / "tiny"
     place.mkdir()
@@ -205,7 +197,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Nothing of gigabytes stays behind, of which pytest would keep three."""
     if not hasattr(config, "workerinput"):
         close_place()
-        shared = config._tmp_path_factory.getbasetemp() / "shared"  # type: ignore[attr-defined]
+        shared = config._tmp_path_factory.getbasetemp() / "shared"
         shutil.rmtree(shared / "installation", ignore_errors=True)
 
 

@@ -9,13 +9,14 @@ import py_compile
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pytest
 from sources import load_samples
 from strangers import Place, place, watch
 
 from edgeconv.cli import command_named, run, ship
+from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config import reach
 from edgeconv.requests.config.reach import NotAllowed
 from edgeconv.requests.config.tables import options_of
@@ -26,9 +27,6 @@ from edgeconv.requests.texts import TEXT
 from edgeconv.system.store.user import KEYS, KINDS, read_user_config, user_configuration
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.requests.bench import BenchRequest
 
 __all__ = ["place", "watch"]
 
@@ -59,7 +57,7 @@ def git(place: Place, *words: str) -> None:
 # Every option
 
 
-def test_every_option_that_a_project_can_give_says_what_its_texts_may_name() -> None:
+def test_every_option_that_a_project_can_give_says_what_its_texts_may_name():
     for name in TABLES:
         for key, leaf in options_of(name).items():
             of_numbers = leaf.takes in ("flag", "whole", "number", "choice")
@@ -74,7 +72,7 @@ PLAIN = {
 }
 
 
-def test_the_options_with_plain_texts_are_the_ones_that_were_looked_at() -> None:
+def test_the_options_with_plain_texts_are_the_ones_that_were_looked_at():
     plain = {
         key for name in TABLES for key, leaf in options_of(name).items() if leaf.option.text is TEXT
     }
@@ -88,12 +86,12 @@ class Careless(Request, frozen=True, kw_only=True):
     new: Annotated[str, Option()] = ""
 
 
-def test_an_option_that_does_not_say_it_cannot_be_made() -> None:
+def test_an_option_that_does_not_say_it_cannot_be_made():
     with pytest.raises(TypeError, match=r"edgeconv\.requests\.texts"):
         leaves_of(Careless)
 
 
-def test_an_option_of_the_user_is_none_of_a_project(place: Place) -> None:
+def test_an_option_of_the_user_is_none_of_a_project(place):
     for line in ("allow = ['runtime=web']", "allow-code = true", "trust-model = []"):
         place.config(f"[bench]\n{line}\n")
         with pytest.raises(UsageError, match="unknown option"):
@@ -113,7 +111,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("kind", ALLOWED)
-def test_the_refusal_says_what_to_type_and_that_is_enough(kind: str, place: Place) -> None:
+def test_the_refusal_says_what_to_type_and_that_is_enough(kind, place):
     place.config(f"[bench]\n{ALLOWED[kind]}\n")
     hint = refused().hint
     typed = hint.rpartition("--allow ")[2].split(" on the command line")[0]
@@ -123,7 +121,7 @@ def test_the_refusal_says_what_to_type_and_that_is_enough(kind: str, place: Plac
 
 
 @pytest.mark.parametrize("kind", ALLOWED)
-def test_the_refusal_says_what_to_write_and_that_is_enough(kind: str, place: Place) -> None:
+def test_the_refusal_says_what_to_write_and_that_is_enough(kind, place):
     place.config(f"[bench]\n{ALLOWED[kind]}\n")
     line = refused().hint.rpartition(" on the command line, or ")[2].split(" below [allow]")[0]
     assert str(user_configuration()) in refused().hint
@@ -131,7 +129,7 @@ def test_the_refusal_says_what_to_write_and_that_is_enough(kind: str, place: Pla
     bench()
 
 
-def test_a_tracker_and_an_address_are_allowed_word_for_word(place: Place) -> None:
+def test_a_tracker_and_an_address_are_allowed_word_for_word(place):
     place.config('[check]\ntrack = "mlflow:http://host:5000"\n[train]\ntpu = "local"\n')
     settings('[allow]\ntrackers = ["mlflow:http://host:5000"]\n')
     command_named("check").make_context("check", [])
@@ -143,13 +141,13 @@ def test_a_tracker_and_an_address_are_allowed_word_for_word(place: Place) -> Non
         command_named("check").make_context("check", [])
 
 
-def test_what_is_typed_needs_no_leave(place: Place) -> None:
+def test_what_is_typed_needs_no_leave(place):
     place.config("[bench]\nrounds = 1\n")
     asked = bench("--runtime", "web:./evil.sh", "--data", "../../secret.npz", "-o", "/tmp/out")
     assert [str(each) for each in asked.measuring.runtimes] == ["web:./evil.sh"]
 
 
-def test_a_project_of_the_user_may_name_anything(place: Place) -> None:
+def test_a_project_of_the_user_may_name_anything(place):
     place.config('[bench]\nruntime = "web"\ndata = "../../secret.npz"\nmetric = "evil:score"\n')
     settings('[allow]\nprojects = ["~/work"]\n')
     assert str(bench().data).endswith("secret.npz")
@@ -157,7 +155,7 @@ def test_a_project_of_the_user_may_name_anything(place: Place) -> None:
     refused()
 
 
-def test_code_is_allowed_as_it_is_and_no_longer_when_it_changes(place: Place) -> None:
+def test_code_is_allowed_as_it_is_and_no_longer_when_it_changes(place):
     (place.checkout / "helper.py").write_text("WIDTH = 4\n")
     (place.checkout / "mine.py").write_text("import helper\n\ndef load(): ...\n")
     place.config('[bench]\ndata = "mine:load"\n')
@@ -175,9 +173,7 @@ def test_code_is_allowed_as_it_is_and_no_longer_when_it_changes(place: Place) ->
     refused()
 
 
-def test_code_is_not_allowed_with_modules_that_take_the_place_of_installed_ones(
-    place: Place,
-) -> None:
+def test_code_is_not_allowed_with_modules_that_take_the_place_of_installed_ones(place):
     (place.checkout / "mine.py").write_text("def load(): ...\n")
     place.config('[bench]\ndata = "mine:load"\n')
     sha256 = refused().hint.rpartition("--allow code=")[2][:64]
@@ -189,7 +185,7 @@ def test_code_is_not_allowed_with_modules_that_take_the_place_of_installed_ones(
     refused("--allow", f"code={sha256}")
 
 
-def test_a_program_in_the_project_is_allowed_by_its_content_only(place: Place) -> None:
+def test_a_program_in_the_project_is_allowed_by_its_content_only(place):
     program = place.checkout / "evil.sh"
     place.config('[bench]\npython = "./evil.sh"\n')
     refused("--allow", f"program={program}")
@@ -201,9 +197,7 @@ def test_a_program_in_the_project_is_allowed_by_its_content_only(place: Place) -
 
 
 @pytest.mark.parametrize("runtime", ["ssh:x?config=ssh_config", "web:./evil.sh"])
-def test_a_runtime_that_is_allowed_runs_no_file_that_changes_with_the_project(
-    runtime: str, place: Place
-) -> None:
+def test_a_runtime_that_is_allowed_runs_no_file_that_changes_with_the_project(runtime, place):
     place.config(f'[bench]\nruntime = "{runtime}"\n')
     assert "names a runtime" in refused().message
     settings(f'[allow]\nruntimes = ["{runtime}"]\n')
@@ -211,7 +205,7 @@ def test_a_runtime_that_is_allowed_runs_no_file_that_changes_with_the_project(
     bench("--allow-code")
 
 
-def test_only_the_source_that_was_looked_at_is_run(place: Place) -> None:
+def test_only_the_source_that_was_looked_at_is_run(place):
     """A __pycache__ of a checkout may have anything in it, and say that it is not to be checked."""
     source = place.checkout / "mine.py"
     source.write_text((place.checkout / "evil.py").read_text())
@@ -227,7 +221,7 @@ def test_only_the_source_that_was_looked_at_is_run(place: Place) -> None:
     assert not place.ran.exists()
 
 
-def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place: Place) -> None:
+def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place):
     for name in ("click.py", "edgeconv.py", "msgspec.py"):
         (place.checkout / name).write_text((place.checkout / "evil.py").read_text())
     command = [sys.executable, "-c", ship._BUILD, "build", "--help"]
@@ -239,7 +233,7 @@ def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place: Plac
 # The project
 
 
-def test_a_repository_is_the_project_of_a_configuration_that_it_tracks(place: Place) -> None:
+def test_a_repository_is_the_project_of_a_configuration_that_it_tracks(place):
     app = place.checkout / "apps" / "a"
     app.mkdir(parents=True)
     (app / "edgeconv.toml").write_text('[bench]\ndata = "../../x.npz"\nout = "../../build"\n')
@@ -259,9 +253,7 @@ def test_a_repository_is_the_project_of_a_configuration_that_it_tracks(place: Pl
 
 
 @pytest.mark.parametrize("way", ["home", "name"])
-def test_a_repository_above_is_not_the_project_of_what_was_unpacked_in_it(
-    way: str, place: Place
-) -> None:
+def test_a_repository_above_is_not_the_project_of_what_was_unpacked_in_it(way, place):
     top = place.home if way == "home" else place.checkout.parent
     (top / "edgeconv.toml").write_text("[bench]\n")
     place.config('[bench]\ndata = "../up.npz"\n')
@@ -273,7 +265,7 @@ def test_a_repository_above_is_not_the_project_of_what_was_unpacked_in_it(
     refused()
 
 
-def test_a_worktree_is_a_project_too(place: Place) -> None:
+def test_a_worktree_is_a_project_too(place):
     (place.checkout / "sub").mkdir()
     (place.checkout / "sub" / "edgeconv.toml").write_text('[bench]\ndata = "../x.npz"\n')
     git(place, "init", "-q")
@@ -284,13 +276,13 @@ def test_a_worktree_is_a_project_too(place: Place) -> None:
     assert str(bench("--config", "sub/edgeconv.toml").data) == "sub/../x.npz"
 
 
-def test_links_and_absolute_paths_within_the_project_are_followed(place: Place) -> None:
+def test_links_and_absolute_paths_within_the_project_are_followed(place):
     Path("linked.npz").symlink_to("x.npz")
     place.config(f'[bench]\ndata = "linked.npz"\nout = "{place.checkout}/build/report"\n')
     assert str(bench().data) == "linked.npz"
 
 
-def test_a_folder_that_is_allowed_is_allowed_through_links_too(place: Place) -> None:
+def test_a_folder_that_is_allowed_is_allowed_through_links_too(place):
     place.link("data", "folder")
     place.config('[bench]\ndata = "npz:data/s.npz"\n')
     refused()
@@ -316,7 +308,7 @@ def test_a_folder_that_is_allowed_is_allowed_through_links_too(place: Place) -> 
         "[allow",
     ],
 )
-def test_settings_that_are_wrong_are_an_error_with_their_place(text: str, place: Place) -> None:
+def test_settings_that_are_wrong_are_an_error_with_their_place(text, place):
     settings(text)
     place.config('[bench]\nruntime = "web"\n')
     with pytest.raises(UsageError, match=r"config\.toml") as error:
@@ -325,19 +317,19 @@ def test_settings_that_are_wrong_are_an_error_with_their_place(text: str, place:
 
 
 @pytest.mark.parametrize("text", ["web", "runtime=", "=x", "projects=/", "code=*", "runtimes=web"])
-def test_a_wrong_allow_is_an_error(text: str, place: Place) -> None:
+def test_a_wrong_allow_is_an_error(text, place):
     place.config("[bench]\nrounds = 1\n")
     with pytest.raises(UsageError, match="allow"):
         bench("--allow", text)
 
 
-def test_every_kind_has_its_key_and_none_is_needed(place: Place) -> None:
+def test_every_kind_has_its_key_and_none_is_needed(place):
     assert place.checkout.is_dir()
     assert set(KEYS) == set(KINDS)
     assert read_user_config().allow.runtimes == ()
 
 
-def test_what_would_be_refused_is_shown(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_would_be_refused_is_shown(place, capsys):
     place.config(
         '[model.m]\nsource = "../../secret.tflite"\n[bench]\nruntime = "web"\nrounds = 2\n'
     )
@@ -354,7 +346,7 @@ def test_what_would_be_refused_is_shown(place: Place, capsys: pytest.CaptureFixt
     assert "REFUSED" not in capsys.readouterr().out
 
 
-def test_what_init_writes_is_allowed(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_init_writes_is_allowed(place, capsys):
     assert place.checkout.is_dir()
     assert run(["init", "float.tflite", "--data", "x.npz", "--calibration", "x.npz"]) == 0
     assert run(["config", "show"]) == 0

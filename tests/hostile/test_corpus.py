@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from corpus import CASES, Case, place_aim
+from corpus import CASES, place_aim
 from processor_time import at_most
 
 from edgeconv import scan
@@ -48,9 +48,7 @@ def test_there_are_a_hundred_and_no_two_of_a_name():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_scan_refuses_it_unless_the_copy_lacks_it(
-    case: Case, tmp_path: Path, listening: list[socket.socket]
-):
+def test_the_scan_refuses_it_unless_the_copy_lacks_it(case, tmp_path, listening):
     model = case.write(tmp_path / "model", place_aim(tmp_path / "world", case, listening))
     with at_most(_MOST_S):
         assert is_refused(model, tmp_path) is case.is_refused

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,12 +15,8 @@ from graph_files import block, graph, meta_graph, write
 from edgeconv import scan
 from edgeconv.model.source.scanning.keras_files import scan_config
 from edgeconv.model.source.scanning.nodes import Findings
+from edgeconv.types import Scan
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import Scan
 
 DENSE = {"class_name": "Dense", "config": {"name": "d", "units": 3, "activation": "relu"}}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -35,9 +36,6 @@ from edgeconv.model.source.graph_pb2 import GraphDef, MetaGraphDef
 from edgeconv.model.source.scanning import loadable
 from edgeconv.model.source.wire import messages
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def refused(model: Path) -> str:

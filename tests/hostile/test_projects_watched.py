@@ -5,28 +5,22 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hostile_projects import BENCH, HOSTILE
-from strangers import Place, Watch, place, watch
+from strangers import Place, place, watch
 from watch import Seen, can_watch, watched
 
 from edgeconv.cli import run
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _SOME = tuple(HOSTILE)[::15]
 _TIMEOUT_S = 120.0
 
 
 @pytest.mark.parametrize("names", [_SOME, pytest.param(tuple(HOSTILE), marks=pytest.mark.slow)])
-def test_no_project_starts_connects_or_touches_anything_outside_of_itself(
-    names: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_no_project_starts_connects_or_touches_anything_outside_of_itself(names, tmp_path):
     if not can_watch():
         pytest.skip("strace is not here, or may not trace")
     done = {name: _done(name, tmp_path / str(number)) for number, name in enumerate(names)}
@@ -34,7 +28,7 @@ def test_no_project_starts_connects_or_touches_anything_outside_of_itself(
     assert {name: seen for name, (_, seen) in done.items() if seen} == {}
 
 
-def test_the_watch_sees_what_a_project_may_do_when_its_user_allows_it(tmp_path: Path) -> None:
+def test_the_watch_sees_what_a_project_may_do_when_its_user_allows_it(tmp_path):
     """Else the test above would hold for the wrong reason."""
     if not can_watch():
         pytest.skip("strace is not here, or may not trace")
@@ -104,9 +98,7 @@ __all__ = ["place", "watch"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_project_names_nothing_outside_of_itself(
-    name: str, place: Place, watch: Watch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_project_names_nothing_outside_of_itself(name, place, watch, capsys):
     text, command, links = HOSTILE[name]
     place.config(text)
     for link in filter(None, links.split()):
@@ -124,7 +116,7 @@ def test_a_project_names_nothing_outside_of_itself(
     assert "--allow" in said or ("~" in text and "write a path" in said)
 
 
-def test_the_table_of_pyproject_is_no_other(place: Place, watch: Watch) -> None:
+def test_the_table_of_pyproject_is_no_other(place, watch):
     Path("pyproject.toml").write_text('[tool.edgeconv.bench]\nruntime = "web:./evil.sh"\n')
     watch.seen.clear()
     assert (run(BENCH), watch.seen) == (2, [])

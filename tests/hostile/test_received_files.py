@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import embed_models
 import pytest
-from strangers import Place, Watch, place, watch
+from strangers import Place, place, watch
 
 from edgeconv.cli import command_named, run
 from edgeconv.embedding.embedding import JOURNAL
@@ -33,9 +33,7 @@ def received(place: Place, source: str, **more: object) -> Path:
 
 
 @pytest.mark.parametrize("source", ["float.tflite", "../../secret.tflite", "{home}/secret.tflite"])
-def test_a_model_that_only_a_manifest_names_is_not_opened(
-    source: str, place: Place, watch: Watch
-) -> None:
+def test_a_model_that_only_a_manifest_names_is_not_opened(source, place, watch):
     source = source.format(home=place.home)
     file = received(place, source)
     watch.seen.clear()
@@ -46,7 +44,7 @@ def test_a_model_that_only_a_manifest_names_is_not_opened(
     assert Path(source).name in notes[0]
 
 
-def test_a_model_that_was_converted_here_is_the_baseline_until_it_changes(place: Place) -> None:
+def test_a_model_that_was_converted_here_is_the_baseline_until_it_changes(place):
     file = received(place, "float.tflite")
     sha256 = sha256_file(Path("float.tflite"))
     note_converted("float.tflite", sha256)
@@ -60,8 +58,8 @@ def test_a_model_that_was_converted_here_is_the_baseline_until_it_changes(place:
 
 
 def test_a_note_that_cannot_be_written_stops_nothing_and_the_process_knows_it_without(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    place, monkeypatch
+):
     Path("file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(place.checkout / "file"))
     file = received(place, "float.tflite")
@@ -74,9 +72,7 @@ def test_a_note_that_cannot_be_written_stops_nothing_and_the_process_knows_it_wi
 
 
 @pytest.mark.parametrize("code", [False, True])
-def test_a_manifest_is_not_made_again_from_what_only_it_names(
-    code: bool, place: Place, watch: Watch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_manifest_is_not_made_again_from_what_only_it_names(code, place, watch, capsys):
     record = CalibrationRecord(
         signature="", source="evil:load", samples=1, sha256="0" * 64, range="minmax"
     )
@@ -94,7 +90,7 @@ def test_a_manifest_is_not_made_again_from_what_only_it_names(
 
 
 @pytest.mark.parametrize("name", ["../secret.tflite", "/etc/passwd", "..", "", "a/b.tflite"])
-def test_a_manifest_describes_a_file_beside_it(name: str, place: Place) -> None:
+def test_a_manifest_describes_a_file_beside_it(name, place):
     manifest = embed_models.float_tiny(place.checkout / "received").with_suffix(".json")
     said = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**said, "file": name}))
@@ -102,7 +98,7 @@ def test_a_manifest_describes_a_file_beside_it(name: str, place: Place) -> None:
         read_noun(manifest, Artifact, what="manifest")
 
 
-def test_the_lock_of_a_folder_is_no_link(place: Place) -> None:
+def test_the_lock_of_a_folder_is_no_link(place):
     place.link("out/.edgeconv.lock", ".profile")
     with pytest.raises(OutputRefused, match="symbolic link"), locked(Path("out/.edgeconv.lock")):
         pass
@@ -110,9 +106,7 @@ def test_the_lock_of_a_folder_is_no_link(place: Place) -> None:
 
 
 @pytest.mark.parametrize("target", [".profile", ".bashrc"])
-def test_a_csv_file_that_is_a_link_is_refused_also_where_it_was_typed(
-    target: str, place: Place
-) -> None:
+def test_a_csv_file_that_is_a_link_is_refused_also_where_it_was_typed(target, place):
     place.link("log.csv", target)
     before = place.outside()
     with pytest.raises(OutputRefused, match="symbolic link"):
@@ -121,7 +115,7 @@ def test_a_csv_file_that_is_a_link_is_refused_also_where_it_was_typed(
 
 
 @pytest.mark.parametrize("linked", ["tb/check", "tb/check/model"])
-def test_event_files_go_through_no_link(linked: str, place: Place) -> None:
+def test_event_files_go_through_no_link(linked, place):
     place.link(linked, "folder")
     one = TrackedRun(check="check", model="model", verdict="", texts={}, numbers={})
     with pytest.raises(OutputRefused, match="symbolic link"):
@@ -129,7 +123,7 @@ def test_event_files_go_through_no_link(linked: str, place: Place) -> None:
 
 
 @pytest.mark.parametrize("name", [RECORD, JOURNAL])
-def test_a_record_of_an_embedding_removes_nothing_through_a_link(name: str, place: Place) -> None:
+def test_a_record_of_an_embedding_removes_nothing_through_a_link(name, place):
     place.link("app/d", "folder")
     file = embed_models.float_tiny(place.checkout / "received")
     app = place.checkout / "app"
@@ -145,9 +139,7 @@ def test_a_record_of_an_embedding_removes_nothing_through_a_link(name: str, plac
     assert place.outside() == before
 
 
-def test_a_viewer_is_not_a_module_of_the_present_directory(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_viewer_is_not_a_module_of_the_present_directory(place, monkeypatch):
     (place.checkout / "viewer.py").write_text((place.checkout / "evil.py").read_text())
     start = [sys.executable, "-m", "viewer"]
     with pytest.raises(EdgeconvError, match="ended with exit code 1"):
@@ -155,9 +147,7 @@ def test_a_viewer_is_not_a_module_of_the_present_directory(
     assert not place.ran.exists()
 
 
-def test_a_configuration_that_is_a_link_out_of_the_project_is_not_read(
-    place: Place, watch: Watch
-) -> None:
+def test_a_configuration_that_is_a_link_out_of_the_project_is_not_read(place, watch):
     place.link("edgeconv.toml", "secret.toml")
     watch.seen.clear()
     with pytest.raises(UsageError, match="link out of its project"):
@@ -167,7 +157,7 @@ def test_a_configuration_that_is_a_link_out_of_the_project_is_not_read(
     assert isinstance(command_named("bench").make_context("bench", typed), click.Context)
 
 
-def test_a_link_that_stays_in_the_project_is_followed(place: Place) -> None:
+def test_a_link_that_stays_in_the_project_is_followed(place):
     (place.checkout / "shared.toml").write_text("[bench]\nrounds = 7\n")
     Path("edgeconv.toml").symlink_to("shared.toml")
     context = command_named("bench").make_context("bench", ["int8.tflite"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from graph_files import (
@@ -35,13 +35,8 @@ from graph_files import (
 from edgeconv import scan
 from edgeconv.model.source.scanning.nodes import families
 from edgeconv.model.source.scanning.refusing import admit_model
+from edgeconv.types import Scan
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import Scan
-
 
 # At least one of each family of operators.txt that is not allowed, and those that look harmless.
 OPERATORS = (

@@ -33,7 +33,7 @@ out = "app"
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     """A folder with a hostile model, a good file, samples and a configuration."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
@@ -49,7 +49,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_child(monkeypatch):
     def start(*words: object, **_: object) -> None:
         raise AssertionError(f"a child was started: {words}")
 

@@ -1,7 +1,5 @@
 """What the watch makes of the lines of strace, and that both witnesses see a plain program."""
 
-from __future__ import annotations
-
 import socket
 import sys
 

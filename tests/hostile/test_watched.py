@@ -344,7 +344,7 @@ _UNDER_EACH_COMMAND = (
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.close()
@@ -370,7 +370,7 @@ def run(
     return world.run(jobs, scan=scan, sandbox=sandbox, forked=forked, name=command)
 
 
-def test_nothing_gets_out_of_the_sandbox_when_the_scan_is_off(world: World) -> None:
+def test_nothing_gets_out_of_the_sandbox_when_the_scan_is_off(world):
     for command in _BOTH:
         outcomes, others = run(world, _EACH_WAY, command, sandbox="required")
         assert {each.case.id: each.done for each in outcomes if each.done} == {}
@@ -378,13 +378,13 @@ def test_nothing_gets_out_of_the_sandbox_when_the_scan_is_off(world: World) -> N
         assert all(each.code in (0, 1, 3, 4) for each in outcomes)
 
 
-def test_the_watch_sees_what_the_same_models_do_without_walls(world: World) -> None:
+def test_the_watch_sees_what_the_same_models_do_without_walls(world):
     """Else the test above would hold for the wrong reason."""
     done = [each for c in _BOTH for each in run(world, _EACH_WAY, c, sandbox="off")[0]]
     assert {each.case.id for each in done if each.works} == set(_EACH_WAY)
 
 
-def test_children_that_are_started_as_always_are_held_likewise(world: World) -> None:
+def test_children_that_are_started_as_always_are_held_likewise(world):
     """Without the fork: this is what users run."""
     outcomes, others = run(
         world, _UNDER_EACH_COMMAND[:1], "convert", sandbox="required", forked=False
@@ -393,7 +393,7 @@ def test_children_that_are_started_as_always_are_held_likewise(world: World) -> 
     assert others == []
 
 
-def test_nothing_gets_past_the_scan_where_there_is_no_sandbox(world: World) -> None:
+def test_nothing_gets_past_the_scan_where_there_is_no_sandbox(world):
     outcomes, others = run(world, _EACH_WAY, "convert", scan="on", sandbox="off")
     assert {each.case.id: each.done for each in outcomes if each.done} == {}
     assert others == []
@@ -403,7 +403,7 @@ def test_nothing_gets_past_the_scan_where_there_is_no_sandbox(world: World) -> N
 # Minutes each: every model is a command of its own, started under strace.
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_command_lets_one_out(command: str, world: World) -> None:
+def test_no_command_lets_one_out(command, world):
     outcomes, others = run(world, _UNDER_EACH_COMMAND, command, sandbox="required", forked=False)
     assert {each.case.id: each.done for each in outcomes if each.done} == {}
     assert others == []
@@ -419,7 +419,7 @@ class Corpus(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def whole(tmp_path_factory) -> Corpus:
     """The whole corpus under two commands, with one wall or none.
 
     It takes a quarter of an hour, since each of hundreds of models is a command under strace.
@@ -443,7 +443,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("whole corpus")
-def test_nothing_of_the_whole_corpus_gets_past_one_wall(whole: Corpus) -> None:
+def test_nothing_of_the_whole_corpus_gets_past_one_wall(whole):
     assert whole.passes == {}
     assert whole.escapes == {}
     assert whole.others == []
@@ -451,14 +451,14 @@ def test_nothing_of_the_whole_corpus_gets_past_one_wall(whole: Corpus) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("whole corpus")
-def test_every_attack_of_the_corpus_works_where_nothing_stands_in_its_way(whole: Corpus) -> None:
+def test_every_attack_of_the_corpus_works_where_nothing_stands_in_its_way(whole):
     """But for those that are marked with why TensorFlow or Keras does not do it."""
     assert {c.id for c in CASES if (c.id in whole.works) == bool(c.idle)} == set()
 
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("whole corpus")
-def test_the_page_of_this_folder_is_what_was_seen(whole: Corpus, tmp_path: Path) -> None:
+def test_the_page_of_this_folder_is_what_was_seen(whole, tmp_path):
     refused = {case.id for case in CASES if is_refused(written(case, tmp_path / case.id), tmp_path)}
     seen = (frozenset(refused), whole.works, frozenset(whole.passes), frozenset(whole.escapes))
     page = table(CASES, *seen)
@@ -473,5 +473,5 @@ def written(case: Case, place: Path) -> Path:
     return model
 
 
-def test_the_page_of_this_folder_is_of_this_corpus() -> None:
+def test_the_page_of_this_folder_is_of_this_corpus():
     assert counted(README.read_text()) == Counter(case.family for case in CASES)

@@ -1,7 +1,6 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,13 +22,13 @@ pytest.register_assert_rewrite("fault_stages")
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared(tmp_path_factory) -> Path:
     """A directory of the whole run, which the processes of xdist share."""
     return shared_directory(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
-def zoo(shared: Path) -> Path:
+def zoo(shared) -> Path:
     """The models of model_zoo.py, and samples for them."""
     return made_once(shared / "zoo", make_zoo)
 
@@ -51,43 +50,43 @@ def make_zoo(root: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def loops(shared: Path) -> Path:
+def loops(shared) -> Path:
     """The models of loop_zoo.py, and what came of unrolling them."""
     return made_once(shared / "loops", lambda root: output_of(SUPPORT / "loop_zoo.py", root))
 
 
 @pytest.fixture(scope="session")
-def brought(shared: Path) -> Path:
+def brought(shared) -> Path:
     """The models of brought_zoo.py, samples for them, and what TensorFlow answers."""
     return made_once(shared / "brought", lambda root: stocked(root, "brought_zoo:write"))
 
 
 @pytest.fixture(scope="module")
-def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(request, tmp_path_factory) -> Path:
     """The models of the builder that the module of the test names as `ZOO`."""
     return stocked(tmp_path_factory.mktemp("models"), request.module.ZOO)
 
 
 @pytest.fixture(scope="module")
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(request, tmp_path_factory) -> Path:
     """A directory that the tests of a module share."""
     return tmp_path_factory.mktemp(request.module.__name__)
 
 
 @pytest.fixture(scope="session")
-def workshop(zoo: Path, shared: Path) -> Workshop:
+def workshop(zoo, shared) -> Workshop:
     """Conversions that several tests look at; each is made once."""
     return Workshop(zoo, shared)
 
 
 @pytest.fixture(scope="session")
-def old_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def old_cache(tmp_path_factory) -> Path:
     """The cache that the environment of `old_runtime` is in."""
     return tmp_path_factory.mktemp("old-cache")
 
 
 @pytest.fixture(scope="session")
-def old_runtime(old_cache: Path) -> RuntimePython:
+def old_runtime(old_cache) -> RuntimePython:
     """tflite-runtime 2.14 in an environment that edgeconv made, over the wreck of another."""
     for python in ("39", "310", "311"):
         wreck = old_cache / "runtimes" / f"tflite-runtime-2.14.0-py{python}" / "venv" / "bin"
@@ -103,7 +102,7 @@ def old_runtime(old_cache: Path) -> RuntimePython:
 
 
 @pytest.fixture(scope="session")
-def micro_cache(shared: Path) -> Path:
+def micro_cache(shared) -> Path:
     """The cache that the environment of tflite-micro is in, made once for the whole run."""
 
     def make(root: Path) -> None:
@@ -118,7 +117,7 @@ def micro_cache(shared: Path) -> Path:
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Any:
+def cli(tmp_path):
     """Runs `edgeconv …` as a process in `tmp_path`; temporary files go to tmp_path/tmp."""
     (tmp_path / "tmp").mkdir(exist_ok=True)
 
@@ -133,7 +132,7 @@ def cli(tmp_path: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def gpu_device(tmp_path_factory: pytest.TempPathFactory) -> str:
+def gpu_device(tmp_path_factory) -> str:
     """The GPU, or SwiftShader, that the runtime `gpu` computes on; skips without one."""
     from edgeconv.runtimes.choice import open_runtime, parse_choice
     from edgeconv.runtimes.interface import RuntimeSettings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -14,17 +13,13 @@ from edgeconv import bench, convert
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.emulation import MACHINES
 from edgeconv.runtimes.isolated import installed, isolated_target
+from edgeconv.runtimes.local import RuntimePython
 from edgeconv.types import Measuring
 from edgeconv.types.errors import EdgeconvError, UsageError
 
-if TYPE_CHECKING:
-    from edgeconv.runtimes.local import RuntimePython
-
 
 @pytest.fixture(scope="module", params=["arm64", "armv7"])
-def target(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, RuntimePython, Path]:
+def target(request, tmp_path_factory) -> tuple[str, RuntimePython, Path]:
     """A runtime, its environment, and the cache that this is in."""
     name = request.param
     if shutil.which(MACHINES[name].qemu) is None:
@@ -39,8 +34,8 @@ def target(
 
 
 def test_arm_kernels_give_outputs_and_are_compared_with_this_processor(
-    target: tuple[str, RuntimePython, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    target, tmp_path, monkeypatch
+):
     name, python, cache = target
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
@@ -76,9 +71,7 @@ def test_arm_kernels_give_outputs_and_are_compared_with_this_processor(
     assert all(len(value) == 64 for value in contents.sha256.values())
 
 
-def test_a_file_is_verified_on_arm(
-    target: tuple[str, RuntimePython, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_verified_on_arm(target, tmp_path, monkeypatch):
     name, _, cache = target
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
@@ -92,9 +85,7 @@ def test_a_file_is_verified_on_arm(
     assert output.snr_db is None or output.snr_db > 60
 
 
-def test_without_qemu_it_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_qemu_it_says_what_to_install(tmp_path, monkeypatch):
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="qemu-aarch64-static") as refusal:

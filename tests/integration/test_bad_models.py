@@ -23,9 +23,7 @@ LAMBDAS = (
 
 
 @pytest.fixture
-def refusal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[Path], str]:
+def refusal(tmp_path, monkeypatch, capsys) -> Callable[[Path], str]:
     """Runs `edgeconv convert MODEL`, which is refused; what it says on stderr."""
     work = tmp_path / "work"
     work.mkdir()

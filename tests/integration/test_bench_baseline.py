@@ -38,7 +38,7 @@ tf.saved_model.save(module, sys.argv[1], signatures={"serving_default": serve})
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     """A trained model, and what was converted from it."""
     root = tmp_path_factory.mktemp("bench")
     output_of("-c", SCRIPT, root / "model")
@@ -64,13 +64,11 @@ def test_a_sigmoid_has_an_accuracy_beside_that_of_the_trained_model(place):
         data=data(place, "above", above),
         measuring=Measuring(**QUICK, output="above", metrics=("top1", "auc", "f1")),
     )
-    assert report.baseline is not None
     assert report.baseline.batched_size == 64
     assert len(report.baseline.batched_us) == 10
     floating, integer = report.measurements
     for row in (report.baseline, floating, integer):
         assert row.error == ""
-        assert row.accuracy is not None
         assert row.accuracy.value > 0.9
         assert [one.metric for one in row.metrics] == ["auc", "f1"]
         assert row.metrics[0].value > 0.97
@@ -92,11 +90,9 @@ def test_tokens_are_measured_where_they_have_labels(place):
         data=data(place, "tokens", tokens),
         measuring=Measuring(**QUICK, output="tokens", metrics=("perplexity", "masked_accuracy")),
     )
-    assert report.baseline is not None
     assert report.baseline.accuracy is not None
     assert report.labels == ()
     for row in report.measurements:
-        assert row.accuracy is not None
         assert row.accuracy.value == pytest.approx(report.baseline.accuracy.value, rel=0.1)
         assert row.accuracy_drop is not None
         assert row.accuracy_drop_interval is not None

@@ -122,7 +122,7 @@ def write_project(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def in_python(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def in_python(tmp_path_factory) -> dict[str, Any]:
     """What each verb gives in Python, as JSON."""
     directory = tmp_path_factory.mktemp("python") / "project"
     write_project(directory)
@@ -134,7 +134,7 @@ def in_python(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def as_commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def as_commands(tmp_path_factory) -> dict[str, Any]:
     """What each command prints as JSON."""
     directory = tmp_path_factory.mktemp("commands") / "project"
     write_project(directory)

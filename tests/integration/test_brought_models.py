@@ -11,7 +11,7 @@ from edgeconv.types.errors import InputRefused, UsageError
 
 
 @pytest.fixture(autouse=True)
-def _cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(folder, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
 
 
@@ -23,7 +23,7 @@ def samples(root: Path, name: str) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def spatial(brought: Path, folder: Path) -> Made:
+def spatial(brought, folder) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
         source = str(brought / "spatial.npz")

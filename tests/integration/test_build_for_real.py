@@ -14,8 +14,8 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -24,9 +24,6 @@ from build_project import calibrate
 from build_project import write_offline_project as write_project
 from embed_models import tree
 from forking import edgeconv_command
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def environment(cache: Path, **variables: str) -> dict[str, str]:
@@ -62,7 +59,7 @@ def published(project: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, bytes]]:
+def expected(tmp_path_factory) -> dict[int, dict[str, bytes]]:
     """What is made of the samples of two seeds."""
     root = tmp_path_factory.mktemp("expected")
     project = write_project(root / "project")
@@ -264,7 +261,7 @@ class Watch:
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Iterator[tuple[Path, Watch]]:
+def watched(tmp_path) -> Iterator[tuple[Path, Watch]]:
     project = write_project(tmp_path / "project")
     watch = Watch(project, tmp_path / "cache")
     try:

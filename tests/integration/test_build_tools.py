@@ -17,7 +17,7 @@ from build_project import write_offline_project as write_project
 
 
 @pytest.fixture
-def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, cache, monkeypatch) -> Path:
     """A project, and the directory that commands are called in."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     directory = write_project(tmp_path / "project")

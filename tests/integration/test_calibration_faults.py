@@ -25,7 +25,7 @@ LITTLE = 0.02
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def zoo(tmp_path_factory) -> Path:
     """A directory with the models of calibration_zoo.py, and table.json with its verdicts."""
     root = tmp_path_factory.mktemp("calibration")
     said = output_of(SUPPORT / "calibration_zoo.py", PHOTOS, root)
@@ -34,7 +34,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def table(zoo: Path) -> Found:
+def table(zoo) -> Found:
     found: Found = json.loads((zoo / "table.json").read_text())
     return found
 
@@ -76,7 +76,7 @@ def test_most_faults_are_found_without_such_layers(table):
 
 
 @pytest.fixture(scope="module")
-def stored(zoo: Path) -> tuple[Path, Path]:
+def stored(zoo) -> tuple[Path, Path]:
     """Samples of the photos as they should be, and as they are stored."""
     with np.load(zoo / "photos.npz") as archive:
         image = archive["image"][:80]

@@ -29,7 +29,7 @@ RECORDED = (
 
 
 @pytest.fixture(scope="module")
-def digits(shared: Path) -> Path:
+def digits(shared) -> Path:
     """A model whose mean confidence is about .9, and samples that it was not trained with."""
 
     def make(root: Path) -> None:

@@ -44,7 +44,6 @@ def test_folds_on_both_sides_of_a_confidence_of_nine_tenths(models, count, tmp_p
     assert not made.failures
     for artifact in made.artifacts:
         record = artifact.post_training
-        assert record is not None
         assert record.trials
 
 

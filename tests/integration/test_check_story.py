@@ -146,7 +146,7 @@ def write_data(place: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def accepted(tmp_path_factory: pytest.TempPathFactory) -> Team:
+def accepted(tmp_path_factory) -> Team:
     """The project on the day its first model was accepted."""
     models = tmp_path_factory.mktemp("models")
     stocked(models, "keras_zoo:story", MNIST)
@@ -160,7 +160,7 @@ def accepted(tmp_path_factory: pytest.TempPathFactory) -> Team:
 
 
 @pytest.fixture
-def team(accepted: Team, tmp_path: Path) -> Team:
+def team(accepted, tmp_path) -> Team:
     """The same project, for one story."""
     place = tmp_path / "team"
     shutil.copytree(accepted.place, place)
@@ -171,7 +171,7 @@ def locked_bytes(team: Team) -> bytes:
     return (team.place / FILE_NAME).read_bytes()
 
 
-def test_what_was_accepted_is_in_the_lock_and_checking_it_again_measures_nothing(team: Team):
+def test_what_was_accepted_is_in_the_lock_and_checking_it_again_measures_nothing(team):
     model = lock.read(team.place / FILE_NAME).models["mnist"]
     assert [stage.name for stage in model.stages] == ["baseline", "float32", "int8"]
     assert {"source", "calibration data", "test data"} <= model.inputs.keys()
@@ -183,7 +183,7 @@ def test_what_was_accepted_is_in_the_lock_and_checking_it_again_measures_nothing
     assert team.checks().check.reused
 
 
-def test_a_good_retrain_passes(team: Team):
+def test_a_good_retrain_passes(team):
     before = locked_bytes(team)
     team.has("good")
     answer = team.checks()
@@ -195,7 +195,7 @@ def test_a_good_retrain_passes(team: Team):
     assert locked_bytes(team) == before
 
 
-def test_a_retrain_with_a_corrupted_class_fails_and_the_class_is_named(team: Team):
+def test_a_retrain_with_a_corrupted_class_fails_and_the_class_is_named(team):
     before = locked_bytes(team)
     team.has("bad")
     answer = team.checks()
@@ -216,7 +216,7 @@ def test_a_retrain_with_a_corrupted_class_fails_and_the_class_is_named(team: Tea
     assert f"max-class-drop of {BAD_CLASS} (lock)" in tested.stdout
 
 
-def test_calibration_with_wrong_preprocessing_fails_and_float32_is_said_to_be_fine(team: Team):
+def test_calibration_with_wrong_preprocessing_fails_and_float32_is_said_to_be_fine(team):
     team.configures("calibration.npz", "scaled.npz")
     answer = team.checks()
     assert answer.code == 1
@@ -235,7 +235,7 @@ def test_calibration_with_wrong_preprocessing_fails_and_float32_is_said_to_be_fi
     assert "was not measured by its last check" in shipped.stderr
 
 
-def test_wrong_preprocessing_fails_is_accepted_by_name_only_and_is_not_shipped(team: Team):
+def test_wrong_preprocessing_fails_is_accepted_by_name_only_and_is_not_shipped(team):
     before = locked_bytes(team)
     team.configures('preprocess = "scale=1/255"', 'preprocess = "scale=1/1020"')
     answer = team.checks()
@@ -266,7 +266,7 @@ def test_wrong_preprocessing_fails_is_accepted_by_name_only_and_is_not_shipped(t
     assert f"by `edgeconv check --update {' '.join(words)}`" in after.text
 
 
-def test_another_converter_alters_bytes_but_not_behaviour_and_passes_with_a_note(team: Team):
+def test_another_converter_alters_bytes_but_not_behaviour_and_passes_with_a_note(team):
     before = (team.place / "made" / "model.int8.tflite").read_bytes()
     team.configures("[convert]", '[convert]\nengine = "tflite"')
     answer = team.checks()
@@ -281,7 +281,7 @@ def test_another_converter_alters_bytes_but_not_behaviour_and_passes_with_a_note
     assert answer.check.summary in answer.text
 
 
-def test_fifty_images_are_inconclusive_and_it_says_how_many_would_do(team: Team):
+def test_fifty_images_are_inconclusive_and_it_says_how_many_would_do(team):
     team.configures("test.npz", "few.npz")
     answer = team.checks("--lock", "none.lock")
     assert answer.code == 1
@@ -305,7 +305,7 @@ def test_fifty_images_are_inconclusive_and_it_says_how_many_would_do(team: Team)
     assert "the test data changed since the lock" in beside.check.summary
 
 
-def test_a_lock_edited_by_hand_is_refused(team: Team):
+def test_a_lock_edited_by_hand_is_refused(team):
     text = locked_bytes(team).decode()
     line = next(line for line in text.splitlines() if line.startswith("accuracy = "))
     edited = text.replace(line, "accuracy = 0.1", 1)
@@ -319,7 +319,7 @@ def test_a_lock_edited_by_hand_is_refused(team: Team):
 
 
 @pytest.mark.slow
-def test_the_checkpoint_is_a_stage_of_its_own(team: Team):
+def test_the_checkpoint_is_a_stage_of_its_own(team):
     shutil.copy(team.models / "accepted.keras", team.place / "digits.keras")
     team.configures('source = "model"', 'source = "model"\ncheckpoint = "digits.keras"')
     answer = team.checks("--update")

@@ -42,13 +42,13 @@ PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]
 
 
 @pytest.fixture(scope="module")
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def temporary(tmp_path_factory) -> Path:
     """What a runner keeps between the steps of a job, and the cache between jobs."""
     return tmp_path_factory.mktemp("runner")
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     place = tmp_path / "workspace" / "app"
     place.mkdir(parents=True)
     rng = np.random.default_rng(0)
@@ -139,9 +139,7 @@ class Job:
         )
 
 
-def test_the_action_passes_with_its_outputs_its_summary_and_its_files(
-    project: Path, temporary: Path
-) -> None:
+def test_the_action_passes_with_its_outputs_its_summary_and_its_files(project, temporary):
     inputs = {"working-directory": "app", "package": "none"}
     job = Job(project.parent, temporary, **inputs)
     assert job.runs() == 0, job.log
@@ -155,9 +153,7 @@ def test_the_action_passes_with_its_outputs_its_summary_and_its_files(
     assert summary.startswith("# Before\n## ✅ edgeconv check: 1 model within budget")
 
 
-def test_the_action_fails_where_a_limit_is_broken_and_annotates_it(
-    project: Path, temporary: Path
-) -> None:
+def test_the_action_fails_where_a_limit_is_broken_and_annotates_it(project, temporary):
     break_budget(project)
     job = Job(project, temporary, package="none", arguments="--model tiny --quiet")
     assert job.runs() == 1
@@ -169,9 +165,7 @@ def test_the_action_fails_where_a_limit_is_broken_and_annotates_it(
     assert "❌ edgeconv check" in job.summary.read_text(encoding="utf-8")
 
 
-def test_the_action_tells_what_could_not_be_checked_from_what_is_bad(
-    project: Path, temporary: Path
-) -> None:
+def test_the_action_tells_what_could_not_be_checked_from_what_is_bad(project, temporary):
     (project / "test.npz").unlink()
     job = Job(project, temporary, package="none", config="edgeconv.toml")
     assert job.runs() == 3
@@ -179,14 +173,14 @@ def test_the_action_tells_what_could_not_be_checked_from_what_is_bad(
     assert list(Path(job.outputs()["directory"]).iterdir()) == []
 
 
-def test_the_arguments_of_the_action_are_no_commands(project: Path, temporary: Path) -> None:
+def test_the_arguments_of_the_action_are_no_commands(project, temporary):
     job = Job(project, temporary, package="none", arguments="$(touch here) ; touch there")
     assert job.runs() == 2
     assert not list(project.glob("*here"))
 
 
 @pytest.mark.slow
-def test_the_action_installs_itself(project: Path, temporary: Path, tmp_path: Path) -> None:
+def test_the_action_installs_itself(project, temporary, tmp_path):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -216,7 +210,7 @@ def test_the_action_installs_itself(project: Path, temporary: Path, tmp_path: Pa
 # GitLab
 
 
-def test_the_job_of_gitlab_makes_every_report_that_it_names(project: Path, temporary: Path) -> None:
+def test_the_job_of_gitlab_makes_every_report_that_it_names(project, temporary):
     (job,) = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8")).values()
     script = "\n".join(["set -eo pipefail", *job["script"]])
     variables = {
@@ -242,7 +236,7 @@ def test_the_job_of_gitlab_makes_every_report_that_it_names(project: Path, tempo
 # make
 
 
-def test_make_checks_and_accepts(project: Path, temporary: Path) -> None:
+def test_make_checks_and_accepts(project, temporary):
     if shutil.which("make") is None:
         pytest.skip("make is not installed")
     shutil.copy(ROOT / "ci" / "edgeconv.mk", project)
@@ -264,9 +258,7 @@ def test_make_checks_and_accepts(project: Path, temporary: Path) -> None:
 # pre-commit
 
 
-def test_the_hook_of_pre_commit_stops_a_commit_that_breaks_the_budget(
-    project: Path, temporary: Path, tmp_path: Path
-) -> None:
+def test_the_hook_of_pre_commit_stops_a_commit_that_breaks_the_budget(project, temporary, tmp_path):
     hooks = tmp_path / "hooks"
     hooks.mkdir()
     shutil.copy(ROOT / ".pre-commit-hooks.yaml", hooks)

@@ -28,20 +28,20 @@ def edgeconv(folder: Path, *arguments: object, **options: Any) -> Done:
 
 
 @pytest.fixture(scope="module")
-def arguments(zoo: Path) -> list[object]:
+def arguments(zoo) -> list[object]:
     recipes = "float32,dynamic,int8"
     return [zoo / "legacy", "-o", "out", "--to", recipes, "--calibration", zoo / "images.npz"]
 
 
 @pytest.fixture(scope="module")
-def first(folder: Path, arguments: list[object]) -> Done:
+def first(folder, arguments) -> Done:
     done = edgeconv(folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done
 
 
 @pytest.fixture(scope="module")
-def again(first: Done, folder: Path, arguments: list[object]) -> Done:
+def again(first, folder, arguments) -> Done:
     return edgeconv(folder, *arguments)
 
 

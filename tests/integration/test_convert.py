@@ -10,7 +10,6 @@ import pytest
 from edge_models import (
     Lite,
     Made,
-    Workshop,
     declared_release,
     images,
     invoked,
@@ -50,12 +49,12 @@ TOLERANCES: dict[RecipeName, float] = {
 
 
 @pytest.fixture(params=SOURCES)
-def made(request: pytest.FixtureRequest, workshop: Workshop) -> Made:
+def made(request, workshop) -> Made:
     return workshop.convert(request.param)
 
 
 @pytest.fixture
-def legacy(workshop: Workshop) -> Made:
+def legacy(workshop) -> Made:
     return workshop.convert("legacy")
 
 

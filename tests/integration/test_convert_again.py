@@ -38,7 +38,7 @@ sys.exit(code)
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def started(monkeypatch) -> list[str]:
     """The labels of the child processes that are started, as they are."""
     labels: list[str] = []
     make = Child.__init__
@@ -52,13 +52,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def model(zoo: Path, tmp_path: Path) -> Path:
+def model(zoo, tmp_path) -> Path:
     """A copy of the CNN's SavedModel that a test may change."""
     return Path(shutil.copytree(zoo / "legacy", tmp_path / "model"))
 
 
 @pytest.fixture
-def samples(zoo: Path, tmp_path: Path) -> Path:
+def samples(zoo, tmp_path) -> Path:
     """A copy of its samples, likewise."""
     return Path(shutil.copyfile(zoo / "images.npz", tmp_path / "samples.npz"))
 

@@ -27,9 +27,7 @@ Refusal = tuple[int, str]
 
 
 @pytest.fixture
-def convert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Refusal]:
+def convert(tmp_path, monkeypatch, capsys) -> Callable[..., Refusal]:
     """Runs `edgeconv convert … -o out` and returns its exit code and what it says on stderr.
 
     Whatever that is, nothing may be left behind: no output, temporary file or process.
@@ -329,7 +327,7 @@ class Started:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+def start(tmp_path) -> Iterator[Callable[..., Started]]:
     started: list[Started] = []
 
     def begin(*arguments: object) -> Started:

@@ -21,13 +21,13 @@ TRUSTED = Execution(allow_code=True)
 
 
 @pytest.fixture(autouse=True)
-def _here(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(models, monkeypatch):
     monkeypatch.chdir(models)
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(models / "cache"))
 
 
 @pytest.fixture(scope="module")
-def converted(models: Path) -> Conversion:
+def converted(models) -> Conversion:
     before = Path.cwd()
     os.chdir(models)
     try:
@@ -144,7 +144,6 @@ def test_a_training_that_begins_with_a_keras_file_knows_its_layers(models):
         train(training=Training(module="fine_tune.py", custom_objects=("my_layer",)), out="trained")
     asked = Training(module="fine_tune.py", custom_objects=("my_tf_layers:Scale",))
     record = train(training=asked, out="trained")
-    assert record is not None
     assert loaded(record.keras_file, "my_tf_layers") == ["tf_keras"]
 
 
@@ -163,6 +162,5 @@ def test_a_layer_of_the_user_s_own_stays_float_in_a_training_with_quantization(m
     )
     assert made.failures == ()
     record = made.artifacts[0].qat
-    assert record is not None
     left = {layer.kind: layer.reason for layer in record.layers if layer.treatment == "float"}
     assert left["AttentionPool"] == left["Scale"] == "its class is not one of Keras's own"

@@ -43,7 +43,7 @@ dtype = "int64"
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(tmp_path_factory) -> Path:
     # Not where this file is the program.
     from forking import output_of
 
@@ -68,25 +68,21 @@ def compare(column: Any, rows: list[Any], tolerance: float = 0) -> None:
 
 
 @pytest.mark.parametrize("name", ["plain.tfrecord", "packed.tfrecord", "part-*.tfrecord"])
-def test_what_tensorflow_writes_is_read_as_it_reads_it(name: str, written: Path) -> None:
+def test_what_tensorflow_writes_is_read_as_it_reads_it(name, written):
     options = {"spec": str(written / "spec.toml"), "labels": "inner/label"}
     arrays = tfrecord.read(str(written / name), options, None)
     rows = expected(written, "examples.pickle")
     assert set(arrays.by_name) == {"jpeg", "png", "raw", "floats", "ints", "some"}
     for feature, column in arrays.by_name.items():
         compare(column, [row[feature] for row in rows])
-    assert arrays.labels is not None
     assert arrays.labels.tolist() == [int(row["inner/label"]) for row in rows]
 
 
 @pytest.mark.parametrize("split", ["train", "test", "train[:10]", "train[25%:75%]", "test[-3:]"])
-def test_a_data_set_of_tensorflow_datasets_is_read_as_it_reads_it(
-    split: str, written: Path
-) -> None:
+def test_a_data_set_of_tensorflow_datasets_is_read_as_it_reads_it(split, written):
     options = {"dir": str(written / "tfds"), "split": split}
     arrays = tfds_kind.read("my_data", options, None)
     rows = expected(written, "data_sets.pickle")[split]
-    assert arrays.labels is not None
     assert arrays.labels.tolist() == [int(row["label"]) for row in rows]
     assert arrays.class_names == ("cat", "dog", "emu")
     assert set(arrays.by_name) == {
@@ -98,7 +94,7 @@ def test_a_data_set_of_tensorflow_datasets_is_read_as_it_reads_it(
         compare(column, [row[feature] for row in rows], 8 if feature == "gray" else 0)
 
 
-def test_a_model_is_given_a_data_set(written: Path) -> None:
+def test_a_model_is_given_a_data_set(written):
     spec = TensorSpec(name="in", shape=(-1, 8, 8, 3), dtype="uint8")
     # Not where this file is the program.
     from sources import load_samples
@@ -218,7 +214,7 @@ def written_by_tfds(root: Path, rng: np.random.Generator) -> dict[str, Any]:
             "sequence": [1] * (index % 3),
         }
 
-    class MyData(tfds.core.GeneratorBasedBuilder):  # type: ignore[misc, name-defined]
+    class MyData(tfds.core.GeneratorBasedBuilder):
         VERSION = tfds.core.Version("1.0.0")
         # Else it looks for its own source where a package would be.
         pkg_dir_path = epath.Path(root)

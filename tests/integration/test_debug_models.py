@@ -1,7 +1,5 @@
 """`debug` on trained models, and the rules that it names given to `convert`."""
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ HAS_GESTURES = pytest.mark.skipif(
 
 
 @pytest.fixture
-def gestures(tmp_path: Path) -> str:
+def gestures(tmp_path) -> str:
     rows = np.loadtxt(GESTURES / "point_history.csv", delimiter=",")[:408, 1:33]
     np.savez(tmp_path / "train.npz", input_1=rows.astype(np.float32))
     return str(tmp_path / "train.npz")

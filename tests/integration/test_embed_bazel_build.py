@@ -10,16 +10,13 @@ import hashlib
 import importlib.util
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from embed_models import HOSTILE, int8_tiny, large_tiny
 
 from edgeconv import embed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NATIVE_CC = ("cc_library", "cc_import", "cc_binary", "cc_test", "cc_toolchain")
 NATIVE_JAVA = (
@@ -103,7 +100,7 @@ def litert_library() -> Path:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+def project(tmp_path_factory) -> Iterator[Project]:
     bazel = shutil.which("bazel")
     if bazel is None:
         pytest.skip("there is no bazel on PATH; Debian's bazel-bootstrap has one")
@@ -194,7 +191,7 @@ def test_another_large_model_is_compiled_in(project):
 
 
 @pytest.fixture(scope="module")
-def buildifier(tmp_path_factory: pytest.TempPathFactory) -> str:
+def buildifier(tmp_path_factory) -> str:
     """The formatter and linter of Bazel's files, from npm."""
     npm = shutil.which("npm")
     if npm is None:

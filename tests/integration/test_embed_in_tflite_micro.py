@@ -53,7 +53,7 @@ for vector, inputs in enumerate(job["inputs"]):
 
 
 @pytest.fixture(scope="session")
-def tflite_micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tflite_micro(tmp_path_factory) -> Path:
     """A Python that has tflite-micro; not edgeconv's, which bytecode would break the seal of."""
     found = shutil.which("python3.11")
     python = sys.executable if sys.version_info[:2] == (3, 11) else found
@@ -190,7 +190,7 @@ def test_a_weight_only_model_which_it_gets_wrong_is_refused(tmp_path, tflite_mic
 
 
 @pytest.fixture(scope="session")
-def small_net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_net(tmp_path_factory) -> Path:
     """A convolutional model of its own, converted by every recipe."""
     from edgeconv import convert
     from edgeconv.requests.recipes import make_recipes

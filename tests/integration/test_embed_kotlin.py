@@ -42,7 +42,7 @@ LABELS = ('a "b"\\', "$x ${y}", HOSTILE.replace("\n", " "))
 
 
 @pytest.fixture(scope="module")
-def kotlinc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kotlinc(tmp_path_factory) -> Path:
     """The directory of the Kotlin compiler, which npm has."""
     for program in ("npm", "java"):
         if not shutil.which(program):
@@ -68,7 +68,7 @@ def bool_and_wide_model() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def embedded(tmp_path_factory) -> Path:
     """A directory of embeddings, by symbol."""
     to, models = tmp_path_factory.mktemp("embedded"), tmp_path_factory.mktemp("models")
     labels = models / "labels.txt"
@@ -95,7 +95,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(kotlinc: Path, embedded: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(kotlinc, embedded, tmp_path_factory) -> Run:
     """Compile all that was generated, warnings being errors, and give what runs it."""
     jar = tmp_path_factory.mktemp("classes") / "all.jar"
     generated = [*embedded.glob("*/src/**/*.kt"), *embedded.glob("levels/gradle-plugin/**/*.kt")]

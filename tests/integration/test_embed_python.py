@@ -23,7 +23,7 @@ MODELS = SHARED / "tflm_models"
 
 
 @pytest.fixture(scope="session")
-def litert_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def litert_environment(tmp_path_factory) -> Path:
     """A Python with ai-edge-litert, what that needs, and nothing else."""
     place = tmp_path_factory.mktemp("litert")
     subprocess.run([sys.executable, "-m", "venv", place / "venv"], check=True)
@@ -41,7 +41,7 @@ def litert_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "tflite-runtime 2.14",
     ]
 )
-def python(request: pytest.FixtureRequest) -> Path:
+def python(request) -> Path:
     """Each of the two runtimes, in an environment of its own."""
     if request.param == "ai-edge-litert":
         return request.getfixturevalue("litert_environment")

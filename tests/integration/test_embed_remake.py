@@ -25,7 +25,7 @@ keras.Model(x, y).save(sys.argv[1])
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(tmp_path_factory) -> Path:
     """A directory with a Keras model, its samples, and what `convert` made of it."""
     place = tmp_path_factory.mktemp("project")
     output_of("-c", MAKE, place / "net.keras")
@@ -40,7 +40,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(project, monkeypatch) -> Path:
     monkeypatch.chdir(project)
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(project / "cache"))
     return project

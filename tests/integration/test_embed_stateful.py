@@ -1,9 +1,5 @@
 """A model that keeps a sum between invokes: its golden vectors each begin with none."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 from embed_models import planned
 from forking import output_of
@@ -29,7 +25,7 @@ tf.saved_model.save(model, sys.argv[1], signatures=model.call)
 """
 
 
-def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path: Path) -> None:
+def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path):
     source = tmp_path / "sum"
     output_of("-c", SCRIPT, source)
     done = convert(source, out=tmp_path / "out", to=["float32"])

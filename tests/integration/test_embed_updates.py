@@ -10,16 +10,13 @@ import hashlib
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from embed_models import published
 from embed_updates import model
 
 from edgeconv import embed
-
-if TYPE_CHECKING:
-    from edgeconv.types import Embedded
+from edgeconv.types import Embedded
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
 # Reads beyond a file, and arithmetic that C does not define, end the program.
@@ -62,9 +59,7 @@ pytestmark = pytest.mark.skipif(
     params=[("gcc", "-std=c11"), ("g++", "-x", "c++", "-std=c++11")],
     ids=["C11", "C++11"],
 )
-def program(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Embedded]:
+def program(request, tmp_path_factory) -> tuple[Path, Embedded]:
     """A program with the code for `model()`, and the record of the embedding."""
     place = tmp_path_factory.mktemp("embedded")
     embedded = embed(published(place / "m", model()), "c", place / "c", symbol="net")

@@ -8,10 +8,11 @@ import os
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import embed_updates as updates
 import numpy as np
@@ -23,9 +24,6 @@ from places import SHARED
 from edgeconv.plugins.devices.web import litertjs
 from edgeconv.types import Preprocessing
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 FLAGS = (
@@ -93,7 +91,7 @@ class Server(ThreadingHTTPServer):
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packages(tmp_path_factory) -> Path:
     """A node_modules with LiteRT.js."""
     if BROWSER is None:
         pytest.skip("there is no chromium here")
@@ -112,7 +110,7 @@ def installed() -> Path:
 
 
 @pytest.fixture
-def browse(packages: Path, tmp_path: Path) -> Iterator[Any]:
+def browse(packages, tmp_path) -> Iterator[Any]:
     """Opens a page of a directory in a browser of its own, and gives what it said."""
 
     def visit(directory: Path, name: str, content: str) -> Any:
@@ -260,7 +258,7 @@ def test_a_real_model_passes(tmp_path, browse, name):
 
 
 @pytest.fixture(scope="module")
-def tsc(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def tsc(tmp_path_factory) -> list[str]:
     """The TypeScript compiler, and beside it LiteRT.js and its types."""
     if not shutil.which("npm") or not shutil.which("node"):
         pytest.skip("there is no npm here, which TypeScript comes by")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,14 +17,9 @@ from edgeconv.model.tflite.flatbuffer import operator_name, operators_of, read
 from edgeconv.plugins.devices.vela import NPU_OPERATOR, compile_for
 from edgeconv.plugins.evidence.links import array_sha256
 from edgeconv.system.store import sha256_file
-from edgeconv.types import Allowance, Measuring
+from edgeconv.types import Allowance, Measuring, NpuEstimate
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, WorkerTimedOut
 from edgeconv.types.measuring import ACCELERATORS, parse_npu
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import NpuEstimate
 
 pytest.importorskip("ethosu", reason="Vela is not installed: pip install 'edgeconv[ethos-u]'")
 
@@ -57,7 +52,7 @@ def estimate(tmp_path: Path, data: bytes, npu: str = "ethos-u55-128") -> NpuEsti
     return compile_for(parse_npu(npu), model, scratch=tmp_path).estimate
 
 
-def test_an_int8_file_is_wholly_on_every_npu(tmp_path: Path) -> None:
+def test_an_int8_file_is_wholly_on_every_npu(tmp_path):
     for name in ACCELERATORS:
         whole = estimate(tmp_path, packed(int8_model()), name)
         assert (whole.on_npu, whole.operators) == (1, 1), name
@@ -68,7 +63,7 @@ def test_an_int8_file_is_wholly_on_every_npu(tmp_path: Path) -> None:
         assert whole.system.startswith(series)
 
 
-def test_the_compiled_file_has_the_npus_operator(tmp_path: Path) -> None:
+def test_the_compiled_file_has_the_npus_operator(tmp_path):
     model = tmp_path / "model.tflite"
     model.write_bytes(convolutions())
     compiled = compile_for(U55, model, scratch=tmp_path)
@@ -86,13 +81,13 @@ def test_the_compiled_file_has_the_npus_operator(tmp_path: Path) -> None:
     assert compiled.estimate.macs_on_npu == compiled.estimate.macs == 64 * 8 * 9 * (4 + 8)
 
 
-def test_weights_outside_of_the_flatbuffer_are_compiled(tmp_path: Path) -> None:
+def test_weights_outside_of_the_flatbuffer_are_compiled(tmp_path):
     inside = estimate(tmp_path, packed(int8_model()))
     outside = estimate(tmp_path, packed_with_weights_outside(int8_model()))
     assert outside == inside
 
 
-def test_a_chip_changes_the_estimate_and_is_named(tmp_path: Path) -> None:
+def test_a_chip_changes_the_estimate_and_is_named(tmp_path):
     fast = estimate(tmp_path, convolutions())
     slow = estimate(
         tmp_path, convolutions(), "ethos-u55-128?system=Ethos_U55_Deep_Embedded&memory=Sram_Only"
@@ -105,12 +100,12 @@ def test_a_chip_changes_the_estimate_and_is_named(tmp_path: Path) -> None:
     assert slow.latency_us > fast.latency_us
 
 
-def test_a_chip_that_vela_does_not_know(tmp_path: Path) -> None:
+def test_a_chip_that_vela_does_not_know(tmp_path):
     with pytest.raises(ToolFailed, match=r"Section Memory_Mode\.Nowhere not found"):
         estimate(tmp_path, packed(int8_model()), "ethos-u55-128?memory=Nowhere")
 
 
-def test_a_file_that_ends_vela_has_that_as_its_reason(tmp_path: Path) -> None:
+def test_a_file_that_ends_vela_has_that_as_its_reason(tmp_path):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "int8", scale=0.1)
     w = graph.tensor("w", (4, 4), "int4", data=np.arange(8, dtype=np.uint8), scale=0.1)
@@ -125,19 +120,19 @@ def test_a_file_that_ends_vela_has_that_as_its_reason(tmp_path: Path) -> None:
     assert "was ended by SIGFPE" in row.npu[0].error
 
 
-def test_a_truncated_file_does_not_get_to_vela(tmp_path: Path) -> None:
+def test_a_truncated_file_does_not_get_to_vela(tmp_path):
     with pytest.raises(InputRefused, match="malformed"):
         estimate(tmp_path, packed(int8_model())[:300])
 
 
-def test_its_time_is_limited(tmp_path: Path) -> None:
+def test_its_time_is_limited(tmp_path):
     model = tmp_path / "model.tflite"
     model.write_bytes(packed(int8_model()))
     with pytest.raises(WorkerTimedOut):
         compile_for(U55, model, scratch=tmp_path, allowance=Allowance(timeout_s=0.001))
 
 
-def test_bench_shows_it_next_to_what_was_measured(tmp_path: Path) -> None:
+def test_bench_shows_it_next_to_what_was_measured(tmp_path):
     (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     report = bench([tmp_path], measuring=Measuring(rounds=1, npus=("ethos-u55-128",)))
@@ -151,7 +146,7 @@ def test_bench_shows_it_next_to_what_was_measured(tmp_path: Path) -> None:
     assert {row.measured_in for row in report.measurements} == {"litert"}
 
 
-def test_check_holds_a_file_to_its_share_of_operators(tmp_path: Path) -> None:
+def test_check_holds_a_file_to_its_share_of_operators(tmp_path):
     (tmp_path / "whole.tflite").write_bytes(packed(int8_model()))
     (tmp_path / "parted.tflite").write_bytes(convolutions())
     config = tmp_path / "edgeconv.toml"
@@ -168,7 +163,7 @@ def test_check_holds_a_file_to_its_share_of_operators(tmp_path: Path) -> None:
     assert [each.reused for each in again] == [True, True]
 
 
-def test_tune_takes_the_least_estimated_time_and_says_why_others_have_none(tmp_path: Path) -> None:
+def test_tune_takes_the_least_estimated_time_and_says_why_others_have_none(tmp_path):
     two_layers(tmp_path / "net.tflite")
     samples(tmp_path / "data.npz", tmp_path / "net.tflite", 200)
     tuned = tune(
@@ -188,9 +183,7 @@ def test_tune_takes_the_least_estimated_time_and_says_why_others_have_none(tmp_p
 
 
 @pytest.mark.parametrize(("target", "folder"), [("c", "."), ("zephyr", "src")])
-def test_firmware_gets_the_compiled_model_and_the_published_ones_answers(
-    tmp_path: Path, target: str, folder: str
-) -> None:
+def test_firmware_gets_the_compiled_model_and_the_published_ones_answers(tmp_path, target, folder):
     file = int8_tiny(tmp_path / "published")
     plain = embed(file, target=target, out=tmp_path / "plain")
     on_npu = {"npu": "ethos-u55-128"}
@@ -213,7 +206,7 @@ def test_firmware_gets_the_compiled_model_and_the_published_ones_answers(
     assert embedded_already(again) == compiled
 
 
-def test_what_was_compiled_is_traced_to_the_published_file(tmp_path: Path) -> None:
+def test_what_was_compiled_is_traced_to_the_published_file(tmp_path):
     file = int8_tiny(tmp_path / "published")
     embed(file, target="c", out=tmp_path / "npu", option={"npu": "ethos-u55-128"})
     links = [link for link in verify(tmp_path).links if link.link == "embedding"]
@@ -221,14 +214,14 @@ def test_what_was_compiled_is_traced_to_the_published_file(tmp_path: Path) -> No
     assert "it embeds this file, compiled for an NPU" in {link.text for link in links}
 
 
-def test_an_embedding_with_nothing_on_the_npu_is_refused(tmp_path: Path) -> None:
+def test_an_embedding_with_nothing_on_the_npu_is_refused(tmp_path):
     file = float_tiny(tmp_path / "published")
     with pytest.raises(InputRefused, match="int8 and int16 only"):
         embed(file, target="c", out=tmp_path / "npu", option={"npu": "ethos-u55-128"})
     assert not (tmp_path / "npu").exists()
 
 
-def test_an_npu_needs_tensorflow_lite_for_microcontrollers(tmp_path: Path) -> None:
+def test_an_npu_needs_tensorflow_lite_for_microcontrollers(tmp_path):
     file = int8_tiny(tmp_path / "published")
     options = {"npu": "ethos-u55-128", "micro": "no"}
     with pytest.raises(UsageError, match="micro=no"):

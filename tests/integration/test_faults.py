@@ -41,7 +41,7 @@ from edgeconv.system.store import Cache, sha256_tree
 
 
 @pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Stage]:
+def staged(tmp_path_factory) -> Callable[[str], Stage]:
     require_tracing(tmp_path_factory.mktemp("tracing"))
     stages: dict[str, Stage] = {}
 

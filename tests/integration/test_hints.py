@@ -18,7 +18,7 @@ TRAINING = "--to qat --qat-epochs 1 --training"
 
 
 @pytest.fixture
-def converts(models: Path, cli: Any) -> Callable[[str], Any]:
+def converts(models, cli) -> Callable[[str], Any]:
     """Runs `convert` with words, of which those in the directory of models are paths."""
 
     if not (models / "linked").exists():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -25,10 +24,8 @@ from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import PersistentChild
+from edgeconv.types import Signature
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from edgeconv.types import Signature
 
 OLD: Release = (2, 14, 0)
 # Kernels of two runtimes round differently; a wrong one is not even near.
@@ -59,10 +56,9 @@ print(json.dumps(absent))
 
 
 def test_the_environment_is_complete_and_is_found_again_without_a_process(
-    old_runtime: RuntimePython, old_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    old_runtime, old_cache, monkeypatch
+):
     ready = installed(old_runtime)
-    assert ready is not None
     assert ready.runtime == "tflite_runtime 2.14.0"
     assert ready.packages["tflite-runtime"] == "2.14.0"
     assert ready.packages["numpy"].startswith("1.")
@@ -81,9 +77,7 @@ def test_the_environment_is_complete_and_is_found_again_without_a_process(
     assert not started
 
 
-def test_every_operator_version_is_there_or_not_as_the_table_says(
-    tmp_path: Path, old_runtime: RuntimePython
-) -> None:
+def test_every_operator_version_is_there_or_not_as_the_table_says(tmp_path, old_runtime):
     """Every builtin operator, at each version up to two beyond the last known."""
     table = releases()
     known = {name: 0 for name in vars(BuiltinOperator) if name[0] != "_"}
@@ -179,9 +173,7 @@ def release_of(model: Path) -> Release:
     return parse_release(found.version)
 
 
-def test_what_the_first_engine_makes_runs_there_as_it_is_said(
-    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
-) -> None:
+def test_what_the_first_engine_makes_runs_there_as_it_is_said(zoo, tmp_path, old_runtime):
     usual = quantized(zoo, tmp_path / "usual", dense_per_tensor=False)
     said = {name: release_of(model) <= OLD for name, model in usual.items()}
     assert said == {
@@ -196,17 +188,13 @@ def test_what_the_first_engine_makes_runs_there_as_it_is_said(
     assert is_refused(usual["dynamic"], old_runtime, tmp_path)
 
 
-def test_with_one_scale_in_dense_weights_all_of_it_runs_there(
-    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
-) -> None:
+def test_with_one_scale_in_dense_weights_all_of_it_runs_there(zoo, tmp_path, old_runtime):
     for model in quantized(zoo, tmp_path / "dense", dense_per_tensor=True).values():
         assert release_of(model) <= OLD
         assert agrees(model, old_runtime, tmp_path)
 
 
-def test_what_tflite_converter_makes_runs_there_as_it_is_said(
-    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
-) -> None:
+def test_what_tflite_converter_makes_runs_there_as_it_is_said(zoo, tmp_path, old_runtime):
     models = {m.stem: m for m in (zoo / "by_hand").glob("*.tflite")}
     del models["nan_weights"], models["select_tf"]
     said = {name: release_of(model) <= OLD for name, model in models.items()}
@@ -219,7 +207,7 @@ def test_what_tflite_converter_makes_runs_there_as_it_is_said(
     assert [(n.operator, n.version, n.declared) for n in need] == [("FULLY_CONNECTED", 12, 12)]
 
 
-def test_tiny_models_run_there_as_it_is_said(tmp_path: Path, old_runtime: RuntimePython) -> None:
+def test_tiny_models_run_there_as_it_is_said(tmp_path, old_runtime):
     for make in (float_model, int8_model):
         model = tmp_path / f"{make.__name__}.tflite"
         model.write_bytes(packed(make(signature=("serving_default", ["x"], ["y"]))))
@@ -228,8 +216,8 @@ def test_tiny_models_run_there_as_it_is_said(tmp_path: Path, old_runtime: Runtim
 
 
 def test_an_operator_of_tensorflow_itself_is_unknown_and_does_not_run_there(
-    zoo: Path, tmp_path: Path, old_runtime: RuntimePython
-) -> None:
+    zoo, tmp_path, old_runtime
+):
     model = zoo / "by_hand" / "select_tf.tflite"
     found = oldest_runtime(model.read_bytes(), model.name)
     assert [need.operator for need in found.unknown] == ["FlexMatrixInverse"]

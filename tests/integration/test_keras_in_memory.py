@@ -7,16 +7,14 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import edgeconv
+from edgeconv.types import Conversion
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from edgeconv.types import Conversion
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(80, 6)).astype(np.float32)
@@ -25,7 +23,7 @@ PLAIN = {"methods": "none", "no_cache": True}
 
 
 @pytest.fixture(scope="module")
-def tf() -> Any:
+def tf():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import tensorflow
@@ -33,14 +31,14 @@ def tf() -> Any:
 
 
 @pytest.fixture(scope="module")
-def keras(tf: Any) -> Any:
+def keras(tf):
     import keras
 
     return keras
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -57,9 +55,7 @@ def distance(conversion: Conversion, recipe: str, model: Any, x: Any = X) -> flo
     return float(np.abs(np.array(rows) - np.asarray(model(x[:20]))).max())
 
 
-def test_a_keras_3_model_goes_all_the_way_and_is_its_own_baseline(
-    keras: Any, tf: Any, place: Path
-) -> None:
+def test_a_keras_3_model_goes_all_the_way_and_is_its_own_baseline(keras, tf, place):
     """With a loss of the user's, which no file may name."""
     images = RNG.uniform(size=(90, 8, 8, 1))
     labels = RNG.integers(0, 4, 90)
@@ -76,9 +72,7 @@ def test_a_keras_3_model_goes_all_the_way_and_is_its_own_baseline(
     assert distance(made, "int8", model, images.astype(np.float32)) < 0.05
     batches = tf.data.Dataset.from_tensor_slices((images, labels)).batch(32)
     report = edgeconv.bench(made, data=batches, **QUICK)
-    assert report.data is not None
     assert (report.data.source, report.data.samples) == ("data (Dataset)", 90)
-    assert report.baseline is not None
     assert report.baseline.accuracy is not None
     # The file has no times in it: it is the same again.
     again = edgeconv.convert(model, to=["int8"], calibration=images[:60], **PLAIN)
@@ -88,7 +82,7 @@ def test_a_keras_3_model_goes_all_the_way_and_is_its_own_baseline(
     assert edgeconv.convert(model, to=["int8"], calibration=images[:60], **PLAIN).reused == ()
 
 
-def test_a_tf_keras_model_takes_a_dictionary_of_its_inputs(tf: Any, place: Path) -> None:
+def test_a_tf_keras_model_takes_a_dictionary_of_its_inputs(tf, place):
     import tf_keras
 
     left, right = tf_keras.Input((6,), name="left"), tf_keras.Input((3,), name="right")
@@ -111,8 +105,8 @@ def test_a_tf_keras_model_takes_a_dictionary_of_its_inputs(tf: Any, place: Path)
     assert not [path for path in (place / "no").iterdir() if path.suffix == ".keras"]
 
 
-def test_a_model_with_code_of_its_own_is_exported(keras: Any, place: Path) -> None:
-    class Own(keras.Model):  # type: ignore[misc]
+def test_a_model_with_code_of_its_own_is_exported(keras, place):
+    class Own(keras.Model):
         def __init__(self) -> None:
             super().__init__(name="own")
             self.dense = keras.layers.Dense(3)
@@ -135,7 +129,7 @@ def test_a_model_with_code_of_its_own_is_exported(keras: Any, place: Path) -> No
     assert distance(edgeconv.convert(squared, "float16", **PLAIN), "float16", squared) < 1e-3
 
 
-def test_a_model_that_was_never_called_is_refused(keras: Any, place: Path) -> None:
+def test_a_model_that_was_never_called_is_refused(keras, place):
     model = keras.Sequential([keras.layers.Dense(2)], name="open")
     with pytest.raises(InputRefused, match=r"model: 'open' .*(never called|not yet been built)"):
         edgeconv.convert(model, "float16")
@@ -143,7 +137,7 @@ def test_a_model_that_was_never_called_is_refused(keras: Any, place: Path) -> No
 
 
 @pytest.mark.slow
-def test_the_other_verbs_take_models_and_samples_too(keras: Any, place: Path) -> None:
+def test_the_other_verbs_take_models_and_samples_too(keras, place):
     labels = (X[:, 0] > 0).astype(np.int64)
     layers = [keras.Input((6,)), keras.layers.Dense(8, activation="relu")]
     model = keras.Sequential([*layers, keras.layers.Dense(2, activation="softmax")], name="net")

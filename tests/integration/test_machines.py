@@ -121,7 +121,7 @@ MACHINES = (
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(tmp_path_factory) -> Path:
     """A .tflite and a Keras file with one layer."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "net.tflite").write_bytes(packed(float_model(signature=SIGNED)))

@@ -97,7 +97,7 @@ def test_one_tensor_twice_has_two_names(of):
 
 
 def test_a_call_of_the_users_own_is_not_named_by_the_graph():
-    class Own(keras.Model):  # type: ignore[misc, name-defined]
+    class Own(keras.Model):
         def call(self, inputs: Any) -> Any:
             return [inputs, inputs]
 
@@ -152,7 +152,7 @@ def test_a_sequential_that_was_never_called_is_refused_by_its_reason(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def lstm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+def lstm(tmp_path_factory) -> tuple[Path, Any]:
     """A directory with what became of a recurrent Sequential of Keras 3, and its model."""
     place = tmp_path_factory.mktemp("lstm")
     layers = keras.layers

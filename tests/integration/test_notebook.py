@@ -6,26 +6,23 @@ import json
 import subprocess
 import sys
 import sysconfig
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from documents import DOCS
 from places import ROOT, SUPPORT
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 NOTEBOOK = json.loads((DOCS / "notebook.ipynb").read_text(encoding="utf-8"))
 
 
-def test_the_notebook_has_no_outputs() -> None:
+def test_the_notebook_has_no_outputs():
     for cell in NOTEBOOK["cells"]:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
 
 
 @pytest.mark.slow
-def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_of_the_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for number, cell in enumerate(NOTEBOOK["cells"]):
@@ -62,7 +59,7 @@ json.dump([[output["data"] for output in cell.outputs] for cell in notebook.cell
 
 
 @pytest.mark.slow
-def test_results_are_shown_below_the_cells_of_a_notebook(tmp_path: Path) -> None:
+def test_results_are_shown_below_the_cells_of_a_notebook(tmp_path):
     """In a kernel of Jupyter, which has an environment of its own."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"

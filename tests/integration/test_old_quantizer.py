@@ -18,7 +18,7 @@ PROGRAM = "from edgeconv.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
-def old_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def old_python(tmp_path_factory) -> Path:
     """An environment with all packages of this one, but the quantizer under its old name."""
     place = tmp_path_factory.mktemp("old")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)

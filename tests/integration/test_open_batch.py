@@ -14,7 +14,7 @@ from edgeconv.types.errors import InputRefused
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("open_batch")
     rng = np.random.default_rng(0)
     np.savez(place / "x.npz", x=rng.normal(size=(40, 6)).astype(np.float32))

@@ -21,7 +21,7 @@ OTHER = "loaded with tf_keras"
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "ways-cache"))
 
 
@@ -36,7 +36,7 @@ def generator(keras, path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def old(tmp_path_factory) -> Path:
     """One as Keras 2.3 wrote it, without what later versions say of a transposed convolution."""
     import tf_keras
 
@@ -139,7 +139,7 @@ def test_flex_is_advised_only_for_what_only_tensorflow_has(names, flex, kept):
 
 
 @pytest.fixture(scope="module")
-def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tagged(tmp_path_factory) -> Path:
     """A model of TensorFlow 1 with a graph for training and one for inference, twice it."""
     import tensorflow as tf
 

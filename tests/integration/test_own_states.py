@@ -14,7 +14,7 @@ STEPS = 280
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     """Step models of an LSTM, of a tanh and of a sliding window, and a signal."""
     import tensorflow as tf
 

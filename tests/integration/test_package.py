@@ -5,21 +5,18 @@ from __future__ import annotations
 import sys
 import tarfile
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from installed import build_packages, output_of, packages_in
 from once import made_once
 from places import ROOT
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 GENERATED = ("edgeconv.egg-info/", "PKG-INFO", "setup.cfg")
 
 
 @pytest.fixture(scope="module")
-def packages(shared: Path) -> tuple[Path, Path]:
+def packages(shared) -> tuple[Path, Path]:
     """The sdist, and the wheel that is built from it."""
     return packages_in(made_once(shared / "packages", build_packages))
 
@@ -36,7 +33,7 @@ def _pins(lock: str) -> dict[str, set[str]]:
     return pins
 
 
-def test_what_the_lock_installs_is_what_that_of_the_tests_does() -> None:
+def test_what_the_lock_installs_is_what_that_of_the_tests_does():
     def unmarked(lock: str) -> dict[str, set[str]]:
         return {pin.partition(" ;")[0]: hashes for pin, hashes in _pins(lock).items()}
 
@@ -46,15 +43,13 @@ def test_what_the_lock_installs_is_what_that_of_the_tests_does() -> None:
     assert own.items() <= tests.items()
 
 
-def test_the_packages_pass_the_checks_of_the_index(packages: tuple[Path, Path]) -> None:
+def test_the_packages_pass_the_checks_of_the_index(packages):
     sdist, wheel = packages
     output_of(sys.executable, "-m", "twine", "check", "--strict", str(sdist), str(wheel))
     output_of(sys.executable, "-m", "validate_pyproject", str(ROOT / "pyproject.toml"))
 
 
-def test_the_wheel_has_every_file_of_the_package_and_none_of_tests_or_benchmarks(
-    packages: tuple[Path, Path],
-) -> None:
+def test_the_wheel_has_every_file_of_the_package_and_none_of_tests_or_benchmarks(packages):
     with zipfile.ZipFile(packages[1]) as archive:
         contents = {name for name in archive.namelist() if ".dist-info/" not in name}
     tracked = output_of("git", "ls-files", "edgeconv", "models", cwd=ROOT).splitlines()
@@ -67,9 +62,7 @@ def test_the_wheel_has_every_file_of_the_package_and_none_of_tests_or_benchmarks
     assert contents == expected
 
 
-def test_the_sdist_has_what_the_wheel_is_built_from_and_no_tests(
-    packages: tuple[Path, Path],
-) -> None:
+def test_the_sdist_has_what_the_wheel_is_built_from_and_no_tests(packages):
     with tarfile.open(packages[0]) as archive:
         names = [member.name.partition("/")[2] for member in archive if member.isfile()]
     tops = {name.partition("/")[0] for name in names if not name.startswith(GENERATED)}

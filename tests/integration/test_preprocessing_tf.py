@@ -113,7 +113,7 @@ def write_files(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def of_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def of_tensorflow(tmp_path_factory) -> tuple[Path, dict[str, Any]]:
     """The files, and what TensorFlow makes of them and of the pictures and clips."""
     folder = tmp_path_factory.mktemp("tensorflow")
     np.save(folder / "images.npy", pictures())
@@ -128,9 +128,7 @@ def of_tensorflow(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[
 @pytest.mark.parametrize("name", ["uint8", "float32"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_resize_is_what_tf_image_resize_makes(
-    method: Any, size: tuple[int, int], name: str, of_tensorflow: Any
-) -> None:
+def test_a_resize_is_what_tf_image_resize_makes(method, size, name, of_tensorflow):
     stored = pictures() if name == "uint8" else pictures().astype(np.float32) / 7
     steps = Preprocessing(resize=size, resize_method=method)
     made = preprocess(stored, steps, "here")
@@ -142,13 +140,13 @@ def test_a_resize_is_what_tf_image_resize_makes(
         np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-6 * stored.max())
 
 
-def test_an_antialiased_resize_is_near_tensorflows_too(of_tensorflow: Any) -> None:
+def test_an_antialiased_resize_is_near_tensorflows_too(of_tensorflow):
     made = preprocess(pictures(), Preprocessing(resize=(7, 5), antialias=True), "here")
     # Pillow rounds to whole levels, once down and once across.
     np.testing.assert_allclose(made, of_tensorflow[1]["antialias"], atol=1.01)
 
 
-def test_gray_is_what_tensorflow_makes_it_to_a_level(of_tensorflow: Any) -> None:
+def test_gray_is_what_tensorflow_makes_it_to_a_level(of_tensorflow):
     gray = Preprocessing(channels="gray")
     made = preprocess(pictures(), gray, "here")
     assert np.abs(made.astype(int) - of_tensorflow[1]["gray uint8"]).max() <= 1
@@ -157,7 +155,7 @@ def test_gray_is_what_tensorflow_makes_it_to_a_level(of_tensorflow: Any) -> None
 
 
 @pytest.mark.parametrize("number", range(len(STFTS)))
-def test_a_log_mel_spectrogram_is_what_tf_signal_makes(number: int, of_tensorflow: Any) -> None:
+def test_a_log_mel_spectrogram_is_what_tf_signal_makes(number, of_tensorflow):
     made = preprocess(clips(), Preprocessing(**STFTS[number]), "here")
     wanted = of_tensorflow[1][f"mel {number}"]
     assert made.shape == wanted.shape
@@ -172,31 +170,25 @@ def test_a_log_mel_spectrogram_is_what_tf_signal_makes(number: int, of_tensorflo
 
 
 @pytest.mark.parametrize("name", ["rgb.png", "gray.png", "rgba.png", "palette.png", "rgb.bmp"])
-def test_an_image_file_has_the_pixels_that_tensorflow_decodes(
-    name: str, of_tensorflow: Any, tmp_path: Path
-) -> None:
+def test_an_image_file_has_the_pixels_that_tensorflow_decodes(name, of_tensorflow, tmp_path):
     np.testing.assert_array_equal(
         only_image(of_tensorflow[0] / name, tmp_path), of_tensorflow[1][name]
     )
 
 
-def test_a_jpeg_has_the_pixels_that_tensorflow_decodes_to_a_few_levels(
-    of_tensorflow: Any, tmp_path: Path
-) -> None:
+def test_a_jpeg_has_the_pixels_that_tensorflow_decodes_to_a_few_levels(of_tensorflow, tmp_path):
     made = only_image(of_tensorflow[0] / "rgb.jpg", tmp_path)
     apart = np.abs(made.astype(int) - of_tensorflow[1]["rgb.jpg"])
     assert apart.max() <= 8
     assert apart.mean() < 1
 
 
-def test_16_bit_gray_is_kept_where_tensorflows_default_halves_it(
-    of_tensorflow: Any, tmp_path: Path
-) -> None:
+def test_16_bit_gray_is_kept_where_tensorflows_default_halves_it(of_tensorflow, tmp_path):
     made = only_image(of_tensorflow[0] / "deep.png", tmp_path)
     np.testing.assert_array_equal(made >> 8, of_tensorflow[1]["deep.png"])
 
 
-def test_a_wav_has_the_samples_that_tensorflow_decodes(of_tensorflow: Any, tmp_path: Path) -> None:
+def test_a_wav_has_the_samples_that_tensorflow_decodes(of_tensorflow, tmp_path):
     shutil.copy(of_tensorflow[0] / "clip.wav", tmp_path)
     (clip,) = wavs.read(str(tmp_path), {}, None).by_name.values()
     steps = Preprocessing(scale=1 / 32768)

@@ -1,7 +1,5 @@
 """Our protocol buffers beside TensorFlow's own: in one process, and field by field."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

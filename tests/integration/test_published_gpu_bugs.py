@@ -6,7 +6,9 @@ A test that fails with another version of LiteRT is news for that page.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +16,9 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed
 
 from edgeconv.runtimes.choice import open_runtime, parse_choice
-from edgeconv.runtimes.interface import Model, RuntimeSettings
+from edgeconv.runtimes.interface import Delegated, Model, RuntimeSettings
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from edgeconv.runtimes.interface import Delegated
-    from edgeconv.runtimes.local import LocalRuntime
 
 RNG = np.random.default_rng(0)
 # Of the largest value: dynamic int8 on the processor rounds activations, which is far less.
@@ -30,9 +26,7 @@ RIGHT, WRONG = 0.02, 0.3
 
 
 @pytest.fixture(scope="module")
-def run(
-    gpu_device: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[bytes], tuple[float, Delegated]]]:
+def run(gpu_device, tmp_path_factory) -> Iterator[Callable[[bytes], tuple[float, Delegated]]]:
     """Run a model on random samples: its error there as a share of the largest value, and facts."""
     scratch = tmp_path_factory.mktemp(gpu_device.split(" ", 1)[0])
     settings = RuntimeSettings(scratch=scratch)
@@ -214,21 +208,21 @@ LEFT_HERE = {
 
 
 @pytest.mark.parametrize("bug", WRONG_HERE)
-def test_it_is_wrong_here_and_called_fully_accelerated(run: Any, bug: str) -> None:
+def test_it_is_wrong_here_and_called_fully_accelerated(run, bug):
     error, taken = run(WRONG_HERE[bug]())
     assert taken.is_full
     assert error > WRONG
 
 
 @pytest.mark.parametrize("bug", RIGHT_HERE)
-def test_it_cannot_be_reproduced_here(run: Any, bug: str) -> None:
+def test_it_cannot_be_reproduced_here(run, bug):
     error, taken = run(RIGHT_HERE[bug]())
     assert taken.is_full
     assert error < RIGHT
 
 
 @pytest.mark.parametrize("bug", LEFT_HERE)
-def test_the_operator_is_left_to_the_processor(run: Any, bug: str) -> None:
+def test_the_operator_is_left_to_the_processor(run, bug):
     make, operator = LEFT_HERE[bug]
     error, taken = run(make())
     assert not taken.is_full
@@ -236,7 +230,7 @@ def test_the_operator_is_left_to_the_processor(run: Any, bug: str) -> None:
     assert error < RIGHT
 
 
-def test_a_dense_layer_with_widened_weights_is_refused(run: Any) -> None:
+def test_a_dense_layer_with_widened_weights_is_refused(run):
     # LiteRT#9523.
     with pytest.raises(ToolFailed, match="Shape mismatch"):
         run(dense(dequantized=True))

@@ -648,7 +648,7 @@ def test_a_normalisation_of_tf_keras_keeps_what_it_has_learnt():
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path) -> Path:
     """A directory with samples of 8 numbers for an input "x"."""
     rows = np.random.default_rng(4).normal(size=(20, 8)).astype(np.float32)
     write_samples(Samples({"x": rows}, None, "rows"), tmp_path / "samples")

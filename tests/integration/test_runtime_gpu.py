@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,13 +10,8 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv import bench, convert
 from edgeconv.conversion import session
-from edgeconv.types import Measuring, RuntimeChoice
+from edgeconv.types import Measurement, Measuring, Report, RuntimeChoice
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import Measurement, Report
 
 GPU = Measuring(rounds=1, runtimes=(RuntimeChoice(name="gpu"),))
 
@@ -39,9 +34,7 @@ def unary(*names: str) -> bytes:
     return packed(graph.model([first], [last]))
 
 
-def test_right_files_are_full_and_have_the_answers_of_the_processor(
-    tmp_path: Path, gpu_device: str
-) -> None:
+def test_right_files_are_full_and_have_the_answers_of_the_processor(tmp_path, gpu_device):
     (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     rng = np.random.default_rng(0)
@@ -66,7 +59,7 @@ def test_right_files_are_full_and_have_the_answers_of_the_processor(
         assert any("no times are shown" in note for note in report.notes)
 
 
-def test_operators_that_stay_on_the_processor_are_named(tmp_path: Path) -> None:
+def test_operators_that_stay_on_the_processor_are_named(tmp_path):
     (tmp_path / "part.tflite").write_bytes(unary("RELU", "LOG_SOFTMAX", "TANH"))
     report, rows = measured(tmp_path)
     row = rows["part in gpu"]
@@ -75,7 +68,7 @@ def test_operators_that_stay_on_the_processor_are_named(tmp_path: Path) -> None:
     assert any("on the processor: LOG_SOFTMAX" in note for note in report.notes)
 
 
-def test_a_file_that_it_refuses_has_the_operator(tmp_path: Path) -> None:
+def test_a_file_that_it_refuses_has_the_operator(tmp_path):
     (tmp_path / "no.tflite").write_bytes(unary("RELU", "SignalWindow"))
     _, rows = measured(tmp_path)
     row = rows["no in gpu"]
@@ -84,7 +77,7 @@ def test_a_file_that_it_refuses_has_the_operator(tmp_path: Path) -> None:
     assert row.acceleration.on_cpu == ("SignalWindow",)
 
 
-def test_a_file_that_ends_the_process_is_crashed_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_process_is_crashed_and_the_rest_goes_on(tmp_path):
     # A custom operator of the runtime without its options.
     (tmp_path / "bad.tflite").write_bytes(unary("TANH", "TFLite_Detection_PostProcess"))
     (tmp_path / "good.tflite").write_bytes(unary("TANH"))
@@ -94,7 +87,7 @@ def test_a_file_that_ends_the_process_is_crashed_and_the_rest_goes_on(tmp_path: 
     assert rows["good in gpu"].acceleration.state == "full"
 
 
-def test_the_layer_is_named_where_its_kernels_begin_to_be_wrong(tmp_path: Path) -> None:
+def test_the_layer_is_named_where_its_kernels_begin_to_be_wrong(tmp_path):
     (tmp_path / "strided.tflite").write_bytes(strided_model())
     rng = np.random.default_rng(1)
     np.savez(tmp_path / "data.npz", x=rng.normal(size=(50, 8, 8, 4)).astype(np.float32))
@@ -135,9 +128,7 @@ def strided_model(*, is_float: bool = False, channels: int = 4) -> bytes:
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
 
 
-def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
-    tmp_path: Path, gpu_device: str
-) -> None:
+def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(tmp_path, gpu_device):
     (tmp_path / "strided.tflite").write_bytes(strided_model(is_float=True, channels=32))
     rng = np.random.default_rng(1)
     np.savez(tmp_path / "cal.npz", x=rng.normal(size=(60, 8, 8, 32)).astype(np.float32))
@@ -166,7 +157,7 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(
     assert [file.name for file in out.glob("*.tflite")] == [artifact.file]
 
 
-def test_the_float32_model_is_not_published_as_dynamic_where_that_is_wrong(tmp_path: Path) -> None:
+def test_the_float32_model_is_not_published_as_dynamic_where_that_is_wrong(tmp_path):
     """TFLiteConverter's dynamic leaves layers of under 1,024 weights in float: right everywhere."""
     import keras
     from keras import layers
@@ -192,7 +183,7 @@ def test_the_float32_model_is_not_published_as_dynamic_where_that_is_wrong(tmp_p
     assert "choose float16" in failure.hint
 
 
-def test_layers_that_overflow_in_16_bits_are_named(tmp_path: Path) -> None:
+def test_layers_that_overflow_in_16_bits_are_named(tmp_path):
     # LiteRT#9249: the values of a sum are small, and the sum is not.
     graph = Graph()
     x = graph.tensor("x", (1, 32, 32, 4), "float32")
@@ -220,16 +211,14 @@ def test_layers_that_overflow_in_16_bits_are_named(tmp_path: Path) -> None:
     assert "MUL" not in warning
 
 
-def test_it_takes_no_accelerator_and_no_python(tmp_path: Path) -> None:
+def test_it_takes_no_accelerator_and_no_python(tmp_path):
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     own = Measuring(rounds=1, runtimes=GPU.runtimes, python="/usr/bin/python3")
     with pytest.raises(UsageError, match="--python /usr/bin/python3"):
         bench([tmp_path], measuring=own)
 
 
-def test_a_graph_that_computes_shapes_is_refused_with_what_fixes_it(
-    tmp_path: Path, zoo: Path
-) -> None:
+def test_a_graph_that_computes_shapes_is_refused_with_what_fixes_it(tmp_path, zoo):
     """The zoo's network has a Flatten, whose open batch is computed with SHAPE and RESHAPE."""
     convert(zoo / "modern.keras", out=tmp_path / "open", to=["float32"])
     report, (refused,) = in_gpu(tmp_path / "open")
@@ -264,12 +253,8 @@ def in_gpu(directory: Path) -> tuple[Report, list[Measurement]]:
     ("recipe", "held_back", "calibrating"), [("int8", 42, 200), ("int16x8", 8, 24)]
 )
 def test_the_samples_that_calibrate_count_for_the_agreement(
-    recipe: str,
-    held_back: int,
-    calibrating: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    recipe, held_back, calibrating, tmp_path, monkeypatch
+):
     """One answer in fifty that is another one does not show in the few samples held back.
 
     The kernels of int16x8 are slow: of a large network they get some samples.

@@ -10,8 +10,9 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -19,17 +20,11 @@ import pytest
 from tiny_tflite import BIASES, WEIGHTS, float_model, int8_model, packed
 
 import edgeconv
-from edgeconv.plugins.devices.ssh import SshAddress, open_runtime, parse_ssh_address
+from edgeconv.plugins.devices.ssh import SshAddress, SshRuntime, open_runtime, parse_ssh_address
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Measuring, Timing
 from edgeconv.types.errors import ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.plugins.devices.ssh import SshRuntime
-
 
 SERVER = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 PATIENCE_S = 120.0
@@ -125,14 +120,14 @@ TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory) -> Iterator[Server]:
     started = start_server(tmp_path_factory.mktemp("sshd"))
     yield started
     stop_server(started)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path) -> Model:
     file = tmp_path / "model.tflite"
     file.write_bytes(packed(float_model()))
     return Model(file=file)
@@ -171,7 +166,7 @@ def test_a_model_is_timed_and_gives_outputs_there_and_nothing_stays(server, tmp_
 
 
 @pytest.fixture(scope="module")
-def runtime(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshRuntime]:
+def runtime(server, tmp_path_factory) -> Iterator[SshRuntime]:
     with opened(server, tmp_path_factory.mktemp("scratch")) as one:
         yield one
 

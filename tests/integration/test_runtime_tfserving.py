@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -30,9 +31,6 @@ from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Allowance, RuntimeChoice, Timing
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 PATIENCE_S = 180.0
 MODEL = Model(file=Path("saved_model"), batch=2)
 SAMPLES = {
@@ -49,7 +47,7 @@ class Server(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory) -> Iterator[Server]:
     pytest.importorskip(
         "tensorflow_serving", reason="there is no tensorflow-serving-api, which has the real stubs"
     )
@@ -260,7 +258,6 @@ def test_bench_measures_the_served_baseline_beside_the_files(server, converted, 
     assert done.returncode == 0, done.stderr
     report = read_report(Path(done.stdout.split("report: ")[1].splitlines()[0]))
     served, (own,) = report.baseline, report.measurements
-    assert served is not None
     assert (served.runtime, served.error, own.error) == ("tfserving two/3", "", "")
     assert own.runtime.startswith("ai_edge_litert")
     # A call goes through a socket; the file runs in a process.

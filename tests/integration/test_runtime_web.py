@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -18,22 +18,17 @@ from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv import bench
-from edgeconv.plugins.devices.web import litertjs, open_runtime
+from edgeconv.plugins.devices.web import WebRuntime, litertjs, open_runtime
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Measuring, RuntimeChoice, Timing
 from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.plugins.devices.web import WebRuntime
 
 SAMPLES = {"x": np.linspace(-3, 3, 24, dtype=np.float32).reshape(6, 4)}
 TIMING = Timing(warmup=2, warmup_seconds=0.1, repeats=9, seconds=5.0)
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cache(tmp_path_factory) -> Path:
     """A cache that has LiteRT.js."""
     if not shutil.which("chromium") and not shutil.which("google-chrome"):
         pytest.skip("there is no chromium here")
@@ -55,7 +50,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runtime(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebRuntime]:
+def runtime(cache, tmp_path_factory) -> Iterator[WebRuntime]:
     scratch = tmp_path_factory.mktemp("scratch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(cache))
@@ -250,7 +245,6 @@ def test_a_browser_goes_with_a_parent_that_is_killed(cache, tmp_path):
     command = [sys.executable, "-c", HOLDING, str(tmp_path), str(file)]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(cache)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
         assert parent.stdout.readline() == "loaded\n"
         started = browsers()
         assert any("--type=renderer" in line for line in started.values())
@@ -339,8 +333,8 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
 
 
 def test_on_webgpu_it_is_compared_with_the_processor_and_swiftshader_has_no_times(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    cache, tmp_path, monkeypatch
+):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     directory = tmp_path / "models"
     directory.mkdir()

@@ -27,32 +27,32 @@ def errors(path: Path) -> list[str]:
     ]
 
 
-def test_every_operator_that_tensorflow_registers_is_in_a_family(models: Path) -> None:
+def test_every_operator_that_tensorflow_registers_is_in_a_family(models):
     registered = set(json.loads((models / "operators.json").read_text()))
     assert registered - families().keys() == set()
     assert len(registered) > 1900
 
 
-def test_no_model_that_tensorflow_or_keras_saves_is_refused(models: Path) -> None:
+def test_no_model_that_tensorflow_or_keras_saves_is_refused(models):
     found = files(models)
     assert len(found) == 3 + 2 * 7 + 1
     assert {path.name: errors(path) for path in found if errors(path)} == {}
 
 
-def test_what_tensorflow_exports_of_functions_that_reach_outside_is_refused(models: Path) -> None:
+def test_what_tensorflow_exports_of_functions_that_reach_outside_is_refused(models):
     names = {path.name: errors(path) for path in (models / "hostile").iterdir() if path.is_dir()}
     assert len(names) == 6
     for name, found in names.items():
         assert any(each.startswith(f"operator {name}") for each in found), (name, found)
 
 
-def test_the_models_of_the_other_tests_are_refused_for_their_code_alone(zoo: Path) -> None:
+def test_the_models_of_the_other_tests_are_refused_for_their_code_alone(zoo):
     refused = {path.name: errors(path) for path in files(zoo) if errors(path)}
     assert refused == {}
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the data sets are not beside the checkout")
-def test_no_model_of_the_shared_data_is_refused() -> None:
+def test_no_model_of_the_shared_data_is_refused():
     found = [path.parent for path in SHARED.rglob("saved_model.pb")]
     found += [path for s in ("h5", "hdf5", "tflite", "keras") for path in SHARED.rglob(f"*.{s}")]
     assert len(found) > 20

@@ -1,13 +1,10 @@
 """The benchmark of the scheduler, on two simulated cores and a few short cells."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 from places import ROOT
@@ -15,8 +12,6 @@ from sweeps import write_models
 
 pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # A process of its own: Ray reads its token when it is imported. It counts how often Ray is called.
 MEASURE = """
@@ -34,9 +29,7 @@ print(json.dumps({**measure(jobs, cores=2, connection="driver"), "calls": calls}
 """
 
 
-def test_the_scheduler_calls_ray_no_more_than_it_must(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_scheduler_calls_ray_no_more_than_it_must(tmp_path, monkeypatch):
     write_models(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scratch").mkdir()

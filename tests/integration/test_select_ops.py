@@ -4,8 +4,6 @@ The first test that needs the environment with that TensorFlow takes five minute
 and what it depends on are downloaded and installed anew, as `--allow-select-ops` does for a user.
 """
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from edge_models import Made, operators
@@ -20,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
-def _cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(folder, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
 
 
@@ -30,7 +28,7 @@ def said() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def made(brought: Path, folder: Path, said: list[str]) -> Made:
+def made(brought, folder, said) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
         return Made(

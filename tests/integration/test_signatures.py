@@ -18,12 +18,12 @@ RECIPES = ("float32", "dynamic", "int8")
 
 
 @pytest.fixture(scope="module")
-def sources(brought: Path) -> dict[str, str]:
+def sources(brought) -> dict[str, str]:
     return {key: str(brought / f"coder.{key}.npz") for key in KEYS}
 
 
 @pytest.fixture(scope="module")
-def both(brought: Path, folder: Path, sources: dict[str, str]) -> Made:
+def both(brought, folder, sources) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
         return Made(
@@ -177,7 +177,6 @@ def test_bench_measures_the_signature_it_is_told(key, both, brought):
         measuring=Measuring(rounds=1, timing=Timing(warmup=1, repeats=3)),
     )
     assert [row.error for row in report.measurements] == [""] * len(RECIPES)
-    assert report.baseline is not None
     assert report.baseline.error == ""
     assert all(row.latency is not None for row in report.measurements)
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import wave
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from edgeconv.models import spoken_digits
+from edgeconv.models import Data, spoken_digits
 from places import SHARED
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
 
 DIGITS = SHARED / "audio_fsdd"
 
@@ -25,14 +21,14 @@ def data() -> Data:
     return spoken_digits.data(str(DIGITS / "fsdd.npz"))
 
 
-def test_the_spoken_digits_are_2700_for_training_and_300_for_testing(data: Data) -> None:
+def test_the_spoken_digits_are_2700_for_training_and_300_for_testing(data):
     assert data.x_train["log_mel"].shape == (2700, 64, 32, 1)
     assert np.bincount(data.y_train).tolist() == [270] * 10
     assert np.bincount(data.y_test).tolist() == [30] * 10
     assert data.x_train["log_mel"].min() == -2.0
 
 
-def test_a_recording_of_the_upstream_is_the_one_in_the_archive(data: Data) -> None:
+def test_a_recording_of_the_upstream_is_the_one_in_the_archive(data):
     (path,) = DIGITS.glob("sample_wavs/7_jackson_0.wav")
     with wave.open(str(path)) as file:
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,9 +18,6 @@ from edgeconv.reporting.files import last_check
 from edgeconv.system.store import read_noun
 from edgeconv.types import CellResult, Swept
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CODE = """
 import os, signal, time
@@ -62,7 +59,7 @@ recipes = ["float32"]
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     write_models(tmp_path, "a", "b")
     (tmp_path / "code.py").write_text(CODE, encoding="utf-8")
     (tmp_path / "sweep.toml").write_text(SWEEP, encoding="utf-8")
@@ -80,7 +77,7 @@ def states(swept: Swept) -> dict[str, str]:
     return {f"{cell.model} {cell.recipe}{cell.data}": cell.reason for cell in swept.cells}
 
 
-def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder: Path) -> None:
+def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder):
     with pytest.raises(UsageError, match="has no result for any of the 4 cells"):
         edgeconv.sweep("sweep.toml", resume=True)
     first = edgeconv.sweep("sweep.toml", jobs=1)
@@ -102,7 +99,7 @@ def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder: P
     assert {cell.change for cell in second.cells} == {"", "new"}
 
 
-def test_the_gate_writes_the_verdict_next_to_each_file(folder: Path) -> None:
+def test_the_gate_writes_the_verdict_next_to_each_file(folder):
     # A file of two data sets must keep the budget on both.
     text = SWEEP.replace("[data.test]", "[budget]\nmax-size-bytes = 1000\n[data.test]")
     text += '[data.more]\nsource = "cal.npz"\ncalibration = "cal.npz"\n'
@@ -112,13 +109,12 @@ def test_the_gate_writes_the_verdict_next_to_each_file(folder: Path) -> None:
     for cell in swept.cells:
         file = folder / "sweep.sweep" / cell.file
         last = last_check(file, cell.sha256)
-        assert last is not None
         # The int8 file has 1.15 kB, and the float32 file .74 kB.
         assert last.outcome == ("failed" if cell.recipe == "int8" else "passed")
         assert {finding.limit for finding in last.findings or last.passed} == {"max-size-bytes"}
 
 
-def test_the_report_is_the_same_with_any_number_of_processes(folder: Path) -> None:
+def test_the_report_is_the_same_with_any_number_of_processes(folder):
     contents = []
     for jobs in (1, 2, 7):
         cache = ["env", f"EDGECONV_CACHE_DIR={folder / f'cache-{jobs}'}"]
@@ -132,8 +128,8 @@ def test_the_report_is_the_same_with_any_number_of_processes(folder: Path) -> No
 
 
 def test_cells_of_kernels_that_are_compared_with_other_ones_are_measured_alone_too(
-    folder: Path, micro_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    folder, micro_cache, monkeypatch
+):
     """`bench` runs every file in LiteRT as well, where tflite-micro or a GPU runs it."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
     text = SWEEP.replace('"int8"', '"int8", "tune(max-drop=0.5, trials=8)"')
@@ -154,7 +150,7 @@ def test_cells_of_kernels_that_are_compared_with_other_ones_are_measured_alone_t
     assert all(row.kernels for row in rows if row.measured_in == "tflite-micro")
 
 
-def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder: Path) -> None:
+def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder):
     (folder / "sweep.toml").write_text(FAILING, encoding="utf-8")
     limits = edgeconv.Execution(
         threads=1, allowance=edgeconv.Allowance(timeout_s=8, memory_bytes=700 << 20)
@@ -169,7 +165,7 @@ def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder:
     }
 
 
-def test_a_metric_that_kills_its_process_fails_the_cells_that_it_dies_of(folder: Path) -> None:
+def test_a_metric_that_kills_its_process_fails_the_cells_that_it_dies_of(folder):
     metric = '[bench]\nmetric = "code:dies_of_int8"\n'
     (folder / "sweep.toml").write_text(SWEEP + metric, encoding="utf-8")
     swept = edgeconv.sweep("sweep.toml", jobs=2, allow_code=True)
@@ -213,7 +209,7 @@ def _runs(process: psutil.Process, what: str) -> bool:
         return False
 
 
-def test_a_killed_process_costs_nothing(folder: Path) -> None:
+def test_a_killed_process_costs_nothing(folder):
     driver, (job, other) = begun(folder)
     if len(os.sched_getaffinity(0)) == 2:
         assert sorted([job.cpu_affinity(), other.cpu_affinity()]) == [
@@ -228,7 +224,7 @@ def test_a_killed_process_costs_nothing(folder: Path) -> None:
     assert b"4 cells, 4 done, 0 failed" in out
 
 
-def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(folder: Path) -> None:
+def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(folder):
     driver, jobs = begun(folder)
     every = psutil.Process(driver.pid).children(recursive=True)
     os.kill(driver.pid, signal.SIGKILL)
@@ -241,7 +237,7 @@ def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(fold
     assert swept.count("done") == 4
 
 
-def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder: Path) -> None:
+def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder):
     text = SWEEP.replace('"int8"]', '"tune(max-drop=0.5, trials=8)"]').replace("*.tfl", "a.tfl")
     quick = "[bench]\nrounds = 1\nrepeats = 3\nseconds = 0.01\nwarmup-seconds = 0.01\n"
     (folder / "sweep.toml").write_text(f"timing = true\n{text}{quick}", encoding="utf-8")
@@ -254,7 +250,7 @@ def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder: Path) -> N
     assert any(cell.on_front for cell in swept.cells)
 
 
-def test_a_cluster_gives_the_same_report_and_a_killed_worker_costs_nothing(folder: Path) -> None:
+def test_a_cluster_gives_the_same_report_and_a_killed_worker_costs_nothing(folder):
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
     here = edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep")
     (folder / "hold").touch()

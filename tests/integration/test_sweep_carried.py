@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -14,18 +14,13 @@ from sweeps import SWEEP, write_models
 
 import edgeconv
 from edgeconv.plugins.scale.cluster import run_remotely
-from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
 from edgeconv.plugins.scale.sweep_on_ray import CarriedJob, carried_files, keep_returned
 from edgeconv.plugins.scale.sweep_plan import make_plan
 from edgeconv.requests.tune import SweepRequest
 from edgeconv.system.processes.failures import ChildFailure
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.types import Allowance
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.plugins.scale.sweep_jobs import SweepJob
 
 CODE = """
 from pathlib import Path
@@ -42,7 +37,7 @@ FILES = ("sweep.json", "sweep.html", "sweep.csv")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     """Models and code, and the samples in a folder beside it."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -67,7 +62,7 @@ def assert_same_reports(folder: Path) -> None:
         assert (folder / "there.sweep" / name).read_bytes() == expected
 
 
-def test_a_node_needs_no_file_of_this_machine(folder: Path, tmp_path: Path) -> None:
+def test_a_node_needs_no_file_of_this_machine(folder, tmp_path):
     """The folder is gone while the jobs run, and the report is the one of this machine."""
     edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", allow_code=True, allow=ALLOWED)
 
@@ -93,7 +88,6 @@ def test_a_node_needs_no_file_of_this_machine(folder: Path, tmp_path: Path) -> N
         keep_returned(files, directory)
     for cell in make_plan(request, directory, print).cells:
         result = Results(directory).read(cell.key)
-        assert result is not None
         assert result.error == ""
         assert (directory / result.file).is_file()
         assert (directory / result.file).with_suffix(".json").is_file()
@@ -101,7 +95,7 @@ def test_a_node_needs_no_file_of_this_machine(folder: Path, tmp_path: Path) -> N
     assert_same_reports(folder)
 
 
-def test_the_results_of_a_job_that_fails_come_back_as_well(folder: Path) -> None:
+def test_the_results_of_a_job_that_fails_come_back_as_well(folder):
     """As where its metric fails: the reason of each cell is one of its files."""
     directory = folder / "there.sweep"
     request = SweepRequest(file="sweep.toml", any_code=True, allow=ALLOWED)
@@ -115,9 +109,7 @@ def test_the_results_of_a_job_that_fails_come_back_as_well(folder: Path) -> None
 
 
 @pytest.mark.slow
-def test_the_files_travel_through_the_object_store_of_a_cluster(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_files_travel_through_the_object_store_of_a_cluster(folder, tmp_path_factory):
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
     edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", allow_code=True, allow=ALLOWED)
     with started_head(tmp_path_factory.mktemp("r")) as head:

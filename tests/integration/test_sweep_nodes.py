@@ -44,7 +44,7 @@ class Nodes(NamedTuple):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch) -> Path:
     write_models(tmp_path, "a", "b")
     (tmp_path / "code.py").write_text(CODE.format(hold=str(tmp_path / "hold")), encoding="utf-8")
     (tmp_path / "sweep.toml").write_text(SWEEP + METRIC, encoding="utf-8")
@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+def nodes(tmp_path_factory) -> Iterator[Nodes]:
     directory = tmp_path_factory.mktemp("r")
     with started_head(directory) as head:
         joins = f"--address={head.address}"
@@ -64,9 +64,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
 
 
 @pytest.mark.slow
-def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(
-    folder: Path, nodes: Nodes
-) -> None:
+def test_a_killed_node_and_a_killed_driver_cost_what_they_ran_and_no_more(folder, nodes):
     edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep", allow_code=True)
 
     (folder / "hold").touch()

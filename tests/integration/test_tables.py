@@ -20,7 +20,7 @@ RECIPES = ("float32", "float16", "dynamic", "int8")
 
 
 @pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def zoo(tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
     stocked(root, "table_zoo:write")
     with pytest.MonkeyPatch.context() as patch:
@@ -29,7 +29,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def recommender(zoo: Path) -> Made:
+def recommender(zoo) -> Made:
     return Made(
         convert(
             zoo / "recommender", out=zoo / "out", to=RECIPES, calibration=str(zoo / "rides.npz")

@@ -37,7 +37,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packages(tmp_path_factory) -> Path:
     if sys.version_info >= (3, 12):
         pytest.skip("tflite-support has no wheel for this Python")
     directory = tmp_path_factory.mktemp("tflite_support")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,20 +25,15 @@ from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import RuntimePython, start_run
 from edgeconv.statistics.outputs import output_errors
-from edgeconv.types import Measuring
+from edgeconv.types import Measurement, Measuring, Tuning
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import Measurement, Tuning
 
 RECIPES = ["int8", "int16x8"]
 BOTH = Measuring(rounds=1, runtimes=("tflite-micro", "litert"))
 
 
 @pytest.fixture(autouse=True)
-def _environments(micro_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _environments(micro_cache, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
 
 
@@ -47,7 +42,7 @@ def rows(directory: Path, **options: object) -> dict[str, Measurement]:
     return {row.name: row for row in report.measurements}
 
 
-def test_it_has_outputs_and_the_arena_and_no_times(tmp_path: Path) -> None:
+def test_it_has_outputs_and_the_arena_and_no_times(tmp_path):
     (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     data = tmp_path / "data.npz"
@@ -73,7 +68,7 @@ def test_it_has_outputs_and_the_arena_and_no_times(tmp_path: Path) -> None:
     assert same[1].all()
 
 
-def test_an_operator_without_a_kernel_is_named(tmp_path: Path) -> None:
+def test_an_operator_without_a_kernel_is_named(tmp_path):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     y = graph.tensor("y", (1, 4), "float32")
@@ -83,14 +78,14 @@ def test_an_operator_without_a_kernel_is_named(tmp_path: Path) -> None:
     assert "no kernel for GELU" in found["gelu in tflite-micro"].error
 
 
-def test_weights_that_it_would_not_see_are_refused(tmp_path: Path) -> None:
+def test_weights_that_it_would_not_see_are_refused(tmp_path):
     (tmp_path / "out.tflite").write_bytes(packed_with_weights_outside(float_model()))
     found = rows(tmp_path)
     assert "outside of the flatbuffer" in found["out in tflite-micro"].error
     assert found["out in litert"].error == ""
 
 
-def test_it_takes_no_python_of_the_user(tmp_path: Path) -> None:
+def test_it_takes_no_python_of_the_user(tmp_path):
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     own = Measuring(rounds=1, runtimes=("tflite-micro",), python="/usr/bin/python3")
     with pytest.raises(UsageError, match="--python /usr/bin/python3"):
@@ -98,7 +93,7 @@ def test_it_takes_no_python_of_the_user(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dense(tmp_path_factory) -> Path:
     """Two dense layers, of which the first has over 256 KiB of weights in 8 bits, and samples."""
     place = tmp_path_factory.mktemp("dense")
     rng = np.random.default_rng(3)
@@ -121,7 +116,7 @@ def dense(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_what_is_published_for_it_runs_right_there(dense: Path, tmp_path: Path) -> None:
+def test_what_is_published_for_it_runs_right_there(dense, tmp_path):
     made = convert(
         dense / "dense.tflite",
         out=tmp_path,
@@ -138,7 +133,7 @@ def test_what_is_published_for_it_runs_right_there(dense: Path, tmp_path: Path) 
         assert not has_weights_outside((tmp_path / artifact.file).read_bytes())
 
 
-def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path: Path) -> None:
+def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path):
     """LiteRT's int8 DIV of two tensors gives the end of its range where the first is nearly 0."""
     import tensorflow as tf
 
@@ -173,7 +168,7 @@ def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path: Path) -> None
     assert 10 * np.log10(np.var(right) / np.mean(off**2)) > 20
 
 
-def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: Path) -> None:
+def test_what_its_kernels_compute_wrong_is_not_published(dense, tmp_path):
     made = convert(
         dense / "dense.tflite",
         out=tmp_path,
@@ -192,7 +187,7 @@ def test_what_its_kernels_compute_wrong_is_not_published(dense: Path, tmp_path: 
     assert [file.name for file in tmp_path.glob("*.tflite")] == [artifact.file]
 
 
-def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_path: Path) -> None:
+def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense, tmp_path):
     samples = str(dense / "cal.npz")
     convert(
         dense / "dense.tflite",
@@ -216,7 +211,7 @@ def test_answers_that_only_its_kernels_get_wrong_are_called_so(dense: Path, tmp_
     assert note.endswith("dB on the processor")
 
 
-def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path: Path) -> None:
+def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path):
     """A recipe without kernels there loses all of it; times are for another runtime."""
     (tmp_path / "net.tflite").write_bytes(packed(float_model()))
     rng = np.random.default_rng(0)
@@ -237,9 +232,7 @@ def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path: Path) -> None:
         tune(tmp_path / "net.tflite", out=tmp_path / "no", objective="latency", **wish)
 
 
-def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(
-    tmp_path: Path,
-) -> None:
+def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(tmp_path):
     """A dilated convolution with an open batch: the kernel takes the stored batch of 1."""
     import tf_keras
     from tf_keras import layers
@@ -275,9 +268,7 @@ def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_zero_in_calibration_runs_and_is_right_where_it_is_not(
-    kind: str, tmp_path: Path
-) -> None:
+def test_what_was_zero_in_calibration_runs_and_is_right_where_it_is_not(kind, tmp_path):
     """With the scale of float noise, a sum aborts this runtime."""
     unseen = KINDS[kind]()
     (tmp_path / "net.tflite").write_bytes(unseen.model)

@@ -30,7 +30,7 @@ ANSWERING = (
 
 
 @pytest.fixture(autouse=True)
-def _here(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _here(models, monkeypatch):
     monkeypatch.chdir(models)
 
 

@@ -29,7 +29,7 @@ class Done(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("tune")
     two_layers(directory / "net.tflite")
     samples(directory / "data.npz", directory / "net.tflite", 400)
@@ -52,13 +52,11 @@ def tune(place: Path, out: str, *words: str) -> tuple[Done, Tuning]:
 
 
 @pytest.fixture(scope="module")
-def tuned(place: Path) -> tuple[Done, Tuning]:
+def tuned(place) -> tuple[Done, Tuning]:
     return tune(place, "out", "--max-drop", "0.05", "--to", "int8,float16")
 
 
-def test_the_recommended_artifact_is_published_and_within_the_budget(
-    place: Path, tuned: tuple[Done, Tuning]
-) -> None:
+def test_the_recommended_artifact_is_published_and_within_the_budget(place, tuned):
     done, tuning = tuned
     assert done.code == 0, done.err
     assert tuning.recommended == "int8"
@@ -74,9 +72,7 @@ def test_the_recommended_artifact_is_published_and_within_the_budget(
     assert not list((place / "out").glob(".net.tuning/*"))
 
 
-def test_what_a_search_left_that_was_killed_once_it_was_done_goes_with_the_next(
-    place: Path, tuned: tuple[Done, Tuning]
-) -> None:
+def test_what_a_search_left_that_was_killed_once_it_was_done_goes_with_the_next(place, tuned):
     left = place / "out" / ".net.tuning"
     (left / "trials").mkdir(parents=True)
     done, tuning = tune(place, "out", "--max-drop", "0.05", "--to", "int8,float16")
@@ -84,7 +80,7 @@ def test_what_a_search_left_that_was_killed_once_it_was_done_goes_with_the_next(
     assert not left.exists()
 
 
-def test_the_recipe_file_makes_the_same_bytes(place: Path, tuned: tuple[Done, Tuning]) -> None:
+def test_the_recipe_file_makes_the_same_bytes(place, tuned):
     _, tuning = tuned
     done = edgeconv(
         place, "convert", "net.tflite", "--config", f"out/{tuning.recipe_file}", "-o", "again"
@@ -95,7 +91,7 @@ def test_the_recipe_file_makes_the_same_bytes(place: Path, tuned: tuple[Done, Tu
     ).read_bytes()
 
 
-def test_what_it_says_makes_the_file_again_where_the_samples_are_elsewhere(place: Path) -> None:
+def test_what_it_says_makes_the_file_again_where_the_samples_are_elsewhere(place):
     samples(place / "train.npz", place / "net.tflite", 60, seed=10)
     words = ("--calibration", "train.npz", "--max-drop", "0.05", "--to", "int8")
     done, tuning = tune(place, "own", *words)
@@ -106,9 +102,7 @@ def test_what_it_says_makes_the_file_again_where_the_samples_are_elsewhere(place
     assert made.read_bytes() == kept.read_bytes()
 
 
-def test_the_samples_that_calibrate_are_none_of_the_fresh_ones(
-    place: Path, tuned: tuple[Done, Tuning]
-) -> None:
+def test_the_samples_that_calibrate_are_none_of_the_fresh_ones(place, tuned):
     with np.load(place / "out" / "net.calibration.npz") as archive:
         calibrating = {row.tobytes() for row in archive["x"]}
     assert len(calibrating) == 200
@@ -116,9 +110,7 @@ def test_the_samples_that_calibrate_are_none_of_the_fresh_ones(
         assert len({row.tobytes() for row in archive["x"]} - calibrating) == 200
 
 
-def test_the_same_question_is_answered_without_making_or_running_a_model(
-    place: Path, tuned: tuple[Done, Tuning], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_question_is_answered_without_making_or_running_a_model(place, tuned, monkeypatch):
     monkeypatch.chdir(place)
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
     words = ("--data", "data.npz", "-o", "out", "--max-drop", "0.05", "--to", "int8,float16")
@@ -128,9 +120,7 @@ def test_the_same_question_is_answered_without_making_or_running_a_model(
     assert [text for text in started if "quantize" in text or "runner" in text] == []
 
 
-def test_a_file_that_loses_too_much_becomes_the_best_with_one_layer_in_8_bits(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_loses_too_much_becomes_the_best_with_one_layer_in_8_bits(tmp_path):
     net = sensitive_first(tmp_path / "net.tflite")
     samples(tmp_path / "data.npz", net, 400, scale=SENSITIVE_INPUTS)
     done, tuning = tune(
@@ -139,7 +129,6 @@ def test_a_file_that_loses_too_much_becomes_the_best_with_one_layer_in_8_bits(
     assert done.code == 0, done.err + done.out
     first = tuning.trials[0]
     assert not first.refused
-    assert first.loss is not None
     assert first.loss.drop > 0.2
     best = tuning.trial(tuning.recommended)
     assert best.recipe.name == "weight-only-int4"
@@ -153,7 +142,7 @@ def test_a_file_that_loses_too_much_becomes_the_best_with_one_layer_in_8_bits(
 
 
 @pytest.mark.slow
-def test_a_budget_that_nothing_meets_is_no_success_and_names_the_closest(tmp_path: Path) -> None:
+def test_a_budget_that_nothing_meets_is_no_success_and_names_the_closest(tmp_path):
     net = fine_directions(tmp_path / "net.tflite")
     samples(tmp_path / "data.npz", net, 400)
     done, tuning = tune(tmp_path, "none", "--max-drop", "0", "--to", "int8x4", "--samples", "200")
@@ -165,7 +154,7 @@ def test_a_budget_that_nothing_meets_is_no_success_and_names_the_closest(tmp_pat
 
 
 @pytest.mark.slow
-def test_without_labels_the_agreement_is_tuned_and_that_is_said(place: Path) -> None:
+def test_without_labels_the_agreement_is_tuned_and_that_is_said(place):
     source = samples(place / "plain.npz", place / "net.tflite", 120, labels=False)
     words = ("--data", source, "--max-drop", "0.2", "--to", "float16", "--json")
     done, tuning = tune(place, "agreed", *words)
@@ -178,7 +167,7 @@ def test_without_labels_the_agreement_is_tuned_and_that_is_said(place: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_search_that_was_killed_goes_on_with_the_trials_it_has(place: Path) -> None:
+def test_a_search_that_was_killed_goes_on_with_the_trials_it_has(place):
     command = [sys.executable, "-m", "edgeconv", "tune", "net.tflite", "--data", "data.npz"]
     command += ["-o", "killed", "--max-drop", "0.0001", "--to", "int8,float16", "--json"]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(place / "cache")}
@@ -207,7 +196,7 @@ def test_a_search_that_was_killed_goes_on_with_the_trials_it_has(place: Path) ->
 
 
 @pytest.mark.slow
-def test_two_searches_into_one_directory_take_turns_and_give_one_answer(place: Path) -> None:
+def test_two_searches_into_one_directory_take_turns_and_give_one_answer(place):
     command = [sys.executable, "-m", "edgeconv", "tune", "net.tflite", "--data", "data.npz"]
     command += ["-o", "both", "--max-drop", "0.05", "--to", "int8", "--json"]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(place / "cache")}
@@ -224,7 +213,7 @@ def test_two_searches_into_one_directory_take_turns_and_give_one_answer(place: P
 
 
 @pytest.mark.slow
-def test_when_the_time_is_up_the_best_so_far_counts_only_if_it_is_confirmed(place: Path) -> None:
+def test_when_the_time_is_up_the_best_so_far_counts_only_if_it_is_confirmed(place):
     words = ("--max-drop", "0.05", "--to", "int8,float16", "--time-limit-s", "0.01")
     done, tuning = tune(place, "late", *words)
     assert tuning.stopped == "time"
@@ -234,7 +223,7 @@ def test_when_the_time_is_up_the_best_so_far_counts_only_if_it_is_confirmed(plac
 
 
 @pytest.mark.slow
-def test_the_last_trial_ends_it_as_well(place: Path) -> None:
+def test_the_last_trial_ends_it_as_well(place):
     words = ("--max-drop", "0.0001", "--to", "int8,float16", "--trials", "1")
     _, tuning = tune(place, "one", *words)
     assert tuning.stopped == "trials"
@@ -251,7 +240,7 @@ def test_the_last_trial_ends_it_as_well(place: Path) -> None:
         (("--max-drop", "0.1", "--metric", "detection_agreement"), "a search needs an accuracy"),
     ],
 )
-def test_what_cannot_be_ends_with_a_reason(place: Path, words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_ends_with_a_reason(place, words, said):
     done = edgeconv(place, "tune", "net.tflite", "--data", "data.npz", "-o", "bad", *words)
     assert done.code in (2, 3)
     assert said in done.err

@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from tune_models import samples, two_layers
@@ -21,10 +21,7 @@ from edgeconv.requests.recipes import make_recipes
 from edgeconv.system.processes.tasks import PersistentChild
 from edgeconv.system.processes.workers import Child
 from edgeconv.system.store import hashes
-from edgeconv.types import Execution
-
-if TYPE_CHECKING:
-    from edgeconv.types import Conversion, Tuning
+from edgeconv.types import Conversion, Execution, Tuning
 
 RECIPES = ("int8x4", "int8", "weight-only-int8", "dynamic", "float16")
 
@@ -39,7 +36,7 @@ class Seen(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("counted")
     two_layers(directory / "net.tflite")
     for name, count in (("data.npz", 400), ("cal.npz", 60)):
@@ -50,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def watched(place: Path) -> Any:
+def watched(place):
     """Runs something, and says what was seen of it."""
 
     def watch(run: Any) -> tuple[Any, Seen]:
@@ -81,7 +78,7 @@ def watched(place: Path) -> Any:
 
 
 @pytest.fixture(scope="module")
-def searched(place: Path, watched: Any) -> tuple[Tuning, Seen]:
+def searched(place, watched) -> tuple[Tuning, Seen]:
     return watched(
         lambda told: edgeconv.tune(
             place / "net.tflite",
@@ -97,9 +94,7 @@ def searched(place: Path, watched: Any) -> tuple[Tuning, Seen]:
     )
 
 
-def test_a_search_of_many_trials_starts_one_child_to_quantize_and_calibrates_once(
-    searched: tuple[Tuning, Seen],
-) -> None:
+def test_a_search_of_many_trials_starts_one_child_to_quantize_and_calibrates_once(searched):
     tuning, seen = searched
     assert len(tuning.trials) >= 4
     assert seen.children["litert-quantizer"] == 1
@@ -108,28 +103,26 @@ def test_a_search_of_many_trials_starts_one_child_to_quantize_and_calibrates_onc
     assert sum(line.endswith("calibrating") for line in seen.told) <= 3 + 3 + 1
 
 
-def test_it_runs_and_verifies_the_float32_model_once(searched: tuple[Tuning, Seen]) -> None:
+def test_it_runs_and_verifies_the_float32_model_once(searched):
     tuning, seen = searched
     assert sum("verifying float32" in line for line in seen.told) == 1
     assert seen.verified.pop("float.tflite") == 1
     assert seen.verified.total() == len(tuning.trials)
 
 
-def test_it_reads_each_data_set_once(place: Path, searched: tuple[Tuning, Seen]) -> None:
+def test_it_reads_each_data_set_once(place, searched):
     _, seen = searched
     reading = {label: n for label, n in seen.children.items() if label.startswith("reading")}
     assert set(reading.values()) == {1}
     assert len(reading) == 2
 
 
-def test_it_hashes_the_model_and_each_data_set_once(searched: tuple[Tuning, Seen]) -> None:
+def test_it_hashes_the_model_and_each_data_set_once(searched):
     _, seen = searched
     assert (seen.hashed["net.tflite"], seen.hashed["data.npz"], seen.hashed["cal.npz"]) == (1, 1, 1)
 
 
-def test_what_it_publishes_is_what_was_tried_and_what_convert_makes(
-    place: Path, watched: Any, searched: tuple[Tuning, Seen]
-) -> None:
+def test_what_it_publishes_is_what_was_tried_and_what_convert_makes(place, watched, searched):
     tuning, _ = searched
     for trial in tuning.trials:
         if trial.error or trial.recipe.layers:
@@ -144,9 +137,7 @@ def test_what_it_publishes_is_what_was_tried_and_what_convert_makes(
         assert done.artifacts[0].sha256 == trial.sha256, trial.name
 
 
-def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
-    place: Path, watched: Any
-) -> None:
+def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(place, watched):
     request = ConvertRequest(
         model=str(place / "net.tflite"),
         directory=str(place / "six"),
@@ -162,9 +153,7 @@ def test_a_cold_conversion_hashes_the_model_and_reads_its_samples_once(
     assert seen.verified["float.tflite"] == 1
 
 
-def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_rest(
-    place: Path, watched: Any
-) -> None:
+def test_a_crash_of_the_quantizer_costs_one_recipe_and_another_child_makes_the_rest(place, watched):
     starts: list[PersistentChild] = []
     start = PersistentChild.start
 

@@ -15,7 +15,7 @@ ANCHORS = np.arange(16, dtype=np.float32).reshape(4, 4)
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory) -> Path:
     """A detector's head, a network on graphs, and samples of both."""
     import tensorflow as tf
 
@@ -72,7 +72,6 @@ def test_outputs_without_a_batch_dimension_become_int8(place):
         # A constant of the model says nothing about the samples.
         assert not [each for each in artifact.verification.warnings if "anchors" in each]
     artifact = next(each for each in made.artifacts if each.recipe.name == "int8")
-    assert artifact.post_training is not None
     assert artifact.post_training.trials
     assert artifact.post_training.held_back >= 55
     lite = Lite(place / "out" / artifact.file)

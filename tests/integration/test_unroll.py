@@ -3,8 +3,6 @@
 The models, and how each is run before and after, are in loop_zoo.py.
 """
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from loop_zoo import Result
@@ -83,7 +81,7 @@ RANDOM = ("random", "random_in_loop")
 
 
 @pytest.fixture(scope="module")
-def results(loops: Path) -> dict[str, Result]:
+def results(loops) -> dict[str, Result]:
     return msgspec.json.decode((loops / "results.json").read_bytes(), type=dict[str, Result])
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from installed import Machine, build_packages, install, packages_in
 from once import made_once, shared_directory
 from start_kinds import JOURNEYS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture(scope="session")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installation(tmp_path_factory) -> Path:
     """An environment with the wheel of this checkout, and what requirements.lock has.
 
     It is made for the run, or in the directory EDGECONV_TESTS_INSTALLATION, which keeps it.
@@ -34,18 +31,18 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory) -> Path:
     """The home directory of the user of all journeys, in which the cache is."""
     return made_once(shared_directory(tmp_path_factory) / "home", lambda _: None)
 
 
 @pytest.fixture(scope="module")
-def machine(installation: Path, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def machine(installation, home, tmp_path_factory) -> Machine:
     return Machine(installation, home, tmp_path_factory.mktemp("starts") / "starts.txt")
 
 
 @pytest.fixture(autouse=True)
-def _starts_what_it_stands_for(request: pytest.FixtureRequest, machine: Machine) -> Iterator[None]:
+def _starts_what_it_stands_for(request, machine) -> Iterator[None]:
     """A kind of child that tests fork is started by the journey that start_kinds.py names."""
     yield
     here = f"{request.path.name}::{request.node.name}"

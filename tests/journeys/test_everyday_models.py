@@ -58,7 +58,7 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def models(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def models(machine, tmp_path_factory) -> Path:
     """The models of everyday_models.py, made by a Python of the user's."""
     root = tmp_path_factory.mktemp("everyday") / "models"
     machine.python(root.parent, SUPPORT / "everyday_models.py", root)
@@ -66,9 +66,7 @@ def models(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_an_everyday_model_is_right_by_default(
-    name: str, models: Path, machine: Machine, tmp_path: Path
-) -> None:
+def test_an_everyday_model_is_right_by_default(name, models, machine, tmp_path):
     expected, place = EXPECTED[name], models / name
     options = [option.format(place=place) for option in expected.options]
     recipes = ("--to", f"float32,{expected.recipe}")
@@ -117,9 +115,7 @@ def classes_of(scores: np.ndarray) -> np.ndarray:
     return scores.reshape(-1, scores.shape[-1]).argmax(1)
 
 
-def test_a_file_for_one_row_does_not_claim_more(
-    models: Path, machine: Machine, tmp_path: Path
-) -> None:
+def test_a_file_for_one_row_does_not_claim_more(models, machine, tmp_path):
     samples = ("--calibration", models / "reshaped" / "calibration.npz", "-o", "files")
     machine.edgeconv(
         tmp_path, "convert", models / "reshaped" / "model", "--to", "float32", *samples
@@ -133,9 +129,7 @@ def test_a_file_for_one_row_does_not_claim_more(
     ("name", "said"),
     [("normalized", ("bnorm", "training mode")), ("beyond", ("ids", "50"))],
 )
-def test_what_cannot_be_right_is_refused_by_name(
-    name: str, said: tuple[str, ...], models: Path, machine: Machine, tmp_path: Path
-) -> None:
+def test_what_cannot_be_right_is_refused_by_name(name, said, models, machine, tmp_path):
     place = models / name
     samples = ("--calibration", place / "calibration.npz", "-o", "files")
     printed = machine.edgeconv(

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from reports import accuracies
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from installed import Machine
 
 # Whatever is kept for each worker is in it: moving averages, random numbers, a metric.
 MODULE = """\
@@ -73,7 +68,7 @@ STRATEGIES = {
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
@@ -86,9 +81,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_baseline_of_each_strategy_becomes_code_that_compiles(
-    strategy: str, project: Path, machine: Machine
-) -> None:
+def test_a_baseline_of_each_strategy_becomes_code_that_compiles(strategy, project, machine):
     options, *loops = STRATEGIES[strategy]
     train = ("train", "digits.py", "--strategy", strategy, *options, "-o", "export")
     for version, loop in enumerate(loops, 1):

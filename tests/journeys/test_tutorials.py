@@ -21,7 +21,7 @@ BUILDS = {"mobile", "firmware"}
 
 
 @pytest.fixture(scope="module")
-def beginnings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def beginnings(tmp_path_factory) -> Path:
     """Where what several pages begin with is: the model that they are about."""
     return tmp_path_factory.mktemp("beginnings")
 
@@ -45,9 +45,7 @@ def followed(page: Path, folder: Path, beginnings: Path, machine: Machine) -> Pa
 
 
 @pytest.mark.parametrize("name", [page.stem for page in sorted(TUTORIALS.glob("*.md"))])
-def test_a_tutorial_does_what_it_says(
-    name: str, tmp_path: Path, beginnings: Path, machine: Machine
-) -> None:
+def test_a_tutorial_does_what_it_says(name, tmp_path, beginnings, machine):
     if name in BUILDS and not (shutil.which("cmake") and shutil.which("cc")):
         pytest.skip("needs CMake and a C compiler")
     folder = followed(TUTORIALS / f"{name}.md", tmp_path, beginnings, machine)
@@ -66,8 +64,8 @@ def test_a_tutorial_does_what_it_says(
 
 
 def test_models_from_a_table_and_from_a_folder_of_images_are_trained_and_converted(
-    tmp_path: Path, beginnings: Path, machine: Machine
-) -> None:
+    tmp_path, beginnings, machine
+):
     folder = followed(DOCS / "bring-your-model.md", tmp_path, beginnings, machine)
     for name in ("parts", "scenes"):
         record = json.loads((folder / f"export/{name}/1.training.json").read_text("utf-8"))

@@ -33,7 +33,7 @@ def write_checkpoint(
     variables.mkdir(parents=True)
     (variables / "variables.data-00000-of-00001").write_bytes(data)
     header = number(1, 1) + block(3, number(1, 1))
-    fixed32 = varint(6 << 3 | 5) + struct.pack("<I", checksum)
+    fixed32 = varint(6 << 3 | 5) + checksum
     tensor = number(1, _STRING) + block(2, b"") + number(5, len(data)) + fixed32
     content = _table({b"": header, OBJECTS.encode(): tensor})
     (variables / "variables.index").write_bytes(content)
@@ -43,16 +43,17 @@ def _children(names: Mapping[str, int]) -> bytes:
     return b"".join(block(1, number(1, node) + block(2, name)) for name, node in names.items())
 
 
-def _string_tensor(content: bytes) -> tuple[bytes, int]:
+def _string_tensor(content: bytes) -> tuple[bytes, bytes]:
     """The bytes of a tensor of one string, and its checksum."""
-    of_length = google_crc32c.extend(0, struct.pack("<I", len(content)))
-    stored = struct.pack("<I", _masked(of_length))
-    whole = google_crc32c.extend(google_crc32c.extend(of_length, stored), content)
-    return varint(len(content)) + stored + content, _masked(whole)
+    length = struct.pack("<I", len(content))
+    checked = masked_crc(length) + content
+    return varint(len(content)) + checked, masked_crc(length + checked)
 
 
-def _masked(checksum: int) -> int:
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+def masked_crc(data: bytes) -> bytes:
+    """The CRC-32C as TensorFlow's files have it."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _table(entries: Mapping[bytes, bytes]) -> bytes:
@@ -74,5 +75,4 @@ def _block(entries: Mapping[bytes, bytes]) -> bytes:
             restarts.append(len(content))
         content += varint(0) + varint(len(key)) + varint(len(value)) + key + value
     content += struct.pack(f"<{len(restarts)}I", *restarts) + struct.pack("<I", len(restarts))
-    checksum = google_crc32c.value(content + b"\0")
-    return content + b"\0" + struct.pack("<I", _masked(checksum))
+    return content + b"\0" + masked_crc(content + b"\0")

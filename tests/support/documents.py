@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from places import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 DOCS = ROOT / "docs"
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from edgeconv.system.store import cache_directory, seal_directory
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def plant(name: str, *, sealed: bool = True) -> Path:

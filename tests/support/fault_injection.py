@@ -15,13 +15,10 @@ import platform
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _TRACEME, _PEEKUSER, _POKEUSER, _SYSCALL, _SETOPTIONS, _SYSCALL_INFO = 0, 3, 6, 24, 0x4200, 0x420E
 _SYSGOOD, _EXITKILL = 1, 0x100000

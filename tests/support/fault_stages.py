@@ -11,9 +11,9 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
@@ -26,9 +26,6 @@ from edgeconv.requests.config import lock
 from edgeconv.system.store import read_noun, sha256_file, sha256_tree
 from edgeconv.types import Embedded
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 MOST = 200
 KEY = re.compile("[0-9a-f]{64}")

@@ -29,13 +29,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from start_kinds import may_be_forked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 # Where the servers of this run are, and what is known of it; the processes of xdist share them.
 PLACE = "EDGECONV_TESTS_FORKS"
@@ -155,8 +153,8 @@ def _replace_start() -> None:
 
     if isinstance(workers.subprocess, _Subprocess):
         return
-    workers.subprocess = _Subprocess()  # type: ignore[assignment]
-    workers.os = _System()  # type: ignore[assignment]
+    workers.subprocess = _Subprocess()
+    workers.os = _System()
 
 
 class _Subprocess:
@@ -431,7 +429,7 @@ def go_on(request: dict[str, Any], files: list[int]) -> None:
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001 (as Python does at the end of a program)
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        sys.excepthook(*sys.exc_info())
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

@@ -10,14 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from places import ROOT, SUPPORT
 from start_kinds import kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Notes in a file what each Python of the environment starts. It changes nothing else.
 _NOTES = SUPPORT / "noted_starts.py"

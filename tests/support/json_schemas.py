@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from places import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _WITHOUT = "import sys; sys.modules['rfc3987_syntax'] = None"
 exec(_WITHOUT)

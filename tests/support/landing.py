@@ -13,13 +13,11 @@ import heapq
 import json
 import math
 import random
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from places import TESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 DURATIONS = TESTS / "durations.json"
 # Seconds of tests, of two workers: a part takes five minutes at most, and a sample two.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DEADLINE_S = 120.0
 

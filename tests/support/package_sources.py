@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from places import ROOT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Import(NamedTuple):

@@ -8,10 +8,10 @@ import struct
 from typing import Any, ClassVar
 
 
-class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined]
+class _Python2Pickler(pickle._Pickler):
     """Writes strings, and bytes, as the strings of Python 2."""
 
-    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
 
     def save_string(self, value: str | bytes) -> None:
         content = value.encode() if isinstance(value, str) else value

@@ -9,13 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
 _RAY = (sys.executable, "-m", "ray.scripts.scripts")
 _OWN = ("--block", "--disable-usage-stats", "--num-cpus=1", "--object-store-memory=80000000")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from checkpoints import write_checkpoint
-from graph_files import block, entry, function_name, initializer, kind, main_op, text, write
+from graph_files import block, entry, function_name, initializer, kind, main_op, node, text, write
 from tiny_saved_model import number
 from tiny_tflite import BIASES, WEIGHTS
 
@@ -80,9 +80,7 @@ class Body:
         """Add a node; returns the reference to its first output, which is called `gives`."""
         name = f"{op.lower()}_{len(self.nodes)}"
         taken = [*inputs, *([f"^{name_of(after)}"] if after else [])]
-        attrs = b"".join(block(5, block(1, k) + block(2, v)) for k, v in attributes.items())
-        listed = b"".join(block(3, each) for each in taken)
-        self.nodes.append(block(1, name) + block(2, op) + listed + attrs)
+        self.nodes.append(node(name, op, *taken, **attributes))
         return f"{name}:{gives}:0" if self.in_function else f"{name}:0"
 
     def other(self, reference: str, gives: str, index: int) -> str:

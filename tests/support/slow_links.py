@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 
 
 @contextlib.contextmanager

@@ -6,10 +6,7 @@ checks that it started what the table says of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 ENTER = "/processes/sandbox/enter.py"
 _TASKS = "edgeconv.system.processes.tasks"

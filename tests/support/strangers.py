@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from tiny_tflite import float_model, int8_model, packed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WATCHES: list[Watch] = []
 
@@ -96,7 +94,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def place(tmp_path, monkeypatch) -> Place:
     made = Place(tmp_path / "home")
     monkeypatch.setenv("HOME", str(made.home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
@@ -106,7 +104,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.fixture
-def watch(place: Place) -> Iterator[Watch]:
+def watch(place) -> Iterator[Watch]:
     made = Watch(place.home, place.checkout)
     _WATCHES.append(made)
     yield made

@@ -9,12 +9,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 _CHANGES = (
     *("creat", "unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat"),

@@ -63,9 +63,9 @@ def take_scan_away() -> None:
     def nothing(model: Any, known: Any, reads_layers: bool) -> Scan:
         return Scan(path=model.path, kind=model.kind, sha256=model.sha256, findings=())
 
-    refusing._scanned = nothing  # type: ignore[assignment]
+    refusing._scanned = nothing
     # So a model is loaded as it is, and not a copy of what was scanned.
-    refusing.trusted_models = lambda _=(): _Everything()  # type: ignore[assignment,return-value]
+    refusing.trusted_models = lambda _=(): _Everything()
     # Others that look before something is loaded.
     loading.refuse_unknown_classes = lambda _path, _names: None
     keras_files.refuse_lambda = lambda _: None
@@ -88,7 +88,7 @@ def fork_children() -> None:
         PIPE = subprocess.PIPE
         Popen = staticmethod(started)
 
-    workers.subprocess = Subprocess  # type: ignore[assignment]
+    workers.subprocess = Subprocess
 
 
 class Forked:

@@ -15,16 +15,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock
 from forking import output_of
 from places import SUPPORT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 KEPT = _CACHES / "edgeconv-tests" / "zoo"

@@ -3,7 +3,6 @@
 import io
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -18,7 +17,7 @@ FLOWERS = ("daisy", "dandelion", "rose", "sunflower", "tulip")
 
 
 @pytest.fixture
-def models(monkeypatch: pytest.MonkeyPatch) -> Any:
+def models(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import quality_models
 
@@ -26,7 +25,7 @@ def models(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def flowers(models: Any) -> Any:
+def flowers(models):
     from benchmarks.trained import flowers_mobilenet
 
     return flowers_mobilenet
@@ -112,7 +111,7 @@ def test_gestures_calibrate_with_500_training_rows_alone(models, tmp_path):
 
 
 @pytest.fixture
-def detector(models: Any) -> Any:
+def detector(models):
     from benchmarks.trained import mnist_detector
 
     return mnist_detector

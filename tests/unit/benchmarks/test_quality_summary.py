@@ -7,7 +7,7 @@ from places import ROOT
 
 
 @pytest.fixture
-def quality(monkeypatch: pytest.MonkeyPatch) -> Any:
+def quality(monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import quality_summary
 

@@ -1,7 +1,5 @@
 """Cells of simulated length, and the time that their scheduler is compared with."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +8,7 @@ from sweeps import planned, write_models
 
 
 @pytest.fixture(scope="module")
-def simulated_cells() -> Any:
+def simulated_cells():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT)
         from benchmarks import simulated_cells

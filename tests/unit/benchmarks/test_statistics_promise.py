@@ -1,14 +1,13 @@
 """What the gate promises, by simulation: a little of it here, and as it was recorded in full."""
 
 import json
-from typing import Any
 
 import pytest
 from places import ROOT
 
 
 @pytest.fixture
-def full_gate(monkeypatch: pytest.MonkeyPatch) -> Any:
+def full_gate(monkeypatch):
     """The benchmark."""
     monkeypatch.syspath_prepend(ROOT)
     from benchmarks import gate
@@ -17,7 +16,7 @@ def full_gate(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def gate(full_gate: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def gate(full_gate, monkeypatch):
     """The benchmark, on two settings."""
     monkeypatch.setattr(full_gate, "SETTINGS", ((0.9, 0.1, 0.05), (0.99, 0.004, 0.02)))
     monkeypatch.setattr(full_gate, "SIZES", (50, 200))

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import pytest
 from tiny_tflite import float_model, packed
@@ -14,9 +14,6 @@ from tiny_tflite import float_model, packed
 from edgeconv import plugins
 from edgeconv.cli import run
 from edgeconv.types.errors import OutputRefused
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 CONFIG = """\
 [model.one]
@@ -36,7 +33,7 @@ TWO = f'{CONFIG}[model.two]\nsource = "two.tflite"\nbudget.max-size-bytes = 1\n'
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, cache, monkeypatch) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
@@ -46,15 +43,13 @@ def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-def test_an_update_says_what_it_accepted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_update_says_what_it_accepted(project, capsys):
     assert run(["check", "--update", "-q"]) == 0
     assert capsys.readouterr().err == "accepted: one in edgeconv.lock\n"
     assert (project / "edgeconv.lock").is_file()
 
 
-def test_an_update_that_accepts_nothing_says_why(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_update_that_accepts_nothing_says_why(project, capsys):
     (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
     assert run(["check", "--update", "-q"]) == 1
     assert "not accepted, edgeconv.lock is unchanged: two breaks" in capsys.readouterr().err
@@ -69,22 +64,20 @@ def test_an_update_that_accepts_nothing_says_why(
         (["--update", "--accept-drop", "one:int9"], "unknown recipe of --accept-drop 'int9'"),
     ],
 )
-def test_a_loss_that_cannot_be_is_not_accepted(
-    project: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_loss_that_cannot_be_is_not_accepted(project, words, said, capsys):
     assert run(["check", "-q", *words]) == 2
     assert said in capsys.readouterr().err
     assert not (project / "one.tflites").exists()
 
 
-def test_a_file_cannot_accept_a_loss(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_cannot_accept_a_loss(project, capsys):
     config = f'{CONFIG}[check]\naccept-drop = ["one"]\n'
     (project / "edgeconv.toml").write_text(config, encoding="utf-8")
     assert run(["check", "-q"]) == 2
     assert "accept-drop" in capsys.readouterr().err
 
 
-def test_a_pipe_is_written_into_and_never_replaced(project: Path) -> None:
+def test_a_pipe_is_written_into_and_never_replaced(project):
     pipe = project / "pipe"
     os.mkfifo(pipe)
     # Open for both, so that the writer does not wait for a reader.
@@ -97,9 +90,7 @@ def test_a_pipe_is_written_into_and_never_replaced(project: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_what_takes_no_text_is_refused_after_the_verdict(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_takes_no_text_is_refused_after_the_verdict(capsys):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("here")
         assert run(["check", "-q", "--output", "text=here"]) == OutputRefused.exit_code
@@ -109,17 +100,13 @@ def test_what_takes_no_text_is_refused_after_the_verdict(
     assert Path("here").is_socket()
 
 
-def test_an_unknown_tracker_is_refused_before_the_work(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unknown_tracker_is_refused_before_the_work(project, capsys):
     assert run(["check", "-q", "--track", "cvs:a.csv"]) == 2
     assert "did you mean 'csv'" in capsys.readouterr().err
     assert not (project / "one.tflites").exists()
 
 
-def test_a_tracker_that_fails_keeps_no_verdict_back(
-    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracker_that_fails_keeps_no_verdict_back(project, capsys, monkeypatch):
     tracker: ModuleType = plugins.tracker("csv")
 
     def refuse(*_: object) -> None:
@@ -134,9 +121,7 @@ def test_a_tracker_that_fails_keeps_no_verdict_back(
     assert (project / "j.xml").is_file()
 
 
-def test_a_model_without_recipes_is_told_by_its_name(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_without_recipes_is_told_by_its_name(project, capsys):
     (project / "edgeconv.toml").write_text(CONFIG.replace('to = "float32"', ""), encoding="utf-8")
     assert run(["check", "-q"]) == 2
     said = capsys.readouterr().err
@@ -144,18 +129,14 @@ def test_a_model_without_recipes_is_told_by_its_name(
     assert "Usage:" not in said
 
 
-def test_an_error_says_of_which_of_several_models_it_is(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_says_of_which_of_several_models_it_is(project, capsys):
     (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
     (project / "two.tflite").write_bytes(b"no model")
     assert run(["check", "-q"]) == 3
     assert capsys.readouterr().err.startswith("error: model 'two': ")
 
 
-def test_a_model_that_cannot_be_checked_keeps_no_verdict_of_the_others_back(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_cannot_be_checked_keeps_no_verdict_of_the_others_back(project, capsys):
     (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
     (project / "two.tflite").unlink()
     assert run(["check", "-q", "--output", "junit=junit.xml"]) == 3
@@ -166,9 +147,7 @@ def test_a_model_that_cannot_be_checked_keeps_no_verdict_of_the_others_back(
     assert 'tests="2" failures="0" errors="1"' in (project / "junit.xml").read_text()
 
 
-def test_where_no_model_can_be_checked_there_is_no_verdict(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_model_can_be_checked_there_is_no_verdict(project, capsys):
     (project / "one.tflite").unlink()
     assert run(["check", "-q"]) == 3
     assert capsys.readouterr().out == ""

@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -27,9 +28,6 @@ from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.store import locked, tool_versions
 from edgeconv.types.errors import UsageError
 from edgeconv.types.execution import usable_cores
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COMMANDS = ("init", "demo", "convert", "bench", "check", "inspect", "config")
 
@@ -240,7 +238,6 @@ def test_an_interrupted_program_says_so_in_one_line_and_ends_with_130(name, tmp_
             text=True,
         ) as process,
     ):
-        assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(getattr(signal, name))
         _, said = process.communicate(timeout=120)

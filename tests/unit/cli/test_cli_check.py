@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,12 +20,9 @@ from edgeconv.types import (
 )
 from edgeconv.types.errors import InputRefused, UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[str, str]:
+def files(tmp_path) -> tuple[str, str]:
     """A report with one int8 artifact of accuracy .9, and a budget still to be written."""
     artifact = Measurement(
         name="digits.int8",
@@ -56,7 +53,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(command, arguments, standalone_mode=True)
 
 
-def test_a_budget_that_holds_ends_with_0_and_says_so(files: tuple[str, str]) -> None:
+def test_a_budget_that_holds_ends_with_0_and_says_so(files):
     write(files[1], "[budget]\nmax-size-bytes = 1000\n")
     done = run(files[0], "--config", files[1])
     assert done.exit_code == 0
@@ -65,7 +62,7 @@ def test_a_budget_that_holds_ends_with_0_and_says_so(files: tuple[str, str]) -> 
     assert "digits.int8" in run(files[0], "--config", files[1], "-v").stdout
 
 
-def test_a_broken_limit_ends_with_1_and_names_the_artifact(files: tuple[str, str]) -> None:
+def test_a_broken_limit_ends_with_1_and_names_the_artifact(files):
     write(files[1], "[budget]\nmax-size-bytes = 999\n")
     done = run(files[0], "--config", files[1])
     assert done.exit_code == 1
@@ -73,19 +70,19 @@ def test_a_broken_limit_ends_with_1_and_names_the_artifact(files: tuple[str, str
     assert "digits.int8" in done.stdout
 
 
-def test_a_limit_on_what_was_not_measured_ends_with_1(files: tuple[str, str]) -> None:
+def test_a_limit_on_what_was_not_measured_ends_with_1(files):
     write(files[1], "[budget]\nmax-peak-memory-bytes = 1e9\n")
     assert run(files[0], "--config", files[1]).exit_code == 1
 
 
-def test_a_limit_on_a_time_that_was_not_measured_is_a_warning(files: tuple[str, str]) -> None:
+def test_a_limit_on_a_time_that_was_not_measured_is_a_warning(files):
     write(files[1], "[budget]\nmax-latency-p50-us = 1e9\n")
     done = run(files[0], "--config", files[1])
     assert done.exit_code == 0
     assert "WARN" in done.stdout
 
 
-def test_json_prints_the_verdict_as_one_document(files: tuple[str, str]) -> None:
+def test_json_prints_the_verdict_as_one_document(files):
     write(files[1], "[budget]\nmax-size-bytes = 999\n")
     done = run(files[0], "--config", files[1], "--json")
     assert done.exit_code == 1
@@ -107,7 +104,7 @@ def test_json_prints_the_verdict_as_one_document(files: tuple[str, str]) -> None
     )
 
 
-def test_a_budget_is_required(files: tuple[str, str]) -> None:
+def test_a_budget_is_required(files):
     done = run(files[0])
     assert isinstance(done.exception, UsageError)
     assert "--config FILE" in done.exception.hint
@@ -116,9 +113,7 @@ def test_a_budget_is_required(files: tuple[str, str]) -> None:
     assert "[budget] sets no limit" in str(done.exception)
 
 
-def test_the_configuration_here_is_taken_without_its_name(
-    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_configuration_here_is_taken_without_its_name(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write("edgeconv.toml", "[budget]\nmax-size-bytes = 999\n")
     assert run(files[0]).exit_code == 1
@@ -126,13 +121,13 @@ def test_the_configuration_here_is_taken_without_its_name(
     assert run(files[0]).exit_code == 0
 
 
-def test_a_report_that_is_none_is_refused(files: tuple[str, str]) -> None:
+def test_a_report_that_is_none_is_refused(files):
     write(files[1], "[budget]\nmax-size-bytes = 1000\n")
     assert isinstance(run(files[1], "--config", files[1]).exception, InputRefused)
     assert isinstance(run(files[0] + "x", "--config", files[1]).exception, InputRefused)
 
 
-def test_a_typo_in_the_budget_is_an_error_and_no_verdict(files: tuple[str, str]) -> None:
+def test_a_typo_in_the_budget_is_an_error_and_no_verdict(files):
     write(files[1], "[budget]\nmin-acuracy = 0.9\n")
     done = run(files[0], "--config", files[1])
     assert isinstance(done.exception, UsageError)
@@ -149,8 +144,8 @@ def test_a_typo_in_the_budget_is_an_error_and_no_verdict(files: tuple[str, str])
     ],
 )
 def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
-    budget: str, report: str, code: int, text: str, files: tuple[str, str]
-) -> None:
+    budget, report, code, text, files
+):
     write(files[1], f"[budget]\n{budget}\n")
     program = (
         "import sys\n"

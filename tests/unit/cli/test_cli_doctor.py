@@ -3,7 +3,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -72,19 +71,19 @@ EXAMPLES = (
 
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
-def test_the_diagnoses_look_as_they_did(width: int | None, name: str) -> None:
+def test_the_diagnoses_look_as_they_did(width, name):
     shown = [text_of(each, width=width) for each in EXAMPLES]
     assert_golden(f"diagnosis_{name}.txt", "\n\n\n".join(shown) + "\n")
 
 
 @pytest.mark.parametrize("width", [24, 40, 60, 80, 120])
-def test_no_line_is_wider_than_asked_and_the_text_to_use_is_there(width: int) -> None:
+def test_no_line_is_wider_than_asked_and_the_text_to_use_is_there(width):
     text = text_of(EXAMPLES[0], width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "--preprocess'scale=1/127.5&mean=1'" in re.sub(r"\s", "", text)
 
 
-def test_a_hostile_name_is_shown_harmlessly() -> None:
+def test_a_hostile_name_is_shown_harmlessly():
     hostile = "[bold]x[/]\x1b[31m\n"
     text = text_of(diagnosis(1, 3, model=hostile, notes=(hostile,)))
     assert text.count(r"[bold]x[/]\u001b[31m\n") == 2
@@ -92,7 +91,7 @@ def test_a_hostile_name_is_shown_harmlessly() -> None:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
+def source(tmp_path) -> str:
     return stored(tmp_path / "raw.npz", *images())
 
 
@@ -100,7 +99,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(command, [str(each) for each in arguments])
 
 
-def test_a_fit_ends_with_0_and_the_text_to_use(tmp_path: Path, source: str) -> None:
+def test_a_fit_ends_with_0_and_the_text_to_use(tmp_path, source):
     done = run(classifier(tmp_path / "m.tflite", "scale=1/127.5&mean=1"), source)
     assert done.exit_code == 0, done.output
     assert "  --preprocess 'scale=1/127.5&mean=1'\n" in done.stdout
@@ -108,7 +107,7 @@ def test_a_fit_ends_with_0_and_the_text_to_use(tmp_path: Path, source: str) -> N
     assert "running the model with 12 preprocessings" in done.stderr
 
 
-def test_no_fit_ends_with_1_and_what_else_to_check(tmp_path: Path) -> None:
+def test_no_fit_ends_with_1_and_what_else_to_check(tmp_path):
     pixels, labels = images()
     shifted = stored(tmp_path / "wrong.npz", pixels, (labels * 5 + 3) % 12)
     done = run(classifier(tmp_path / "m.tflite", "scale=1/255"), shifted, "-q", "--samples", 96)
@@ -118,7 +117,7 @@ def test_no_fit_ends_with_1_and_what_else_to_check(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_json_is_the_diagnosis_and_agrees_with_the_exit_code(tmp_path: Path, source: str) -> None:
+def test_json_is_the_diagnosis_and_agrees_with_the_exit_code(tmp_path, source):
     file = classifier(tmp_path / "m.tflite", "scale=1/127.5&mean=1")
     done = run(file, source, "--json", "-q", "--preprocess", "scale=1/127.5&mean=1")
     read = msgspec.json.decode(done.stdout, type=Diagnosis)
@@ -138,8 +137,8 @@ def test_json_is_the_diagnosis_and_agrees_with_the_exit_code(tmp_path: Path, sou
     ],
 )
 def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
-    arguments: list[str], code: int, says: str, tmp_path: Path, source: str
-) -> None:
+    arguments, code, says, tmp_path, source
+):
     model = classifier(tmp_path / "m.tflite", "scale=1/255")
     program = (
         "import sys\n"

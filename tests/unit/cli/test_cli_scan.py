@@ -26,12 +26,12 @@ NAME = "evil\x1b[2J[link](http://example.org){0}"
 
 
 @pytest.fixture
-def fine(tmp_path: Path) -> Path:
+def fine(tmp_path) -> Path:
     return write_plain(tmp_path / "fine")
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+def hostile(tmp_path) -> Path:
     nodes = b"".join(block(1, block(1, NAME + str(n)) + block(2, "WriteFile")) for n in range(3))
     graph = block(2, nodes)
     return write_saved_model(tmp_path / "hostile", block(1, block(4, "serve")) + graph)

@@ -1,26 +1,15 @@
 """`edgeconv sweep` ends with the exit code that `convert` gives for the same model."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from embed_models import SIGNED
 from tiny_tflite import float_model, int8_model, packed
 
 from edgeconv.cli import run
 from edgeconv.types.errors import InputRefused, ToolFailed, exit_code_of
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
 SWEEP = 'models = ["*.tflite"]\nrecipes = ["float32"]\ntiming = false\n'
 
 
-def test_a_refused_model_has_the_same_exit_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_model_has_the_same_exit_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fine.tflite").write_bytes(packed(float_model(signature=SIGNED)))
     (tmp_path / "int8.tflite").write_bytes(packed(int8_model()))
@@ -30,7 +19,7 @@ def test_a_refused_model_has_the_same_exit_code(
     assert run(["sweep", "sweep.toml", "--status"]) == InputRefused.exit_code
 
 
-def test_the_worst_of_several_counts() -> None:
+def test_the_worst_of_several_counts():
     assert exit_code_of([]) == 0
     assert exit_code_of(["SuspectCalibration", "UnsupportedOperators"]) == 3
     assert exit_code_of(["InputRefused", "WorkerKilled"]) == ToolFailed.exit_code

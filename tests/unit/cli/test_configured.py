@@ -45,7 +45,7 @@ rounds = 2
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -76,7 +76,7 @@ def refused(command: str, *arguments: str) -> UsageError:
     return error.value
 
 
-def test_every_command_with_options_of_its_own_can_be_configured() -> None:
+def test_every_command_with_options_of_its_own_can_be_configured():
     for name, entry in VERBS.items():
         command = command_named(name)
         assert isinstance(command, VerbCommand)
@@ -88,7 +88,7 @@ def test_every_command_with_options_of_its_own_can_be_configured() -> None:
     assert set(VERBS) - set(OptionNames()) == {"scan", "verify"}
 
 
-def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> None:
+def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give():
     found: set[str] = set()
     for name in OptionNames():
         command = command_named(name)
@@ -99,7 +99,7 @@ def test_every_long_option_is_a_key_but_those_that_only_a_person_may_give() -> N
     assert found == users | {"help-all"}
 
 
-def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> None:
+def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins():
     write('[convert]\nto = "int8"\nsamples = 5\nno-cache = true\nmin-snr-db = 30\n')
     assert typed("convert", "m").to == ("int8",)
     request = typed("convert", "m", "--to", "float16", "--samples", "9")
@@ -108,14 +108,14 @@ def test_what_is_not_typed_is_taken_from_the_file_and_what_is_typed_wins() -> No
     assert (request.min_snr_db, request.engine) == (30, "auto")
 
 
-def test_what_is_typed_takes_the_place_of_what_the_file_may_not_name() -> None:
+def test_what_is_typed_takes_the_place_of_what_the_file_may_not_name():
     """As in the recipe of a search whose samples are elsewhere."""
     write('[convert]\nto = "int8"\ncalibration = "/data/train.npz"\n')
     assert "--allow" in refused("convert", "m").hint
     assert typed("convert", "m", "--calibration", "/data/train.npz").to == ("int8",)
 
 
-def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_both() -> None:
+def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_both():
     write('[bench]\nmetric = "top5"\nruntime = ["litert", "fake"]\n')
     measuring = typed("bench", "m").measuring
     assert [str(each) for each in measuring.metrics] == ["top5"]
@@ -126,7 +126,7 @@ def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_bot
     assert request.qat.layers == ("conv*", "dense")
 
 
-def test_another_file_can_be_named_and_the_one_here_is_then_not_read() -> None:
+def test_another_file_can_be_named_and_the_one_here_is_then_not_read():
     write("[bench]\nrounds = no toml\n")
     write("[bench]\nrounds = 4\n", "other.toml")
     assert typed("bench", "m", "--config", "other.toml").measuring.rounds == 4
@@ -134,26 +134,26 @@ def test_another_file_can_be_named_and_the_one_here_is_then_not_read() -> None:
         typed("bench", "m")
 
 
-def test_pyproject_is_taken_where_it_has_the_table() -> None:
+def test_pyproject_is_taken_where_it_has_the_table():
     write("[tool.edgeconv.bench]\nrounds = 6\n", "pyproject.toml")
     assert typed("bench", "m").measuring.rounds == 6
     write("[bench]\nrounds = 5\n")
     assert typed("bench", "m").measuring.rounds == 5
 
 
-def test_help_is_shown_whatever_the_file_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_shown_whatever_the_file_says(capsys):
     write("nonsense\n")
     assert run(["bench", "--help"]) == 0
     assert "--config FILE" in capsys.readouterr().out
 
 
-def test_no_file_changes_nothing() -> None:
+def test_no_file_changes_nothing():
     call = called("bench", "m")
     assert call.config is None
     assert call.request.words() == ("m",)
 
 
-def test_the_recorded_command_line_does_the_same_without_the_file() -> None:
+def test_the_recorded_command_line_does_the_same_without_the_file():
     write('[bench]\nrounds = 4\nmetric = ["top1", "top5"]\nlayers = true\nprofile = false\n')
     request = typed("bench", "m", "--rounds", "9")
     words = request.words()
@@ -162,10 +162,9 @@ def test_the_recorded_command_line_does_the_same_without_the_file() -> None:
     assert typed("bench", *words) == request
 
 
-def test_qat_settings_of_the_file_count_as_given() -> None:
+def test_qat_settings_of_the_file_count_as_given():
     write('[convert]\nto = "qat"\nqat-epochs = 3\n')
     settings = typed("convert", "m").qat
-    assert settings is not None
     assert settings.epochs == 3
     write('[convert]\nto = "int8"\n')
     assert typed("convert", "m").qat is None
@@ -174,7 +173,7 @@ def test_qat_settings_of_the_file_count_as_given() -> None:
 # Which model it is about
 
 
-def test_a_model_that_is_the_source_of_a_table_takes_that_models_values() -> None:
+def test_a_model_that_is_the_source_of_a_table_takes_that_models_values():
     write(MODELS)
     request = typed("convert", "models/mnist/1")
     assert texts_of(request) == {"": "mnist.npz"}
@@ -184,7 +183,7 @@ def test_a_model_that_is_the_source_of_a_table_takes_that_models_values() -> Non
     assert texts_of(typed("convert", "elsewhere")) == {"": "general.npz"}
 
 
-def test_what_a_model_publishes_takes_that_models_values_too() -> None:
+def test_what_a_model_publishes_takes_that_models_values_too():
     write(MODELS)
     for place in ("published", "published/mnist.int8.tflite", "models/mnist/1"):
         assert typed("bench", place).measuring.rounds == 7
@@ -194,13 +193,13 @@ def test_what_a_model_publishes_takes_that_models_values_too() -> None:
     assert called("bench", "other.tflites").model == "other"
 
 
-def test_a_source_of_two_models_is_refused_where_a_model_has_to_be_chosen() -> None:
+def test_a_source_of_two_models_is_refused_where_a_model_has_to_be_chosen():
     write("[model.a]\nsource = 'm'\n[model.b]\nsource = './m'\n[convert]\nto = 'int8'\n")
     assert "several models of edgeconv.toml: a, b" in refused("convert", "m").message
     assert typed("convert", "n").to == ("int8",)
 
 
-def test_a_request_for_a_model_is_made_with_its_values() -> None:
+def test_a_request_for_a_model_is_made_with_its_values():
     chosen = Chosen(CheckRequest(config=str(write(MODELS))))
     model = chosen.config.models["mnist"]
     request = chosen.request(BenchRequest, "bench", model, {"models": ("x.tflite",), "out": "out"})
@@ -240,8 +239,8 @@ def test_a_request_for_a_model_is_made_with_its_values() -> None:
     ],
 )
 def test_a_value_that_the_option_does_not_take_is_refused_with_file_and_line(
-    command: str, line: str, message: str
-) -> None:
+    command, line, message
+):
     write(f"# comment\n[{command}]\n{line}\n")
     error = refused(command, *(["m", "d"] if command == "doctor" else ["m"]))
     key = line.split()[0]
@@ -249,7 +248,7 @@ def test_a_value_that_the_option_does_not_take_is_refused_with_file_and_line(
     assert message in str(error)
 
 
-def test_a_value_of_a_models_own_table_is_refused_with_its_own_line() -> None:
+def test_a_value_of_a_models_own_table_is_refused_with_its_own_line():
     write(MODELS.replace("rounds = 7", "rounds = 0"))
     assert "edgeconv.toml, line 7: rounds of [model.mnist.bench]" in str(
         refused("bench", "published")
@@ -258,13 +257,13 @@ def test_a_value_of_a_models_own_table_is_refused_with_its_own_line() -> None:
 
 
 @pytest.mark.parametrize("key", ["config", "allow-code", "update", "help", "roundz"])
-def test_a_key_that_is_no_option_or_is_only_for_a_person_is_refused(key: str) -> None:
+def test_a_key_that_is_no_option_or_is_only_for_a_person_is_refused(key):
     write(f"[check]\n{key} = true\n")
     error = refused("check", "r.json")
     assert f"edgeconv.toml, line 2: unknown option of `edgeconv check`: '{key}'" in error.message
 
 
-def test_the_program_ends_with_2_and_says_where(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_ends_with_2_and_says_where(capsys):
     write("[bench]\nrouns = 1\n")
     assert run(["bench", "m"]) == 2
     said = capsys.readouterr()
@@ -288,9 +287,7 @@ def test_the_program_ends_with_2_and_says_where(capsys: pytest.CaptureFixture[st
         ("convert", 'calibration = "serve=package.module:load"'),
     ],
 )
-def test_code_that_a_file_names_runs_only_where_the_command_line_allows_it(
-    command: str, line: str
-) -> None:
+def test_code_that_a_file_names_runs_only_where_the_command_line_allows_it(command, line):
     write(
         f"[{command}]\n{line}\n[convert]\nto = 'int8'\n"
         if command == "bench"
@@ -304,14 +301,14 @@ def test_code_that_a_file_names_runs_only_where_the_command_line_allows_it(
     assert called(command, *words, "--allow-code").request
 
 
-def test_code_that_is_typed_needs_no_leave() -> None:
+def test_code_that_is_typed_needs_no_leave():
     write("[bench]\nrounds = 1\n")
     request = typed("bench", "m", "--data", "module.name:load", "--metric", "m:f")
     assert (str(request.data), *map(str, request.measuring.metrics)) == ("module.name:load", "m:f")
     assert request.execution.allow_code
 
 
-def test_check_can_allow_the_code_of_the_commands_that_it_runs() -> None:
+def test_check_can_allow_the_code_of_the_commands_that_it_runs():
     write("[bench]\nrounds = 1\n")
     assert called("check", "--allow-code").of_config["any_code"]
     assert not called("check").of_config["any_code"]
@@ -320,7 +317,7 @@ def test_check_can_allow_the_code_of_the_commands_that_it_runs() -> None:
 # Paths
 
 
-def test_paths_start_in_the_files_folder() -> None:
+def test_paths_start_in_the_files_folder():
     write(
         "[convert]\n"
         'to = "int8"\n'
@@ -340,14 +337,14 @@ def test_paths_start_in_the_files_folder() -> None:
     assert str(request.training) == "sklearn:digits"
 
 
-def test_a_file_with_an_equals_sign_in_its_name_has_no_key() -> None:
+def test_a_file_with_an_equals_sign_in_its_name_has_no_key():
     write('[convert]\nto = "int8"\ncalibration = "a=b.npz"\n', "sub/e.toml")
     Path("sub/a=b.npz").touch()
     request = typed("convert", "m", "--config", "sub/e.toml")
     assert texts_of(request) == {"": "sub/a=b.npz"}
 
 
-def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder() -> None:
+def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder():
     write(
         '[check]\nlock = "e.lock"\noutput = "junit=build/j.xml"\ntrack = ["csv:t.csv"]\n',
         "sub/e.toml",
@@ -358,7 +355,7 @@ def test_paths_of_check_and_of_its_outputs_start_in_the_files_folder() -> None:
     assert request.trackers == (("csv", "sub/t.csv"),)
 
 
-def test_a_model_is_published_beside_the_file_that_names_it() -> None:
+def test_a_model_is_published_beside_the_file_that_names_it():
     write('[model.net]\nsource = "net.tflite"\n[convert]\nto = "float32"\n', "sub/e.toml")
     chosen = Chosen(CheckRequest(config="sub/e.toml"))
     (model,) = chosen.models([])
@@ -384,14 +381,14 @@ def test_a_model_is_published_beside_the_file_that_names_it() -> None:
         ("package.m:f", "package.m:f"),
     ],
 )
-def test_every_path_in_a_source_is_moved_and_nothing_else(source: str, moved: str) -> None:
+def test_every_path_in_a_source_is_moved_and_nothing_else(source, moved):
     Path("f/version").mkdir(parents=True)
     parsed = parse_source(source)
     assert str(source_within(parsed, Path("f"))) == moved
     assert source_within(parsed, Path()) is parsed
 
 
-def test_every_kind_of_data_was_thought_of() -> None:
+def test_every_kind_of_data_was_thought_of():
     plain = {"csv", "npz", "parquet"}
     assert plain | NAMED_KINDS | set(PATH_OPTIONS) == set(plugins.SAMPLE_SOURCES)
     for kind, option in PATH_OPTIONS.items():
@@ -400,28 +397,26 @@ def test_every_kind_of_data_was_thought_of() -> None:
     assert running == ["function"]
 
 
-def test_a_remote_place_and_steps_in_a_line_stay_as_they_are() -> None:
+def test_a_remote_place_and_steps_in_a_line_stay_as_they_are():
     assert path_within("gs://bucket/x", Path("f")) == "gs://bucket/x"
     assert path_within("", Path("f")) == ""
     steps = STEPS.parse("scale=1/255")
     assert STEPS.within(steps, Path("f")) == steps
 
 
-def test_a_folder_with_a_question_mark_cannot_hold_sources() -> None:
+def test_a_folder_with_a_question_mark_cannot_hold_sources():
     with pytest.raises(UsageError, match="cannot have"):
         source_within(parse_source("a.npz"), Path("what?"))
 
 
-def test_a_name_that_no_system_takes_is_refused_and_no_crash() -> None:
+def test_a_name_that_no_system_takes_is_refused_and_no_crash():
     write(f'[convert]\nto = "int8"\ncalibration = "k={"x" * 3000}.npz"\n', "sub/e.toml")
     error = refused("convert", "m", "--config", "sub/e.toml")
     assert "line 3" in error.message
     assert len(str(error)) < 400
 
 
-def test_a_report_is_held_against_the_budget_of_a_named_file_only(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_report_is_held_against_the_budget_of_a_named_file_only(capsys):
     import msgspec
     from report_example import report
 
@@ -440,7 +435,7 @@ def test_a_report_is_held_against_the_budget_of_a_named_file_only(
     assert "[budget] sets no limit" in capsys.readouterr().err
 
 
-def test_a_configuration_is_resolved_without_anything_heavy() -> None:
+def test_a_configuration_is_resolved_without_anything_heavy():
     write(MODELS)
     program = (
         "import sys; from pathlib import Path\n"
@@ -456,9 +451,7 @@ def test_a_configuration_is_resolved_without_anything_heavy() -> None:
 
 
 @pytest.mark.parametrize("verb", [("convert", "--to", "float32"), ("scan",)])
-def test_where_there_is_no_configuration_nothing_that_reads_one_is_imported(
-    verb: tuple[str, ...],
-) -> None:
+def test_where_there_is_no_configuration_nothing_that_reads_one_is_imported(verb):
     program = (
         "import sys; from edgeconv.cli import run\n"
         f"run([{verb[0]!r}, 'nothing-here', *{verb[1:]!r}])\n"
@@ -474,9 +467,7 @@ def test_where_there_is_no_configuration_nothing_that_reads_one_is_imported(
 
 
 @pytest.mark.parametrize("own", ["[bench]\n", "[model.net.bench]\n"])
-def test_an_npu_implies_integers_alone_unless_the_file_says_no(
-    own: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_npu_implies_integers_alone_unless_the_file_says_no(own, capsys):
     """As in `tune`; `config show` says which line implies it."""
     text = '[model.net]\nsource = "net.tflite"\n[convert]\nto = "float32,int8"\n'
     for more, value, line in (("", True, 6), ("full-integer = false\n", False, 5)):

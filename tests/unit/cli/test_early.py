@@ -26,7 +26,7 @@ NEVER_CALLED = sequential(layer("Flatten", "f"), layer("Dense", "d", units=2))
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     """A directory with models and samples, in which only children that read a Keras file answer."""
     monkeypatch.chdir(tmp_path)
     write_keras(tmp_path / "two.keras", IMAGE_AND_META)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING
 
 import pytest
 from places import TESTS
@@ -12,9 +11,6 @@ from places import TESTS
 from edgeconv.cli import command_named, run
 from edgeconv.requests.option import Group, Leaf, leaves_of
 from edgeconv.requests.table import VERBS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS = ("convert", "train", "bench", "tune", "check", "embed")
 # A screen.
@@ -24,7 +20,7 @@ GROUPS: tuple[Group, ...] = ("Input", "Recipes", "Data", "Quality", "Output", "E
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     """Without a configuration, and as wide as a wide terminal."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "140")
@@ -37,9 +33,7 @@ def page(capsys: pytest.CaptureFixture[str], command: str, option: str) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("option", ["--help", "--help-all"])
-def test_a_page_of_help_looks_as_it_did(
-    command: str, option: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_of_help_looks_as_it_did(command, option, capsys):
     """Set EDGECONV_WRITE_GOLDEN=1 to write it anew, and read the difference."""
     golden = TESTS / "golden" / f"{command}{option[1:]}.txt"
     text = page(capsys, command, option)
@@ -49,7 +43,7 @@ def test_a_page_of_help_looks_as_it_did(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_common_case_fits_a_screen(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_common_case_fits_a_screen(command, capsys):
     lines = page(capsys, command, "--help").splitlines()
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= MOST_COLUMNS
@@ -58,17 +52,15 @@ def test_the_common_case_fits_a_screen(command: str, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "sweep"])
-def test_the_brief_help_names_options_that_there_are(command: str) -> None:
-    brief = command_named(command).brief  # type: ignore[attr-defined]
+def test_the_brief_help_names_options_that_there_are(command):
+    brief = command_named(command).brief
     options = {param.opts[-1].removeprefix("--") for param in command_named(command).params}
     assert set(brief) <= options
     assert len(brief) == len(set(brief))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_whole_page_has_every_option_in_its_group(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_whole_page_has_every_option_in_its_group(command, capsys):
     text = page(capsys, command, "--help-all")
     leaves = [*leaves_of(VERBS[command].kind), *leaves_of(VERBS[command].printing)]
     options = [leaf for leaf in leaves if not leaf.option.is_argument]
@@ -83,7 +75,7 @@ def section(text: str, leaf: Leaf) -> str:
     return text.partition(f"\n{leaf.option.group}:\n")[2].partition("\n\n")[0]
 
 
-def test_every_option_of_every_verb_says_what_it_is() -> None:
+def test_every_option_of_every_verb_says_what_it_is():
     leaves = [
         leaf
         for entry in VERBS.values()
@@ -92,15 +84,15 @@ def test_every_option_of_every_verb_says_what_it_is() -> None:
     assert [leaf.key for leaf in leaves if not (leaf.option.is_argument or leaf.option.help)] == []
 
 
-def test_help_is_grouped_in_the_order_of_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_grouped_in_the_order_of_the_groups(capsys):
     text = page(capsys, "convert", "--help")
     at = [text.index(f"\n{group}:\n") for group in GROUPS]
     assert at == sorted(at)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_examples_are_understood(command: str) -> None:
-    examples = command_named(command)._examples  # type: ignore[attr-defined]
+def test_the_examples_are_understood(command):
+    examples = command_named(command)._examples
     assert len(examples) == 3
     for example in examples:
         program, name, *words = shlex.split(example)
@@ -125,9 +117,7 @@ def test_the_examples_are_understood(command: str) -> None:
         ("tuen", "unknown command 'tuen'", "did you mean 'tune'?"),
     ],
 )
-def test_an_error_of_usage_has_the_form_of_every_error(
-    line: str, message: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_usage_has_the_form_of_every_error(line, message, hint, capsys):
     assert run(line.split()) == 2
     said = capsys.readouterr()
     assert said.out == ""

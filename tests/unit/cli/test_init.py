@@ -29,7 +29,7 @@ HOSTILE = 'x"\n[budget]\nmin-accuracy = 0 # \u202e\x1b[31m'
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -87,14 +87,14 @@ def with_every_option(text: str) -> str:
     return "\n".join(lines)
 
 
-def test_without_data_it_limits_what_can_be_measured_only() -> None:
+def test_without_data_it_limits_what_can_be_measured_only():
     config = loaded(config_text(start()))
     assert config.tables["convert"]["to"] == ["float32", "float16", "dynamic"]
     assert set(limited(config, "mnist").every.by_name()) == {"max-size-ratio"}
     assert set(config.budget.recipe) == {"float16"}
 
 
-def test_with_data_and_calibration_it_limits_the_accuracy_drop_of_int8_too() -> None:
+def test_with_data_and_calibration_it_limits_the_accuracy_drop_of_int8_too():
     config = loaded(config_text(start(data="test.npz", calibration="train.npz")))
     assert config.tables["convert"]["to"] == ["float32", "float16", "dynamic", "int8"]
     assert config.tables["convert"]["calibration"] == "train.npz"
@@ -106,9 +106,7 @@ def test_with_data_and_calibration_it_limits_the_accuracy_drop_of_int8_too() -> 
 @pytest.mark.parametrize("kind", ["saved_model", "keras", "hdf5", "tflite"])
 @pytest.mark.parametrize("size_bytes", [5000, 5_000_000])
 @pytest.mark.parametrize("data", ["", "test.npz"])
-def test_it_is_read_and_so_is_every_option_that_it_shows(
-    kind: SourceKind, size_bytes: int, data: str
-) -> None:
+def test_it_is_read_and_so_is_every_option_that_it_shows(kind, size_bytes, data):
     keys = () if kind in ("keras", "hdf5") else ("a", "serving_default")
     text = config_text(
         start(kind=kind, size_bytes=size_bytes, keys=keys, data=data, calibration=data)
@@ -120,7 +118,7 @@ def test_it_is_read_and_so_is_every_option_that_it_shows(
     assert config.models["mnist"].slices == "slices.txt"
 
 
-def test_it_says_what_the_model_takes_and_gives() -> None:
+def test_it_says_what_the_model_takes_and_gives():
     text = config_text(start())
     assert "# A SavedModel, 1,000,000 bytes.\n# version 2 of 1, 2\n" in text
     assert "#   input x: float32 [?, 28, 28, 1]\n#   output y: float32 [?, 10]\n" in text
@@ -129,7 +127,7 @@ def test_it_says_what_the_model_takes_and_gives() -> None:
     assert '# io = ["int8"]\n' in text
 
 
-def test_open_dimensions_beside_the_batch_are_named() -> None:
+def test_open_dimensions_beside_the_batch_are_named():
     tokens = TensorSpec(name="ids", shape=(-1, -1), dtype="int32")
     text = config_text(start(tokens))
     assert '# shape = ["ids=?x?"]\n' in text
@@ -138,7 +136,7 @@ def test_open_dimensions_beside_the_batch_are_named() -> None:
     assert "# batch" not in config_text(start(fixed))
 
 
-def test_of_several_signatures_one_is_chosen_and_all_are_named() -> None:
+def test_of_several_signatures_one_is_chosen_and_all_are_named():
     text = config_text(start(keys=("encode", "serving_default", "decode")))
     assert loaded(text).tables["convert"]["signature"] == ["serving_default"]
     assert "# One or several of encode, serving_default, decode" in text
@@ -146,14 +144,14 @@ def test_of_several_signatures_one_is_chosen_and_all_are_named() -> None:
     assert "signature =" not in config_text(start())
 
 
-def test_what_has_no_samples_is_not_quantised_and_text_has_some() -> None:
+def test_what_has_no_samples_is_not_quantised_and_text_has_some():
     text = config_text(start(TensorSpec(name="t", shape=(-1,), dtype="resource")))
     assert loaded(text).tables["convert"]["to"] == ["float32"]
     text = config_text(start(TensorSpec(name="t", shape=(-1,), dtype="string")))
     assert loaded(text).tables["convert"]["to"] == ["float32", "float16", "dynamic"]
 
 
-def test_hostile_names_stay_in_their_comments_and_quotes() -> None:
+def test_hostile_names_stay_in_their_comments_and_quotes():
     tensor = TensorSpec(name=HOSTILE, shape=(-1, -1), dtype=HOSTILE)
     given = start(tensor, keys=(HOSTILE, "b"), source=f"m/{HOSTILE}", name="n" * 200)
     text = config_text(given)
@@ -164,7 +162,7 @@ def test_hostile_names_stay_in_their_comments_and_quotes() -> None:
     assert set(config.budget.every.by_name()) == {"max-size-ratio"}
 
 
-def test_what_is_shown_of_check_are_options_that_it_has() -> None:
+def test_what_is_shown_of_check_are_options_that_it_has():
     assert {"confidence", "method", "inconclusive", "output"} <= set(options_of("check"))
 
 
@@ -172,7 +170,7 @@ def test_what_is_shown_of_check_are_options_that_it_has() -> None:
 
 
 @pytest.fixture
-def model(here: Path) -> Path:
+def model(here) -> Path:
     """A float .tflite that edgeconv takes."""
     target = here / "models" / "small.tflite"
     target.parent.mkdir()
@@ -180,9 +178,7 @@ def model(here: Path) -> Path:
     return target
 
 
-def test_the_model_is_looked_at_and_the_file_is_read(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_model_is_looked_at_and_the_file_is_read(model, capsys):
     assert run(["init", "models/small.tflite", "--data", "npz:test.npz"]) == 0
     assert "configuration: edgeconv.toml\nnext: " in capsys.readouterr().out
     config = read_config(Path("edgeconv.toml"))
@@ -191,14 +187,12 @@ def test_the_model_is_looked_at_and_the_file_is_read(
     assert config.tables["bench"]["data"] == "npz:test.npz"
 
 
-def test_without_a_name_the_only_model_here_is_taken(model: Path) -> None:
+def test_without_a_name_the_only_model_here_is_taken(model):
     assert run(["init"]) == 0
     assert read_config(Path("edgeconv.toml")).models["small"].source == "models/small.tflite"
 
 
-def test_without_a_name_none_or_several_models_are_refused(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_name_none_or_several_models_are_refused(model, capsys):
     shutil.copy(model, "second.tflite")
     shutil.copytree("models", "made.tflites")
     shutil.copytree("models", ".hidden")
@@ -210,7 +204,7 @@ def test_without_a_name_none_or_several_models_are_refused(
     assert "there is no model here" in capsys.readouterr().err
 
 
-def test_paths_are_written_from_the_folder_of_the_file(model: Path) -> None:
+def test_paths_are_written_from_the_folder_of_the_file(model):
     Path("ci").mkdir()
     words = ["--data", "test.npz", "--calibration", "/abs/c.npz"]
     assert run(["init", "models/small.tflite", "-o", "ci/edgeconv.toml", *words]) == 0
@@ -221,9 +215,7 @@ def test_paths_are_written_from_the_folder_of_the_file(model: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["edgeconv.toml", "pyproject.toml"])
-def test_nothing_is_overwritten_or_put_beside_a_configuration(
-    name: str, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_overwritten_or_put_beside_a_configuration(name, model, capsys):
     Path(name).write_text("[tool.edgeconv]\n", encoding="utf-8")
     assert run(["init", "models/small.tflite"]) == 3
     assert f"there is a configuration already: {name}" in capsys.readouterr().err
@@ -231,7 +223,7 @@ def test_nothing_is_overwritten_or_put_beside_a_configuration(
     assert run(["init", "models/small.tflite", "-o", "other.toml"]) == 0
 
 
-def test_a_link_to_nowhere_is_not_written_through(model: Path) -> None:
+def test_a_link_to_nowhere_is_not_written_through(model):
     Path("edgeconv.toml").symlink_to("elsewhere.toml")
     assert run(["init", "models/small.tflite"]) == 3
     assert not Path("elsewhere.toml").exists()
@@ -245,17 +237,13 @@ def test_a_link_to_nowhere_is_not_written_through(model: Path) -> None:
         (["models/small.tflite", "-o", "no/folder.toml"], 3, "cannot write"),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(
-    words: list[str], code: int, message: str, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_refused_leaves_nothing_behind(words, code, message, model, capsys):
     assert run(["init", *words]) == code
     assert message in capsys.readouterr().err
     assert [path.name for path in Path().iterdir()] == ["models"]
 
 
-def test_the_keras_file_that_a_version_was_exported_from_is_its_checkpoint(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_keras_file_that_a_version_was_exported_from_is_its_checkpoint(capsys):
     from edgeconv.cli.init import _checkpoint
 
     found = start().inspection.model
@@ -280,13 +268,13 @@ def test_the_limit_of_a_drop_is_one_that_the_test_samples_can_tell():
     ("samples", "limit"),
     [(2000, Limit(limit=0.03)), (50, Limit(limit=0.1, severity="warn"))],
 )
-def test_the_limit_is_one_that_the_samples_decide_or_a_warning(samples: int, limit: Limit) -> None:
+def test_the_limit_is_one_that_the_samples_decide_or_a_warning(samples, limit):
     given = start(data="test.npz", calibration="train.npz")
     config = loaded(config_text(msgspec.structs.replace(given, samples=samples)))
     assert config.budget.every.by_name()["max-accuracy-drop"] == limit
 
 
-def test_a_keras_file_is_looked_into_and_its_samples_are_counted() -> None:
+def test_a_keras_file_is_looked_into_and_its_samples_are_counted():
     classes = [
         ("InputLayer", {"batch_shape": [None, 28, 28, 1], "dtype": "float32", "name": "image"}),
         ("Flatten", {"name": "flatten", "dtype": "float32"}),

@@ -75,7 +75,7 @@ NEW_NAMES = {("train", "out"), ("train", "checkpoint-dir"), ("train", "tensorboa
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory) -> Path:
     """A project that was checked, measured, accepted and embedded."""
     folder = write_project(tmp_path_factory.mktemp("made"), CONFIG)
     with pytest.MonkeyPatch.context() as patch:
@@ -98,14 +98,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, made, monkeypatch) -> Path:
     folder = tmp_path / "project"
     shutil.copytree(made, folder, symlinks=True)
     monkeypatch.chdir(folder)
     return folder
 
 
-def test_each_option_that_names_an_output_is_here() -> None:
+def test_each_option_that_names_an_output_is_here():
     options = {
         (name, leaf.key)
         for name, verb in VERBS.items()
@@ -116,7 +116,7 @@ def test_each_option_that_names_an_output_is_here() -> None:
 
 
 @pytest.mark.parametrize("option", REPLACING, ids=" ".join)
-def test_an_input_is_not_replaced(option: tuple[str, str]) -> None:
+def test_an_input_is_not_replaced(option):
     words, file = REPLACING[option]
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
     assert run([*words]) == UsageError.exit_code
@@ -129,7 +129,7 @@ def test_an_input_is_not_replaced(option: tuple[str, str]) -> None:
     "target",
     ["edgeconv.toml", "edgeconv.lock", "net.tflite", "./cal.npz", "app/../hard", "link", "to/hard"],
 )
-def test_a_verdict_replaces_no_input_under_any_name(target: str, project: Path) -> None:
+def test_a_verdict_replaces_no_input_under_any_name(target, project):
     os.link("net.tflite", "hard")
     Path("link").symlink_to("edgeconv.toml")
     Path("to").symlink_to(".")
@@ -141,13 +141,13 @@ def test_a_verdict_replaces_no_input_under_any_name(target: str, project: Path) 
         assert Path(target).read_bytes() == before
 
 
-def test_a_lock_that_is_not_there_yet_is_no_output() -> None:
+def test_a_lock_that_is_not_there_yet_is_no_output():
     Path("edgeconv.lock").unlink()
     assert run(["check", "-q", "--output", "text=edgeconv.lock"]) == UsageError.exit_code
     assert not Path("edgeconv.lock").exists()
 
 
-def test_an_update_replaces_its_lock_and_nothing_else() -> None:
+def test_an_update_replaces_its_lock_and_nothing_else():
     assert run(["check", "-q", "--update", "--lock", "other.lock"]) == 0
     assert run(["check", "-q", "--update", "--lock", "other.lock"]) == 0
     assert run(["check", "-q", "--update", "--lock", "cal.npz"]) != 0
@@ -155,7 +155,7 @@ def test_an_update_replaces_its_lock_and_nothing_else() -> None:
     assert Path("edgeconv.toml").read_text(encoding="utf-8") == CONFIG
 
 
-def test_results_may_stand_in_a_directory_that_is_read() -> None:
+def test_results_may_stand_in_a_directory_that_is_read():
     for folder in ("images/cat", "model/variables"):
         Path(folder).mkdir(parents=True)
     for path in ("images/cat/1.png", "images/verdict.txt", "model/saved_model.pb"):
@@ -169,7 +169,7 @@ def test_results_may_stand_in_a_directory_that_is_read() -> None:
 
 
 @pytest.mark.parametrize("target", [INT8, "net.tflites/net.int8.json"])
-def test_a_verdict_replaces_no_file_of_the_check(target: str) -> None:
+def test_a_verdict_replaces_no_file_of_the_check(target):
     before = Path(target).read_bytes()
     for _ in range(2):
         assert run(["check", "-q", "--output", f"text={target}"]) == UsageError.exit_code

@@ -312,7 +312,7 @@ test_a_command_that_is_shown_is_what_a_shell_runs = settings(max_examples=30, de
 )
 
 
-def test_a_reason_that_recipes_share_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reason_that_recipes_share_is_printed_once(capsys):
     def failure(recipe: str, message: str) -> Failure:
         return Failure(recipe=recipe, error="SuspectCalibration", message=message, hint="look")
 

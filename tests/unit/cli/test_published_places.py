@@ -39,7 +39,7 @@ calibration = "cal.npz"
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     folder = write_project(tmp_path / "secret-place", CONFIG)
     values = np.random.default_rng(1).uniform(-3, 3, (80, 4)).astype(np.float32)
     np.savez(folder / "cal.npz", x=values)
@@ -75,7 +75,7 @@ def publish_all_kinds(project: Path) -> None:
         assert run(["embed", f"{out}/net.int8.tflite", *words]) == 0
 
 
-def test_no_published_file_has_the_directory(project: Path) -> None:
+def test_no_published_file_has_the_directory(project):
     publish_all_kinds(project)
     files = [path for path in project.rglob("*") if path.is_file()]
     assert len(files) > 40
@@ -90,9 +90,7 @@ def test_no_published_file_has_the_directory(project: Path) -> None:
     assert published.source == project / "net.tflite"
 
 
-def test_what_a_manifest_names_is_found_from_elsewhere(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_manifest_names_is_found_from_elsewhere(project, tmp_path, monkeypatch):
     words = ["--to", "int8", "--calibration", "cal.npz", "-o", "deep/out", "-q"]
     assert run(["convert", "net.tflite", *words]) == 0
     monkeypatch.chdir(tmp_path)
@@ -103,9 +101,7 @@ def test_what_a_manifest_names_is_found_from_elsewhere(
     assert (model is not None, notes) == (True, ())
 
 
-def test_a_model_outside_the_project_is_named_and_found_where_it_was_converted(
-    project: Path, tmp_path: Path
-) -> None:
+def test_a_model_outside_the_project_is_named_and_found_where_it_was_converted(project, tmp_path):
     model = tmp_path / "elsewhere.tflite"
     model.write_bytes(b"x")
     out = project / "out"
@@ -119,7 +115,7 @@ def test_a_model_outside_the_project_is_named_and_found_where_it_was_converted(
     )
 
 
-def test_only_paths_of_the_project_become_relative(project: Path) -> None:
+def test_only_paths_of_the_project_become_relative(project):
     texts = {
         f"npz:{project}/cal.npz": "npz:cal.npz",
         f"/mnt{project}/cal.npz": f"/mnt{project}/cal.npz",

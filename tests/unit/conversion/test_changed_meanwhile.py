@@ -13,7 +13,7 @@ from edgeconv.types.errors import InputRefused
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     project = write_project(tmp_path / "project")
     monkeypatch.chdir(project)

@@ -62,13 +62,13 @@ def hdf5_file(path: Path, *layers: dict[str, Any]) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def module(here: Path) -> Path:
+def module(here) -> Path:
     """A module that must not be imported by anybody who only looks for it."""
     path = here / "my_layers.py"
     path.write_text("raise SystemExit('imported')\n", encoding="utf-8")

@@ -72,7 +72,7 @@ def coarse() -> bytes:
 
 
 @pytest.fixture
-def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def compare(tmp_path, monkeypatch):
     def compared(first: bytes, other: bytes | EdgeconvError, session: Any = None) -> Any:
         if isinstance(other, bytes):
             other = verified(tmp_path / "other.tflite", other, engine="tflite")

@@ -1,7 +1,5 @@
 """Which attempt follows which, and how the command line says what belongs to which input."""
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
@@ -48,7 +46,7 @@ OPEN, WITHIN = (-1, 4), (-1, -1)
 
 
 @pytest.fixture
-def plan(tmp_path: Path):
+def plan(tmp_path):
     def make(**asked: object) -> Plan:
         ends = signature({"x": tensor(OPEN, FLOAT)}, {"y": tensor(OPEN, FLOAT)})
         model = write_saved_model(tmp_path / "model", meta_graph({"serving_default": ends}))
@@ -62,7 +60,7 @@ def plan(tmp_path: Path):
 
 
 @pytest.fixture
-def prepared(tmp_path: Path):
+def prepared(tmp_path):
     def make(
         plan: Plan,
         operator: str,

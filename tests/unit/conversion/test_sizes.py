@@ -16,7 +16,7 @@ FLOAT_BYTES = 17_000
 def said(name: RecipeName, *, unrolled: bool = False, **sizes: int) -> str:
     (recipe,) = make_recipes([name])
     by_name = {each.replace("_", "-"): size for each, size in sizes.items()}
-    return size_warning(recipe, by_name, FLOAT_BYTES, unrolled=unrolled)  # type: ignore[arg-type]
+    return size_warning(recipe, by_name, FLOAT_BYTES, unrolled=unrolled)
 
 
 def test_a_file_larger_than_float32_says_how_much_and_why_and_what_is_smaller():
@@ -43,7 +43,7 @@ def test_a_file_far_larger_than_one_of_a_cheaper_recipe_is_told_of():
 
 
 @pytest.mark.parametrize("recipe", ["float16", "dynamic", "weight-only-int8"])
-def test_a_file_as_large_as_float32_says_so(recipe: RecipeName):
+def test_a_file_as_large_as_float32_says_so(recipe):
     for size in (16_990, 17_500):
         assert said(recipe, **{recipe.replace("-", "_"): size}) == (
             f"the file is no smaller than float32 ({size:,} and 17,000 bytes)"

@@ -19,9 +19,7 @@ SAMPLES = np.random.default_rng(4).gamma(1.0, size=(40, 8)).astype(np.float32)
 
 
 @pytest.fixture
-def convert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str]]:
+def convert(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
     """Runs `edgeconv convert` on the tiny dense model with samples; returns the code and text."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))

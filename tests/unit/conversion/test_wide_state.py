@@ -2,7 +2,6 @@
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,9 +32,7 @@ def with_state(size: float) -> bytes:
 
 
 @pytest.fixture
-def convert(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Any:
+def convert(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(signal, "signal", lambda *_: None)

@@ -29,7 +29,7 @@ def remarks(output: Any) -> str:
 
 
 @pytest.mark.parametrize("certainty", [1.0, 4.0, 20.0])
-def test_the_answers_of_a_trained_model_are_not_strange(certainty: float) -> None:
+def test_the_answers_of_a_trained_model_are_not_strange(certainty):
     output = trained(certainty)
     assert remarks(output) == ""
     assert remarks(np.log(output + 1e-9)) == ""
@@ -48,13 +48,13 @@ def test_the_answers_of_a_trained_model_are_not_strange(certainty: float) -> Non
         (np.float32(RANDOM.random((100, 1)) > 0.5), "exactly 0 and 1"),
     ],
 )
-def test_answers_that_no_training_gives_are_named(output: Any, remark: str) -> None:
+def test_answers_that_no_training_gives_are_named(output, remark):
     assert remark in remarks(output)
     # A few may be so by chance.
     assert remarks(output[:8]) == ""
 
 
-def test_answers_that_do_not_depend_on_the_labels_are_named() -> None:
+def test_answers_that_do_not_depend_on_the_labels_are_named():
     output = trained()
     shuffled = np.random.default_rng(1).permutation(LABELS)
     assert is_at_chance(output, shuffled)
@@ -75,18 +75,18 @@ def test_answers_that_do_not_depend_on_the_labels_are_named() -> None:
         np.full((100, 3), np.nan, np.float32),
     ],
 )
-def test_what_is_not_a_probability_is_not_saturated(output: Any) -> None:
+def test_what_is_not_a_probability_is_not_saturated(output):
     assert not is_saturated(output)
     assert "exactly" not in remarks(output)
 
 
-def test_the_largest_of_values_that_are_no_classes_is_no_answer() -> None:
+def test_the_largest_of_values_that_are_no_classes_is_no_answer():
     """As of coordinates, or of an autoencoder: one of them is always the largest."""
     values = RANDOM.normal(0, 1, (64, 8)).astype(np.float32) + np.float32([9, 0, 0, 0, 0, 0, 0, 0])
     assert remarks(values) == ""
 
 
-def test_answers_tell_nothing_that_are_all_the_same_and_all_that_are_certain_and_differ() -> None:
+def test_answers_tell_nothing_that_are_all_the_same_and_all_that_are_certain_and_differ():
     certain = np.eye(5, dtype=np.float32)[np.arange(100) % 5]
     assert information(certain) == pytest.approx(1)
     assert information(certain[[0] * 100]) == pytest.approx(0)

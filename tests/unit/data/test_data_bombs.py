@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +21,13 @@ from sources import identity, open_samples
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 X = TensorSpec(name="x", shape=(-1, 4), dtype="float32")
 ANY = TensorSpec(name="x", shape=(-1, -1, -1, -1), dtype="uint8")
 MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def _room(monkeypatch: pytest.MonkeyPatch) -> None:
+def _room(monkeypatch):
     monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 64 * MIB)
 
 
@@ -62,7 +59,7 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-def test_zeros_of_gigabytes_in_an_npz_are_refused_by_the_memory_limit(tmp_path: Path) -> None:
+def test_zeros_of_gigabytes_in_an_npz_are_refused_by_the_memory_limit(tmp_path):
     source = npz_of_zeros(tmp_path, 8 * MIB)
     assert Path(source).stat().st_size < MIB
     with pytest.raises(InputRefused, match=r"would take 134,217,\d\d\d bytes of memory") as refused:
@@ -71,9 +68,7 @@ def test_zeros_of_gigabytes_in_an_npz_are_refused_by_the_memory_limit(tmp_path: 
     assert "np.save" in refused.value.hint
 
 
-def test_zeros_are_refused_by_their_ratio_where_no_limit_is_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zeros_are_refused_by_their_ratio_where_no_limit_is_set(tmp_path, monkeypatch):
     monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 0)
     monkeypatch.setattr("edgeconv.data.memory._RATIO_MATTERS_BYTES", MIB)
     with pytest.raises(InputRefused, match="more than 100 times as much"):
@@ -81,7 +76,7 @@ def test_zeros_are_refused_by_their_ratio_where_no_limit_is_set(
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_methods_that_unpack_gigabytes_in_one_step_are_refused(tmp_path: Path, method: int) -> None:
+def test_methods_that_unpack_gigabytes_in_one_step_are_refused(tmp_path, method):
     with pytest.raises(InputRefused, match="in a way that numpy does not write"):
         open_samples(npz_of_zeros(tmp_path, MIB, method), (X,))
 
@@ -101,9 +96,7 @@ def test_methods_that_unpack_gigabytes_in_one_step_are_refused(tmp_path: Path, m
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
-def test_npy_headers_that_lie_are_refused(
-    shape: str, descr: str, content: bytes, tmp_path: Path, monkeypatch: Any, *, at_once: bool
-) -> None:
+def test_npy_headers_that_lie_are_refused(shape, descr, content, tmp_path, monkeypatch, *, at_once):
     if not at_once:
         monkeypatch.setattr("edgeconv.data.kinds.npy._AT_ONCE_BYTES", 0)
     (tmp_path / "a.npy").write_bytes(npy(shape, descr, content))
@@ -111,7 +104,7 @@ def test_npy_headers_that_lie_are_refused(
         open_samples(str(tmp_path / "a.npy"), (X,))
 
 
-def test_a_large_npy_is_read_in_parts_whatever_the_limit(tmp_path: Path) -> None:
+def test_a_large_npy_is_read_in_parts_whatever_the_limit(tmp_path):
     """20 GiB on the disk and nothing of it in memory: no bound of what is decoded holds it."""
     path = tmp_path / "large.npy"
     path.write_bytes(npy(f"({20 << 26}, 4)"))
@@ -122,7 +115,7 @@ def test_a_large_npy_is_read_in_parts_whatever_the_limit(tmp_path: Path) -> None
     assert opened.take(np.array([opened.count - 1])).arrays["x"].tolist() == [[0.0] * 4]
 
 
-def test_many_short_strings_are_refused_before_they_are_objects(tmp_path: Path) -> None:
+def test_many_short_strings_are_refused_before_they_are_objects(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(MIB, "S1"))
     words = TensorSpec(name="x", shape=(-1,), dtype="string")
     with pytest.raises(InputRefused, match="bytes of memory"):
@@ -145,15 +138,13 @@ def csv_of_columns(count: int) -> bytes:
     ],
     ids=["columns", "width", "rows", "line", "quoted", "unclosed"],
 )
-def test_tables_as_text_are_bounded(
-    content: Callable[[], bytes], message: str, tmp_path: Path
-) -> None:
+def test_tables_as_text_are_bounded(content, message, tmp_path):
     (tmp_path / "a.csv").write_bytes(content())
     with pytest.raises(InputRefused, match=message):
         open_samples(str(tmp_path / "a.csv"), (X,))
 
 
-def test_a_wide_table_is_read_in_time_that_grows_with_it(tmp_path: Path) -> None:
+def test_a_wide_table_is_read_in_time_that_grows_with_it(tmp_path):
     """Looking each name up among all of them took hours for a million."""
     (tmp_path / "a.csv").write_bytes(csv_of_columns(500_000))
     last = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
@@ -175,14 +166,14 @@ def test_a_wide_table_is_read_in_time_that_grows_with_it(tmp_path: Path) -> None
     ],
     ids=["zeros", "strings", "lists of strings", "bytes", "fixed", "nulls", "columns", "nested"],
 )
-def test_parquet_is_bounded(table: Callable[[], Any], message: str, tmp_path: Path) -> None:
+def test_parquet_is_bounded(table, message, tmp_path):
     pq.write_table(pa.table(table()), tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < 16 * MIB
     with at_most(seconds=20), pytest.raises(InputRefused, match=message):
         open_samples(str(tmp_path / "a.parquet"), (X,))
 
 
-def test_the_files_of_a_directory_are_bounded_together(tmp_path: Path) -> None:
+def test_the_files_of_a_directory_are_bounded_together(tmp_path):
     for number in range(4):
         pq.write_table(pa.table({"x": np.zeros(MIB)}), tmp_path / f"{number}.parquet")
     spec = TensorSpec(name="x", shape=(-1, 1), dtype="float32")
@@ -198,7 +189,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def test_equal_strings_in_lists_are_read_as_they_were_written(tmp_path: Path) -> None:
+def test_equal_strings_in_lists_are_read_as_they_were_written(tmp_path):
     pq.write_table(pa.table({"x": [["a", "b"], ["b", "a"]]}), tmp_path / "a.parquet")
     words = TensorSpec(name="x", shape=(-1, 2), dtype="string")
     opened = open_samples(str(tmp_path / "a.parquet"), (words,))
@@ -217,20 +208,20 @@ def images(place: Path, *contents: bytes) -> str:
     ("width", "message"),
     [(9000, "the most is 67,108,864 pixels"), (4000, "192,000,000 bytes of memory")],
 )
-def test_an_image_is_refused_by_its_header(width: int, message: str, tmp_path: Path) -> None:
+def test_an_image_is_refused_by_its_header(width, message, tmp_path):
     opened = open_samples(images(tmp_path, png(width, width)), (ANY,))
     with pytest.raises(InputRefused, match=message):
         opened.take(np.arange(1))
 
 
-def test_many_images_together_are_bounded_as_well(tmp_path: Path) -> None:
+def test_many_images_together_are_bounded_as_well(tmp_path):
     opened = open_samples(images(tmp_path, *[png(2000, 2000)] * 9), (ANY,))
     assert opened.take(np.arange(4)).arrays["x"].shape == (4, 2000, 2000, 1)
     with pytest.raises(InputRefused, match="9 samples would take 72,000,000 bytes"):
         opened.take(np.arange(9))
 
 
-def test_a_text_of_a_png_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path: Path) -> None:
+def test_a_text_of_a_png_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path):
     whole = png(4, 4)
     text = b"Comment\0\0" + zlib.compress(bytes(256 * MIB))
     chunk = struct.pack(">I", len(text)) + b"zTXt" + text
@@ -261,14 +252,14 @@ def wav(**changes: int) -> bytes:
         b"RIFF" + struct.pack("<I", 4 + 16000 * 8) + b"WAVE" + b"abcd\0\0\0\0" * 16000,
     ],
 )
-def test_wav_headers_that_lie_are_refused(content: bytes, tmp_path: Path) -> None:
+def test_wav_headers_that_lie_are_refused(content, tmp_path):
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips" / "a.wav").write_bytes(content)
     with pytest.raises(InputRefused, match=r"a\.wav"):
         open_samples(f"wavs:{tmp_path / 'clips'}", (X,))
 
 
-def test_a_clip_that_does_not_fit_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_a_clip_that_does_not_fit_is_refused_before_it_is_read(tmp_path):
     (tmp_path / "clips").mkdir()
     with (tmp_path / "clips" / "a.wav").open("wb") as file:
         file.write(wav(whole=36 + 100 * MIB, length=100 * MIB)[:44])
@@ -284,7 +275,7 @@ def spec(place: Path, text: str) -> str:
     return str(place / "spec.toml")
 
 
-def test_records_are_bounded_one_by_one(tmp_path: Path) -> None:
+def test_records_are_bounded_one_by_one(tmp_path):
     path = write_records(tmp_path / "a.tfrecord", example(x=bytes(80 * MIB)))
     text = spec(tmp_path, '[features.x]\nencoding = "raw"\ndtype = "uint8"\nvariable = true\n')
     rows = TensorSpec(name="x", shape=(-1, -1), dtype="uint8")
@@ -293,7 +284,7 @@ def test_records_are_bounded_one_by_one(tmp_path: Path) -> None:
         opened.take(np.arange(1))
 
 
-def test_labels_of_a_declared_shape_are_bounded_together(tmp_path: Path) -> None:
+def test_labels_of_a_declared_shape_are_bounded_together(tmp_path):
     path = write_records(tmp_path / "a.tfrecord", *[example()] * 100)
     text = spec(
         tmp_path,
@@ -304,7 +295,7 @@ def test_labels_of_a_declared_shape_are_bounded_together(tmp_path: Path) -> None
         open_samples(f"{path}?spec={text}&labels=y", (X,))
 
 
-def test_a_deflated_tensor_is_unpacked_no_further_than_it_is_declared(tmp_path: Path) -> None:
+def test_a_deflated_tensor_is_unpacked_no_further_than_it_is_declared(tmp_path):
     from edgeconv.data.examples import Feature, _inflated
 
     packed = zlib.compress(bytes(256 * MIB))
@@ -314,7 +305,7 @@ def test_a_deflated_tensor_is_unpacked_no_further_than_it_is_declared(tmp_path: 
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
 
-def test_the_number_of_files_of_a_data_set_is_bounded(tmp_path: Path) -> None:
+def test_the_number_of_files_of_a_data_set_is_bounded(tmp_path):
     for lengths in ("1," * 100_000 + "1", "1" + "0" * 400):
         info = f'{{"name": "n", "splits": [{{"name": "test", "shardLengths": [{lengths}]}}]}}'
         (tmp_path / "dataset_info.json").write_text(info, encoding="ascii")
@@ -322,7 +313,7 @@ def test_the_number_of_files_of_a_data_set_is_bounded(tmp_path: Path) -> None:
             identity(f"tfds:{tmp_path}")
 
 
-def test_bytes_that_are_no_image_never_reach_another_decoder(tmp_path: Path) -> None:
+def test_bytes_that_are_no_image_never_reach_another_decoder(tmp_path):
     from PIL import Image
 
     pages = [Image.new("L", (4, 4), shade) for shade in range(3)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from sources import identity, load_samples
 
 from edgeconv.data.kinds import csv_file
 from edgeconv.types import Preprocessing, TensorSpec
-from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.types.errors import InputRefused, UsageError
 
 GESTURES = SHARED / "hand_gesture"
 FLOWERS = "length,width,kind\n5.1,3.5,setosa\n7.0,3.2,versicolor\n6.3,3.3,virginica\n4.9,3,setosa\n"
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Any:
+def table(tmp_path):
     def write(text: str | bytes, name: str = "a.csv") -> str:
         path = tmp_path / name
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -49,7 +48,7 @@ def column(*shape: int, name: str = "x", dtype: str = "float32") -> TensorSpec:
     return TensorSpec(name=name, shape=shape, dtype=dtype)
 
 
-def test_every_column_but_the_labels_is_one_array(table: Any) -> None:
+def test_every_column_but_the_labels_is_one_array(table):
     arrays = read(table(FLOWERS), labels="kind")
     assert list(arrays.by_name) == [""]
     np.testing.assert_array_equal(
@@ -58,20 +57,20 @@ def test_every_column_but_the_labels_is_one_array(table: Any) -> None:
     assert arrays.is_text
 
 
-def test_class_names_are_numbered_in_their_order(table: Any) -> None:
+def test_class_names_are_numbered_in_their_order(table):
     arrays = read(table(FLOWERS), labels="kind")
     assert arrays.class_names == ("setosa", "versicolor", "virginica")
     assert arrays.labels.tolist() == [0, 1, 2, 0]
 
 
-def test_class_numbers_stay_what_they_are_and_may_have_a_decimal_point(table: Any) -> None:
+def test_class_numbers_stay_what_they_are_and_may_have_a_decimal_point(table):
     arrays = read(table("y,x\n7,1\n0.0,2\n2.,3\n"), labels="y")
     assert arrays.labels.tolist() == [7, 0, 2]
     assert arrays.labels.dtype == np.int64
     assert arrays.class_names == ()
 
 
-def test_columns_are_numbered_without_a_header(table: Any) -> None:
+def test_columns_are_numbered_without_a_header(table):
     arrays = read(table("1,10,100\n2,20,200\n"), header="no", labels="0", features="2,1")
     assert arrays.by_name[""].tolist() == [[100, 10], [200, 20]]
     assert arrays.labels.tolist() == [1, 2]
@@ -89,33 +88,30 @@ def test_columns_are_numbered_without_a_header(table: Any) -> None:
         ("g,h", [6]),
     ],
 )
-def test_columns_are_names_and_ranges(columns: str, expected: list[int], table: Any) -> None:
+def test_columns_are_names_and_ranges(columns, expected, table):
     place = table('a,b,c,d,e:f,"g,h"\n1,2,3,4,5,6\n')
     assert read(place, features=columns).by_name[""].tolist() == [expected]
     assert read(place, frozenset({columns})).by_name[columns].tolist() == [expected]
 
 
-def test_inputs_get_the_columns_that_are_named_for_them(table: Any) -> None:
+def test_inputs_get_the_columns_that_are_named_for_them(table):
     place = table("a,b,c,y\n1,2,3,0\n4,5,6,1\n")
     specs = (column(-1, 2, name="left"), column(-1, 1, name="right"))
     samples = load_samples(f"{place}?left=a:b&right=c&labels=y", specs)
     assert samples.arrays["left"].tolist() == [[1, 2], [4, 5]]
     assert samples.arrays["right"].tolist() == [[3], [6]]
-    assert samples.labels is not None
     assert samples.labels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
     ("shape", "expected"), [((-1, 1), (3, 1)), ((-1,), (3,)), ((1, 1, 1), (3, 1, 1))]
 )
-def test_one_column_fits_an_input_of_one_value_whatever_its_shape(
-    shape: tuple[int, ...], expected: tuple[int, ...], table: Any
-) -> None:
+def test_one_column_fits_an_input_of_one_value_whatever_its_shape(shape, expected, table):
     samples = load_samples(table("x\n1\n2\n3\n"), (column(*shape),))
     assert samples.arrays["x"].shape == expected
 
 
-def test_a_flattened_image_is_put_into_the_shape_of_the_input(table: Any) -> None:
+def test_a_flattened_image_is_put_into_the_shape_of_the_input(table):
     pixels = np.arange(2 * 64).reshape(2, 64)
     rows = "\n".join(",".join(map(str, row)) for row in pixels)
     samples = load_samples(table(rows) + "?header=no", (column(-1, 8, 8, 1),))
@@ -123,7 +119,7 @@ def test_a_flattened_image_is_put_into_the_shape_of_the_input(table: Any) -> Non
     assert samples.arrays["x"].dtype == np.float32
 
 
-def test_preprocessing_begins_with_the_shape_of_the_input(table: Any) -> None:
+def test_preprocessing_begins_with_the_shape_of_the_input(table):
     steps = {"": Preprocessing(mean=(1.0, 2.0), std=(1.0, 1.0))}
     samples = load_samples(
         table("1,2,3,4\n5,6,7,8\n") + "?header=no", (column(-1, 2, 1, 2),), preprocessing=steps
@@ -131,7 +127,7 @@ def test_preprocessing_begins_with_the_shape_of_the_input(table: Any) -> None:
     assert samples.arrays["x"].reshape(2, 4).tolist() == [[0, 0, 2, 2], [4, 4, 6, 6]]
 
 
-def test_preprocessing_may_change_the_number_of_values(table: Any) -> None:
+def test_preprocessing_may_change_the_number_of_values(table):
     steps = {"": Preprocessing(length=3)}
     samples = load_samples(
         table("1,2,3,4\n5,6,7,8\n") + "?header=no", (column(-1, 3),), preprocessing=steps
@@ -139,7 +135,7 @@ def test_preprocessing_may_change_the_number_of_values(table: Any) -> None:
     assert samples.arrays["x"].tolist() == [[1, 2, 3], [5, 6, 7]]
 
 
-def test_too_few_or_many_columns_name_both_numbers_and_the_option(table: Any) -> None:
+def test_too_few_or_many_columns_name_both_numbers_and_the_option(table):
     with pytest.raises(
         InputRefused, match="'x' takes 2 values per sample, and the data has 3"
     ) as e:
@@ -147,7 +143,7 @@ def test_too_few_or_many_columns_name_both_numbers_and_the_option(table: Any) ->
     assert "labels=COLUMN" in e.value.hint
 
 
-def test_whole_numbers_go_to_an_integer_input_exactly(table: Any) -> None:
+def test_whole_numbers_go_to_an_integer_input_exactly(table):
     place = table(f"a,b\n{2**62 + 1},1\n-3,2\n")
     samples = load_samples(place, (column(-1, 2, dtype="int64"),))
     assert samples.arrays["x"].tolist()[1] == [-3, 2]
@@ -157,12 +153,12 @@ def test_whole_numbers_go_to_an_integer_input_exactly(table: Any) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("int8", "128"), ("int32", "1.5"), ("bool", "2")])
-def test_a_number_that_an_input_cannot_hold_is_refused(dtype: str, value: str, table: Any) -> None:
+def test_a_number_that_an_input_cannot_hold_is_refused(dtype, value, table):
     with pytest.raises(InputRefused, match=f"takes {dtype}, and the data has {value}"):
         load_samples(table(f"x\n0\n1\n{value}\n"), (column(-1, 1, dtype=dtype),))
 
 
-def test_nan_and_infinity_are_left_to_the_check_of_the_samples(table: Any) -> None:
+def test_nan_and_infinity_are_left_to_the_check_of_the_samples(table):
     with pytest.raises(InputRefused, match="has 1 NaN and 1 infinite values"):
         load_samples(table("x\n1\nnan\n-inf\n"), (column(-1, 1),))
 
@@ -179,9 +175,7 @@ def test_nan_and_infinity_are_left_to_the_check_of_the_samples(table: Any) -> No
         ("\n\na,b\n\n1,2", "a.csv", {}),
     ],
 )
-def test_the_dialects_of_csv_read_the_same(
-    text: str, name: str, options: dict[str, str], table: Any
-) -> None:
+def test_the_dialects_of_csv_read_the_same(text, name, options, table):
     place = table(text, name)
     assert read(place, **options).by_name[""].tolist() == [[1, 2]]
     assert read(place, features="b", **options).by_name[""].tolist() == [[2]]
@@ -213,17 +207,13 @@ def test_the_dialects_of_csv_read_the_same(
         (b"a,b\n1,2\0\n", {}, "holds zero bytes"),
     ],
 )
-def test_a_text_that_is_no_table_of_numbers_says_where(
-    text: str | bytes, options: dict[str, str], message: str, table: Any
-) -> None:
+def test_a_text_that_is_no_table_of_numbers_says_where(text, options, message, table):
     with pytest.raises(InputRefused, match=message):
         read(table(text), **options)
 
 
 @pytest.mark.parametrize("options", [{}, {"features": "width,kind"}])
-def test_a_column_of_words_is_taken_for_the_labels_that_nobody_named(
-    options: dict[str, str], table: Any
-) -> None:
+def test_a_column_of_words_is_taken_for_the_labels_that_nobody_named(options, table):
     place = table("width,height,kind\n1,2,cat\n3,4,dog\n")
     with pytest.raises(InputRefused, match="'kind' has words, such as 'cat'") as error:
         read(place, **options)
@@ -231,7 +221,7 @@ def test_a_column_of_words_is_taken_for_the_labels_that_nobody_named(
     assert read(place, labels="kind").class_names == ("cat", "dog")
 
 
-def test_a_header_that_is_taken_for_data_is_recognised(table: Any) -> None:
+def test_a_header_that_is_taken_for_data_is_recognised(table):
     with pytest.raises(InputRefused, match="row 1: 'a' is not a number") as error:
         read(table("a,b\n1,2\n"), header="no")
     assert "remove header=no" in error.value.hint
@@ -251,23 +241,23 @@ def test_a_header_that_is_taken_for_data_is_recognised(table: Any) -> None:
         ({"delimiter": '"'}, "not one character"),
     ],
 )
-def test_a_wrong_option_is_a_usage_error(options: dict[str, str], message: str, table: Any) -> None:
+def test_a_wrong_option_is_a_usage_error(options, message, table):
     with pytest.raises(UsageError, match=message):
         read(table(FLOWERS), **options)
 
 
-def test_features_and_renaming_are_not_mixed(table: Any) -> None:
+def test_features_and_renaming_are_not_mixed(table):
     with pytest.raises(UsageError, match="both say which columns"):
         read(table(FLOWERS), frozenset({"width"}), features="length")
 
 
-def test_a_wrong_delimiter_shows_in_the_message(table: Any) -> None:
+def test_a_wrong_delimiter_shows_in_the_message(table):
     with pytest.raises(InputRefused, match="separated by ','") as error:
         read(table("a;b\n1;2,5\n"))
     assert "row 2: 2 cells, and the first row has 1" in str(error.value)
 
 
-def test_a_huge_line_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_line_is_refused(table, monkeypatch):
     monkeypatch.setattr(csv_file, "_LARGEST_ROW_BYTES", 1 << 12)
     rows = "1,2\n" * 2000
     assert read(table(rows), header="no").by_name[""].shape == (2000, 2)
@@ -277,13 +267,13 @@ def test_a_huge_line_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> 
         read(table("1," + "2" * 200_000 + "\n"), header="no")
 
 
-def test_a_file_over_the_limit_is_refused(table: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_over_the_limit_is_refused(table, monkeypatch):
     monkeypatch.setattr(csv_file, "_LARGEST_BYTES", 10)
     with pytest.raises(InputRefused, match="the most is 10"):
         read(table(FLOWERS))
 
 
-def test_the_delimiter_is_part_of_the_identity(table: Any) -> None:
+def test_the_delimiter_is_part_of_the_identity(table):
     comma, tab = table(FLOWERS), table(FLOWERS, "b.tsv")
     assert identity(comma) == identity(table(FLOWERS, "c.csv")) != identity(tab)
 
@@ -292,7 +282,7 @@ def test_the_delimiter_is_part_of_the_identity(table: Any) -> None:
     not GESTURES.is_dir(), reason="the hand-gesture data is not beside this checkout"
 )
 @pytest.mark.parametrize(("name", "columns"), [("keypoint.csv", 42), ("point_history.csv", 32)])
-def test_the_hand_gesture_tables_are_read(name: str, columns: int) -> None:
+def test_the_hand_gesture_tables_are_read(name, columns):
     expected = np.loadtxt(GESTURES / name, delimiter=",")
     source = f"{GESTURES / name}?header=no&labels=0"
     samples = load_samples(source, (column(-1, columns, name="input"),))
@@ -319,12 +309,8 @@ floats = st.floats(allow_nan=False, allow_infinity=False)
     st.sampled_from(["\n", "\r\n"]),
 )
 def test_what_the_standard_library_writes_is_read_to_the_last_bit(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[list[float]],
-    delimiter: str,
-    header: bool,
-    end: str,
-) -> None:
+    tmp_path_factory, rows, delimiter, header, end
+):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_MINIMAL)
     if header:
@@ -338,9 +324,7 @@ def test_what_the_standard_library_writes_is_read_to_the_last_bit(
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=10))
-def test_class_names_come_back_through_their_numbers_or_are_refused(
-    tmp_path_factory: pytest.TempPathFactory, names: list[str]
-) -> None:
+def test_class_names_come_back_through_their_numbers_or_are_refused(tmp_path_factory, names):
     text = io.StringIO()
     csv.writer(text).writerows([["x", "y"], *([1, name] for name in names)])
     path = tmp_path_factory.mktemp("csv") / "a.csv"
@@ -351,24 +335,3 @@ def test_class_names_come_back_through_their_numbers_or_are_refused(
         return
     if arrays.class_names:
         assert [arrays.class_names[i] for i in arrays.labels] == [name.strip() for name in names]
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6),
-    st.integers(0, 200),
-)
-def test_a_damaged_file_gives_a_table_or_a_clear_error(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], length: int
-) -> None:
-    damaged = bytearray(FLOWERS.encode())
-    for position, value in changes:
-        damaged[position % len(damaged)] = value
-    path = tmp_path_factory.mktemp("damaged") / "a.csv"
-    path.write_bytes(damaged[: length or None])
-    for options in ({"labels": "kind"}, {"header": "no"}, {"features": "length:width"}):
-        try:
-            arrays = read(str(path), **options)
-        except EdgeconvError:
-            continue
-        assert arrays.by_name[""].dtype.kind in "if"

@@ -19,7 +19,7 @@ X = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def module(tmp_path, monkeypatch):
     """Writes a module that is called mydata, in the current directory."""
     monkeypatch.chdir(tmp_path)
 
@@ -40,7 +40,7 @@ def read(place: str = "mydata:load", wanted: frozenset[str] | None = None) -> An
     return function.read(place, {}, wanted)
 
 
-def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module: Any) -> None:
+def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module):
     module(returning("{'x': np.float32([[1, 2], [3, 4]]), 'y': np.arange(2)}, [1, 0]"))
     arrays = read()
     assert arrays.by_name["x"].tolist() == [[1, 2], [3, 4]]
@@ -50,18 +50,17 @@ def test_a_dictionary_gives_arrays_by_name_and_a_tuple_the_labels_too(module: An
     assert list(read(wanted=frozenset({"y"})).by_name) == ["y"]
 
 
-def test_labels_may_be_a_dictionary_by_output(module: Any) -> None:
+def test_labels_may_be_a_dictionary_by_output(module):
     module(returning("{'x': np.ones((2, 2), np.float32)}, {'a': [1, 0], 'b': [[.5], [.25]]}"))
     use = LabelUse(needs="numbers", outputs=("a", "b"))
     labels = open_samples("mydata:load", (X,), allow_code=True, labels=use).labels
-    assert labels is not None
     assert labels["b"].tolist() == [[0.5], [0.25]]
     module(returning("np.ones((2, 2), np.float32), {'a': [1, 0]}"))
     with pytest.raises(InputRefused, match="labels by output"):
         open_samples("mydata:load", (X,), allow_code=True, labels=use)
 
 
-def test_one_array_goes_to_the_only_input(module: Any) -> None:
+def test_one_array_goes_to_the_only_input(module):
     module(returning("np.ones((3, 2), np.float32)"))
     samples = load_samples("mydata:load", (X,), allow_code=True)
     assert samples.arrays["x"].tolist() == [[1, 1]] * 3
@@ -70,7 +69,7 @@ def test_one_array_goes_to_the_only_input(module: Any) -> None:
         load_samples("mydata:load?x=other", (X,), allow_code=True)
 
 
-def test_arrays_are_renamed_like_those_of_a_file(module: Any) -> None:
+def test_arrays_are_renamed_like_those_of_a_file(module):
     module(returning("{'x_test': np.ones((3, 2), np.float32), 'x_train': np.ones(9)}, [0, 1, 2]"))
     samples = load_samples("mydata:load?x=x_test", (X,), allow_code=True)
     assert samples.count == 3
@@ -80,7 +79,7 @@ def test_arrays_are_renamed_like_those_of_a_file(module: Any) -> None:
         load_samples("mydata:load?labels=y", (X,), allow_code=True)
 
 
-def test_modules_of_packages_and_methods_of_classes_are_found(module: Any) -> None:
+def test_modules_of_packages_and_methods_of_classes_are_found(module):
     module("", "package/__init__.py")
     module(
         """
@@ -94,7 +93,7 @@ def test_modules_of_packages_and_methods_of_classes_are_found(module: Any) -> No
     assert read("package.data:Data.load").by_name[""].shape == (2,)
 
 
-def test_it_runs_in_the_directory_of_the_caller_and_not_in_its_process(module: Any) -> None:
+def test_it_runs_in_the_directory_of_the_caller_and_not_in_its_process(module):
     Path("values.txt").write_text("1 2 3", encoding="ascii")
     module("import os, numpy as np\ndef load(): return np.loadtxt('values.txt'), os.getpid() + 0")
     arrays = read()
@@ -104,7 +103,7 @@ def test_it_runs_in_the_directory_of_the_caller_and_not_in_its_process(module: A
     assert int(arrays.labels) != os.getpid()
 
 
-def test_it_is_refused_unless_code_is_allowed_and_then_does_not_run(module: Any) -> None:
+def test_it_is_refused_unless_code_is_allowed_and_then_does_not_run(module):
     module("open('ran', 'w').close()\ndef load(): pass")
     with pytest.raises(UsageError, match="runs code"):
         open_samples("mydata:load", (X,))
@@ -113,7 +112,7 @@ def test_it_is_refused_unless_code_is_allowed_and_then_does_not_run(module: Any)
     assert not Path("ran").exists()
 
 
-def test_the_identity_is_of_what_it_returns(module: Any) -> None:
+def test_the_identity_is_of_what_it_returns(module):
     module(returning("np.ones(3)"))
     first = identity("mydata:load", allow_code=True)
     module("import numpy\ndef load():\n    print('other code')\n    return numpy.ones(3)\n")
@@ -124,9 +123,7 @@ def test_the_identity_is_of_what_it_returns(module: Any) -> None:
     assert identity("mydata:load", allow_code=True) != first
 
 
-def test_reading_after_the_identity_does_not_run_it_again_but_reading_later_does(
-    module: Any,
-) -> None:
+def test_reading_after_the_identity_does_not_run_it_again_but_reading_later_does(module):
     module(
         """
         import numpy as np
@@ -142,9 +139,7 @@ def test_reading_after_the_identity_does_not_run_it_again_but_reading_later_does
     assert read().by_name[""].tolist() == [3, 3]
 
 
-def test_nothing_is_left_in_the_temporary_directory(
-    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_in_the_temporary_directory(module, tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     module(returning("np.ones(3)"))
@@ -167,19 +162,19 @@ def test_nothing_is_left_in_the_temporary_directory(
         ("(np.ones(2), np.ones(2), np.ones(2))", "returned a tuple of 3"),
     ],
 )
-def test_what_is_no_array_of_numbers_is_refused(expression: str, message: str, module: Any) -> None:
+def test_what_is_no_array_of_numbers_is_refused(expression, message, module):
     module(returning(expression))
     with pytest.raises(InputRefused, match=f"mydata:load {message}"):
         read()
 
 
-def test_too_much_is_refused(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_is_refused(module, monkeypatch):
     module(returning("np.broadcast_to(np.float32(0), (1 << 33, 3))"))
     with pytest.raises(InputRefused, match=r"returned 103,079,215,104 bytes"):
         read()
 
 
-def test_an_exception_is_told_with_the_line_that_is_the_users_own(module: Any) -> None:
+def test_an_exception_is_told_with_the_line_that_is_the_users_own(module):
     path = module(
         """
         import json
@@ -212,7 +207,7 @@ def test_an_exception_is_told_with_the_line_that_is_the_users_own(module: Any) -
         ),
     ],
 )
-def test_whatever_it_raises_is_refused(text: str, message: str, module: Any) -> None:
+def test_whatever_it_raises_is_refused(text, message, module):
     module(text)
     with pytest.raises(InputRefused, match=message):
         read()
@@ -227,7 +222,7 @@ def test_whatever_it_raises_is_refused(text: str, message: str, module: Any) -> 
         ("exit()", r"mydata \(imported for mydata:load\) called exit"),
     ],
 )
-def test_a_module_that_cannot_be_imported_says_where(text: str, message: str, module: Any) -> None:
+def test_a_module_that_cannot_be_imported_says_where(text, message, module):
     module(text)
     with pytest.raises(InputRefused, match=message):
         read()
@@ -242,15 +237,13 @@ def test_a_module_that_cannot_be_imported_says_where(text: str, message: str, mo
         ("import os, signal\ndef load(): os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL"),
     ],
 )
-def test_a_crash_is_an_error_here(text: str, message: str, module: Any) -> None:
+def test_a_crash_is_an_error_here(text, message, module):
     module(text)
     with pytest.raises(InputRefused, match=message):
         read()
 
 
-def test_printing_without_end_ends_with_the_time_and_fills_no_disk(
-    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_printing_without_end_ends_with_the_time_and_fills_no_disk(module, tmp_path, monkeypatch):
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     module(
@@ -267,7 +260,7 @@ def test_printing_without_end_ends_with_the_time_and_fills_no_disk(
     assert int(Path("blocks").read_text(encoding="ascii") or 0) * 512 < 1 << 30
 
 
-def test_a_missing_module_or_function_gets_a_suggestion(module: Any) -> None:
+def test_a_missing_module_or_function_gets_a_suggestion(module):
     module("import numpy as np\nsize = 3\ndef load_test(): pass\ndef _hidden(): pass")
     with pytest.raises(InputRefused, match="there is no module 'mydat' in /") as refused:
         read("mydat:load")

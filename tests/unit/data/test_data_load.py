@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +13,13 @@ from edgeconv.data import batch_size, checks, parse_preprocessing
 from edgeconv.types import Preprocessing, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 IMAGE = TensorSpec(name="image", shape=(1, 4, 4, 1), dtype="float32")
 X = np.linspace(0, 1, 96, dtype=np.float32).reshape(6, 4, 4, 1)
 Y = np.array([0, 1, 2, 0, 1, 2], np.uint8)
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> Any:
+def saved(tmp_path):
     def save(**arrays: Any) -> str:
         np.savez(tmp_path / "data.npz", **arrays)
         return str(tmp_path / "data.npz")
@@ -30,60 +27,59 @@ def saved(tmp_path: Path) -> Any:
     return save
 
 
-def test_good_samples_come_back_unchanged_with_int64_labels(saved: Any) -> None:
+def test_good_samples_come_back_unchanged_with_int64_labels(saved):
     source = saved(image=X, labels=Y)
     samples = load_samples(source, (IMAGE,))
     np.testing.assert_array_equal(samples.arrays["image"], X)
-    assert samples.labels is not None
     assert samples.labels.dtype == np.int64
     assert samples.labels.tolist() == Y.tolist()
     assert samples.count == 6
     assert samples.source == source
 
 
-def test_arrays_are_renamed_and_the_rest_of_the_file_left_alone(saved: Any) -> None:
+def test_arrays_are_renamed_and_the_rest_of_the_file_left_alone(saved):
     source = saved(x_test=X, y_test=Y, x_train=X, y_train=Y) + "?image=x_test&labels=y_test"
     samples = load_samples(source, (IMAGE,))
     assert list(samples.arrays) == ["image"]
     assert samples.labels is not None
 
 
-def test_one_array_may_go_to_two_inputs(saved: Any) -> None:
+def test_one_array_may_go_to_two_inputs(saved):
     other = TensorSpec(name="other", shape=(-1, 4, 4, 1), dtype="float32")
     samples = load_samples(saved(x=X) + "?image=x&other=x", (IMAGE, other))
     np.testing.assert_array_equal(samples.arrays["other"], X)
 
 
-def test_inputs_come_in_the_order_of_the_model(saved: Any) -> None:
+def test_inputs_come_in_the_order_of_the_model(saved):
     scale = TensorSpec(name="scale", shape=(-1, 1), dtype="float32")
     samples = load_samples(saved(scale=X[:, 0, 0], image=X), (IMAGE, scale))
     assert list(samples.arrays) == ["image", "scale"]
 
 
-def test_an_npy_goes_to_the_only_input(tmp_path: Path) -> None:
+def test_an_npy_goes_to_the_only_input(tmp_path):
     np.save(tmp_path / "x.npy", X)
     samples = load_samples(str(tmp_path / "x.npy"), (IMAGE,))
     assert list(samples.arrays) == ["image"]
 
 
-def test_the_bundled_digits_fit_an_input_of_that_shape() -> None:
+def test_the_bundled_digits_fit_an_input_of_that_shape():
     digits = TensorSpec(name="pixels", shape=(-1, 8, 8, 1), dtype="float32")
     samples = load_samples("sklearn:digits?pixels=image", (digits,))
     assert samples.count == 1797
     assert samples.labels is not None
 
 
-def test_dynamic_dimensions_take_any_size(saved: Any) -> None:
+def test_dynamic_dimensions_take_any_size(saved):
     spec = TensorSpec(name="image", shape=(-1, -1, 4, 1), dtype="float32")
     assert load_samples(saved(image=X), (spec,)).count == 6
 
 
-def test_an_input_without_dimensions_takes_one_number_a_sample(saved: Any) -> None:
+def test_an_input_without_dimensions_takes_one_number_a_sample(saved):
     spec = TensorSpec(name="rate", shape=(), dtype="float32")
     assert load_samples(saved(rate=np.ones(3, np.float32)), (spec,)).count == 3
 
 
-def test_an_unknown_option_gets_a_suggestion(saved: Any) -> None:
+def test_an_unknown_option_gets_a_suggestion(saved):
     with pytest.raises(UsageError, match="did you mean 'labels'"):
         load_samples(saved(image=X) + "?label=y", (IMAGE,))
     with pytest.raises(UsageError, match="did you mean 'image'"):
@@ -91,9 +87,7 @@ def test_an_unknown_option_gets_a_suggestion(saved: Any) -> None:
 
 
 @pytest.mark.parametrize("block_bytes", [1, 1 << 20])
-def test_nan_and_inf_are_counted_and_the_first_is_pointed_at(
-    block_bytes: int, saved: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nan_and_inf_are_counted_and_the_first_is_pointed_at(block_bytes, saved, monkeypatch):
     monkeypatch.setattr(checks, "_BLOCK_BYTES", block_bytes)
     bad = X.copy()
     bad[3, 1, 2, 0] = np.nan
@@ -105,11 +99,11 @@ def test_nan_and_inf_are_counted_and_the_first_is_pointed_at(
     assert "first bad one at [3, 1, 2, 0]" in str(error.value)
 
 
-def test_large_but_plausible_values_pass(saved: Any) -> None:
+def test_large_but_plausible_values_pass(saved):
     assert load_samples(saved(image=X * np.float32(1e29)), (IMAGE,)).count == 6
 
 
-def test_integer_inputs_take_any_value(saved: Any) -> None:
+def test_integer_inputs_take_any_value(saved):
     spec = TensorSpec(name="ids", shape=(1, 2), dtype="int64")
     ids = np.array([[np.iinfo(np.int64).max, -1]])
     assert load_samples(saved(ids=ids), (spec,)).count == 1
@@ -126,9 +120,7 @@ def graphs(count: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_samples_stacked_on_a_new_first_axis_are_taken_one_at_a_time(
-    saved: Any, is_open: bool
-) -> None:
+def test_samples_stacked_on_a_new_first_axis_are_taken_one_at_a_time(saved, is_open):
     inputs = (NODES, EDGES)
     if is_open:
         inputs = tuple(replace(spec, shape=(-1, *spec.shape[1:])) for spec in inputs)
@@ -143,7 +135,7 @@ def test_samples_stacked_on_a_new_first_axis_are_taken_one_at_a_time(
     }
 
 
-def test_one_input_with_its_samples_in_rows_keeps_its_batch(saved: Any) -> None:
+def test_one_input_with_its_samples_in_rows_keeps_its_batch(saved):
     opened = open_samples(saved(nodes=np.ones((40, 8), "f")), (NODES,))
     assert (opened.inputs, batch_size(opened.inputs)) == ((NODES,), 20)
     stacked = open_samples(saved(nodes=np.ones((40, 20, 8), "f")), (NODES,))
@@ -206,15 +198,15 @@ HUGE[2, 0, 1, 0] = 1e38
     ],
 )
 def test_what_the_model_does_not_take_is_refused_with_the_way_out(
-    arrays: Any, inputs: tuple[TensorSpec, ...], said: str, hint: str, saved: Any
-) -> None:
+    arrays, inputs, said, hint, saved
+):
     with pytest.raises(InputRefused) as refused:
         load_samples(saved(**arrays), inputs)
     assert said in refused.value.message
     assert hint in refused.value.hint
 
 
-def test_a_single_array_or_number_is_refused_with_any_option(saved: Any, tmp_path: Path) -> None:
+def test_a_single_array_or_number_is_refused_with_any_option(saved, tmp_path):
     np.save(tmp_path / "x.npy", X)
     with pytest.raises(InputRefused, match="holds one array, the model takes 2: image, other"):
         load_samples(str(tmp_path / "x.npy"), (IMAGE, OTHER))
@@ -226,7 +218,7 @@ def test_a_single_array_or_number_is_refused_with_any_option(saved: Any, tmp_pat
 
 
 @pytest.mark.parametrize(("stored", "dtype"), [("float64", "float32"), ("int64", "int32")])
-def test_a_dtype_is_cast_by_the_step_that_says_so(stored: str, dtype: str, saved: Any) -> None:
+def test_a_dtype_is_cast_by_the_step_that_says_so(stored, dtype, saved):
     steps = parse_preprocessing(f"dtype={dtype}")
     inputs = (replace(IMAGE, dtype=dtype),)
     loaded = load_samples(saved(image=X.astype(stored)), inputs, preprocessing=steps)

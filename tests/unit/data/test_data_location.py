@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -12,16 +9,13 @@ from edgeconv.data.location import located, parse_source
 from edgeconv.types import DataSource
 from edgeconv.types.errors import InputRefused, UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
-
-def test_the_kind_is_taken_from_the_ending() -> None:
+def test_the_kind_is_taken_from_the_ending():
     assert parse_source("data/a.npz") == DataSource(kind="npz", location="data/a.npz")
     assert parse_source("A.NPY").kind == "npy"
 
 
-def test_a_named_kind_wins_over_the_ending() -> None:
+def test_a_named_kind_wins_over_the_ending():
     assert parse_source("npz:samples.zip") == DataSource(
         kind="npz", location="samples.zip", names_kind=True
     )
@@ -30,26 +24,26 @@ def test_a_named_kind_wins_over_the_ending() -> None:
     )
 
 
-def test_options_follow_a_question_mark_in_the_order_given() -> None:
+def test_options_follow_a_question_mark_in_the_order_given():
     location = parse_source("mnist.npz?image=x_test&labels=y_test")
     assert list(location.options.items()) == [("image", "x_test"), ("labels", "y_test")]
 
 
-def test_an_option_value_may_hold_an_equals_sign_and_a_colon() -> None:
+def test_an_option_value_may_hold_an_equals_sign_and_a_colon():
     assert parse_source("a.npz?in:0=b=c").options == {"in:0": "b=c"}
 
 
-def test_a_path_with_a_directory_may_hold_a_colon() -> None:
+def test_a_path_with_a_directory_may_hold_a_colon():
     assert parse_source("./a:b.npz") == DataSource(kind="npz", location="./a:b.npz")
 
 
-def test_an_unknown_kind_gets_a_suggestion() -> None:
+def test_an_unknown_kind_gets_a_suggestion():
     with pytest.raises(UsageError, match="did you mean 'sklearn'") as error:
         parse_source("sklern:digits")
     assert error.value.exit_code == 2
 
 
-def test_an_unknown_ending_is_refused_and_the_kinds_are_named() -> None:
+def test_an_unknown_ending_is_refused_and_the_kinds_are_named():
     with pytest.raises(UsageError, match=r"known: csv, function, .*npy, npz, parquet, sklearn"):
         located(parse_source("samples.bin"))
 
@@ -67,11 +61,11 @@ def test_an_unknown_ending_is_refused_and_the_kinds_are_named() -> None:
         ("a.tfrecord.gz", "tfrecord"),
     ],
 )
-def test_the_endings_of_tables_and_records_are_known(path: str, kind: str) -> None:
+def test_the_endings_of_tables_and_records_are_known(path, kind):
     assert parse_source(path) == DataSource(kind=kind, location=path)
 
 
-def test_a_directory_is_told_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_directory_is_told_by_what_it_holds(tmp_path):
     for name, kind in (("dataset_info.json", "tfds"), ("part-0.parquet", "parquet")):
         directory = tmp_path / kind
         directory.mkdir()
@@ -80,7 +74,7 @@ def test_a_directory_is_told_by_what_it_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["my.data:load", "mydata:load", "a._b.c2:Loader.load"])
-def test_module_and_function_need_no_kind(text: str) -> None:
+def test_module_and_function_need_no_kind(text):
     assert parse_source(text) == DataSource(kind="function", location=text)
     assert parse_source(f"function:{text}") == DataSource(
         kind="function", location=text, names_kind=True
@@ -88,9 +82,7 @@ def test_module_and_function_need_no_kind(text: str) -> None:
     assert parse_source(f"{text}?image=x").options == {"image": "x"}
 
 
-def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="did you mean 'images'"):
         parse_source("image:load")
@@ -99,41 +91,41 @@ def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(
 
 
 @pytest.mark.parametrize("text", ["no-module:load", "a.b:", "a.b:c-d", "1a.b:c"])
-def test_what_is_no_name_in_python_is_no_function(text: str) -> None:
+def test_what_is_no_name_in_python_is_no_function(text):
     with pytest.raises(UsageError):
         located(parse_source(text))
 
 
-def test_code_is_only_run_for_an_identity_where_that_is_allowed() -> None:
+def test_code_is_only_run_for_an_identity_where_that_is_allowed():
     with pytest.raises(UsageError, match="runs code"):
         identity("nothing.there:load")
     with pytest.raises(InputRefused, match="there is no module 'nothing'"):
         identity("nothing.there:load", allow_code=True)
 
 
-def test_a_directory_is_refused_as_input(tmp_path: Path) -> None:
+def test_a_directory_is_refused_as_input(tmp_path):
     with pytest.raises(InputRefused, match="is a directory"):
         located(parse_source(str(tmp_path)))
 
 
 @pytest.mark.parametrize("source", ["", "npz:", "npz:?labels=y"])
-def test_a_source_without_a_place_is_a_usage_error(source: str) -> None:
+def test_a_source_without_a_place_is_a_usage_error(source):
     with pytest.raises(UsageError):
         parse_source(source)
 
 
 @pytest.mark.parametrize("options", ["", "labels", "labels=", "=y", "labels=y&"])
-def test_a_malformed_option_is_a_usage_error(options: str) -> None:
+def test_a_malformed_option_is_a_usage_error(options):
     with pytest.raises(UsageError, match="is not an option"):
         parse_source(f"a.npz?{options}")
 
 
-def test_an_option_given_twice_is_a_usage_error() -> None:
+def test_an_option_given_twice_is_a_usage_error():
     with pytest.raises(UsageError, match="'labels' twice"):
         parse_source("a.npz?labels=a&labels=b")
 
 
-def test_identity_follows_the_content_and_the_options_but_not_the_place(tmp_path: Path) -> None:
+def test_identity_follows_the_content_and_the_options_but_not_the_place(tmp_path):
     for name, value in (("a", 1.0), ("b", 1.0), ("c", 2.0)):
         np.save(tmp_path / f"{name}.npy", np.array([value], np.float32))
     a, b, c = (identity(str(tmp_path / f"{name}.npy")) for name in "abc")
@@ -141,7 +133,7 @@ def test_identity_follows_the_content_and_the_options_but_not_the_place(tmp_path
     assert identity(f"{tmp_path / 'a.npy'}?image=x") != a
 
 
-def test_identity_of_an_npy_covers_its_labels_file(tmp_path: Path) -> None:
+def test_identity_of_an_npy_covers_its_labels_file(tmp_path):
     labels = tmp_path / "y.npy"
     np.save(tmp_path / "x.npy", np.zeros((2, 1), np.float32))
     np.save(labels, np.array([0, 1]))
@@ -151,17 +143,17 @@ def test_identity_of_an_npy_covers_its_labels_file(tmp_path: Path) -> None:
     assert identity(source) != before
 
 
-def test_identity_refuses_a_missing_file(tmp_path: Path) -> None:
+def test_identity_refuses_a_missing_file(tmp_path):
     with pytest.raises(InputRefused, match="does not exist"):
         identity(str(tmp_path / "gone.npz"))
 
 
-def test_identity_refuses_an_unknown_scikit_learn_set() -> None:
+def test_identity_refuses_an_unknown_scikit_learn_set():
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         identity("sklearn:digit")
 
 
-def test_identity_imports_neither_numpy_nor_scikit_learn(tmp_path: Path) -> None:
+def test_identity_imports_neither_numpy_nor_scikit_learn(tmp_path):
     np.savez(tmp_path / "a.npz", image=np.zeros((1, 1), np.float32))
     np.save(tmp_path / "a.npy", np.zeros((1, 1), np.float32))
     program = (

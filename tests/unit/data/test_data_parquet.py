@@ -28,7 +28,7 @@ FLOWERS = {
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Any:
+def table(tmp_path):
     def write(columns: Any, name: str = "a.parquet", **options: Any) -> str:
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -48,14 +48,14 @@ def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> An
     return arrays
 
 
-def test_columns_become_one_array_and_text_labels_numbers(table: Any) -> None:
+def test_columns_become_one_array_and_text_labels_numbers(table):
     arrays = read(table(FLOWERS), labels="kind")
     assert arrays.by_name[""].tolist() == [[5.1, 1], [7.0, 2], [6.3, 3]]
     assert arrays.labels.tolist() == [0, 1, 0]
     assert arrays.class_names == ("setosa", "virginica")
 
 
-def test_float64_goes_to_a_float32_input(table: Any) -> None:
+def test_float64_goes_to_a_float32_input(table):
     spec = TensorSpec(name="x", shape=(-1, 2), dtype="float32")
     samples = load_samples(table(FLOWERS) + "?labels=kind", (spec,))
     assert samples.arrays["x"].dtype == np.float32
@@ -76,7 +76,7 @@ def test_float64_goes_to_a_float32_input(table: Any) -> None:
         pa.array([0, 1, 5]).dictionary_encode(),
     ],
 )
-def test_numbers_of_every_type_are_read_as_features_and_as_labels(values: Any, table: Any) -> None:
+def test_numbers_of_every_type_are_read_as_features_and_as_labels(values, table):
     place = table({"x": values, "y": values})
     arrays = read(place, labels="y")
     assert arrays.by_name[""].tolist() == [[0], [1], [5]]
@@ -84,12 +84,12 @@ def test_numbers_of_every_type_are_read_as_features_and_as_labels(values: Any, t
     assert arrays.labels.dtype.kind in "iu"
 
 
-def test_booleans_are_0_and_1(table: Any) -> None:
+def test_booleans_are_0_and_1(table):
     assert read(table({"x": [True, False]})).by_name[""].tolist() == [[1], [0]]
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float32(), 4)])
-def test_a_column_of_lists_is_a_dimension(kind: Any, table: Any) -> None:
+def test_a_column_of_lists_is_a_dimension(kind, table):
     pixels = np.arange(12, dtype=np.float32).reshape(3, 4)
     place = table({"image": pa.array(pixels.tolist(), kind), "y": [0, 1, 2]})
     np.testing.assert_array_equal(read(place, labels="y").by_name[""], pixels)
@@ -98,7 +98,7 @@ def test_a_column_of_lists_is_a_dimension(kind: Any, table: Any) -> None:
     np.testing.assert_array_equal(samples.arrays["in"], pixels.reshape(3, 2, 2, 1))
 
 
-def test_lists_of_lists_are_two_dimensions_and_keep_their_order(table: Any) -> None:
+def test_lists_of_lists_are_two_dimensions_and_keep_their_order(table):
     values = np.arange(24).reshape(2, 3, 4)
     place = table({"x": values.tolist()})
     np.testing.assert_array_equal(read(place).by_name[""], values)
@@ -109,7 +109,7 @@ def test_lists_of_lists_are_two_dimensions_and_keep_their_order(table: Any) -> N
         load_samples(place, (turned,))
 
 
-def test_a_directory_is_read_in_the_order_of_its_files(table: Any, tmp_path: Path) -> None:
+def test_a_directory_is_read_in_the_order_of_its_files(table, tmp_path):
     table({"x": [3, 4]}, "parts/part-1.parquet")
     table({"x": [1, 2]}, "parts/part-0.parquet")
     table({"x": [9]}, "parts/_old.parquet")
@@ -123,7 +123,7 @@ def test_a_directory_is_read_in_the_order_of_its_files(table: Any, tmp_path: Pat
     assert identity(place) != before
 
 
-def test_files_with_different_columns_are_refused(table: Any, tmp_path: Path) -> None:
+def test_files_with_different_columns_are_refused(table, tmp_path):
     table({"x": [1]}, "parts/0.parquet")
     table({"z": [1]}, "parts/1.parquet")
     with pytest.raises(InputRefused, match=r"1\.parquet has the columns z, and 0\.parquet has x"):
@@ -133,7 +133,7 @@ def test_files_with_different_columns_are_refused(table: Any, tmp_path: Path) ->
         read(str(tmp_path / "parts"))
 
 
-def test_a_directory_without_parquet_files_is_refused(tmp_path: Path) -> None:
+def test_a_directory_without_parquet_files_is_refused(tmp_path):
     with pytest.raises(InputRefused, match=r"holds no \.parquet files"):
         read(str(tmp_path))
 
@@ -157,32 +157,30 @@ def test_a_directory_without_parquet_files_is_refused(tmp_path: Path) -> None:
         ({"x": [decimal.Decimal("1.5")], "y": [1.5]}, "1.5 is not a class number"),
     ],
 )
-def test_columns_that_are_no_numbers_say_which_and_where(
-    columns: Any, message: str, table: Any
-) -> None:
+def test_columns_that_are_no_numbers_say_which_and_where(columns, message, table):
     options = {"labels": "y"} if "y" in columns else {}
     with pytest.raises(InputRefused, match=message):
         read(table(columns), **options)
 
 
-def test_labels_that_are_lists_are_refused(table: Any) -> None:
+def test_labels_that_are_lists_are_refused(table):
     spec = TensorSpec(name="x", shape=(-1, 1), dtype="float32")
     with pytest.raises(InputRefused, match=r"labels have shape \(2, 2\)"):
         load_samples(table({"x": [1, 2], "y": [[1, 0], [0, 1]]}) + "?labels=y", (spec,))
 
 
-def test_a_wrong_column_gets_a_suggestion(table: Any) -> None:
+def test_a_wrong_column_gets_a_suggestion(table):
     with pytest.raises(UsageError, match="did you mean 'length'"):
         read(table(FLOWERS), features="lenght")
 
 
-def test_a_dot_in_a_name_is_part_of_it(table: Any) -> None:
+def test_a_dot_in_a_name_is_part_of_it(table):
     place = table({"a": [1], "a.b": [2], "y": [0]})
     assert read(place, features="a.b").by_name[""].tolist() == [[2]]
     assert read(place, features="a").by_name[""].tolist() == [[1]]
 
 
-def test_a_truncated_file_is_refused(table: Any) -> None:
+def test_a_truncated_file_is_refused(table):
     path = Path(table(FLOWERS))
     whole = path.read_bytes()
     for length in range(1, len(whole), 7):
@@ -193,9 +191,7 @@ def test_a_truncated_file_is_refused(table: Any) -> None:
         read(str(path), labels="kind")
 
 
-def test_many_equal_rows_in_a_small_file_are_refused(
-    table: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_equal_rows_in_a_small_file_are_refused(table, monkeypatch):
     place = table({"x": np.zeros(100_000)})
     assert Path(place).stat().st_size < 10_000
     monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 100_000)
@@ -208,9 +204,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_s
 
 @settings(max_examples=20, deadline=None)
 @given(CHANGES, st.sampled_from(["snappy", "none", "gzip"]))
-def test_a_damaged_file_gives_a_table_or_a_clear_error(
-    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, int]], compression: str
-) -> None:
+def test_a_damaged_file_gives_a_table_or_a_clear_error(tmp_path_factory, changes, compression):
     """In a child: pyarrow was seen to abort on damaged files."""
     path = tmp_path_factory.mktemp("damaged") / "a.parquet"
     columns = {**FLOWERS, "list": [[1, 2], [3, 4], [5, 6]]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -27,11 +27,6 @@ from edgeconv.runtimes import runner
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused, OutputRefused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.data.samples import Array
-
 DTYPES = st.sampled_from([np.float32, np.float16, np.float64, np.int8, np.uint8, np.int64, bool])
 
 
@@ -49,9 +44,7 @@ def any_samples(draw: st.DrawFn) -> Samples:
 
 @settings(deadline=None, max_examples=60)
 @given(any_samples())
-def test_samples_survive_being_written_and_read(
-    tmp_path_factory: pytest.TempPathFactory, samples: Samples
-) -> None:
+def test_samples_survive_being_written_and_read(tmp_path_factory, samples):
     directory = tmp_path_factory.mktemp("samples") / "new"
     write_samples(samples, directory)
     read = read_samples(directory)
@@ -69,7 +62,7 @@ def test_samples_survive_being_written_and_read(
 
 @settings(deadline=None)
 @given(any_samples(), st.data())
-def test_the_hash_changes_with_any_byte(samples: Samples, data: st.DataObject) -> None:
+def test_the_hash_changes_with_any_byte(samples, data):
     name = data.draw(st.sampled_from(sorted(samples.arrays)))
     changed = np.ascontiguousarray(samples.arrays[name]).copy()
     raw = changed.reshape(-1).view(np.uint8)
@@ -83,7 +76,7 @@ def sha256_of(**arrays: Any) -> str:
     return sha256_samples(Samples(arrays, labels, arrays.pop("source", "here")))
 
 
-def test_the_hash_knows_names_shapes_dtypes_and_labels_but_not_order_or_layout() -> None:
+def test_the_hash_knows_names_shapes_dtypes_and_labels_but_not_order_or_layout():
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     plain = sha256_of(x=x)
     assert sha256_of(y=x) != plain
@@ -95,7 +88,7 @@ def test_the_hash_knows_names_shapes_dtypes_and_labels_but_not_order_or_layout()
     assert sha256_of(x=x, y=x) == sha256_of(y=x, x=x)
 
 
-def test_the_files_have_the_documented_names(tmp_path: Path) -> None:
+def test_the_files_have_the_documented_names(tmp_path):
     arrays: dict[str, Any] = {"b": np.ones((2, 1), np.float32), "a/0": np.zeros((2, 3), np.int8)}
     write_samples(Samples(arrays, np.array([1, 0]), "somewhere"), tmp_path)
     written = sorted(path.name for path in tmp_path.iterdir())
@@ -105,24 +98,24 @@ def test_the_files_have_the_documented_names(tmp_path: Path) -> None:
     assert np.load(tmp_path / "1.npy").dtype == np.int8
 
 
-def test_read_samples_are_mapped_from_the_files(tmp_path: Path) -> None:
+def test_read_samples_are_mapped_from_the_files(tmp_path):
     write_samples(Samples({"x": np.ones((2, 1), np.float32)}, None, ""), tmp_path)
     assert isinstance(read_samples(tmp_path).arrays["x"].base, np.memmap)
 
 
-def test_writing_again_without_labels_leaves_no_old_ones(tmp_path: Path) -> None:
+def test_writing_again_without_labels_leaves_no_old_ones(tmp_path):
     x = {"x": np.ones((2, 1), np.float32)}
     write_samples(Samples(x, np.array([1, 0]), ""), tmp_path)
     write_samples(Samples(x, None, ""), tmp_path)
     assert read_samples(tmp_path).labels is None
 
 
-def test_reading_what_was_never_written_is_refused(tmp_path: Path) -> None:
+def test_reading_what_was_never_written_is_refused(tmp_path):
     with pytest.raises(InputRefused, match="does not exist"):
         read_samples(tmp_path)
 
 
-def test_a_missing_or_exchanged_array_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_or_exchanged_array_file_is_refused(tmp_path):
     write_samples(Samples({"x": np.ones((2, 1), np.float32)}, None, ""), tmp_path)
     np.save(tmp_path / "0.npy", np.ones((3, 1), np.float32))
     with pytest.raises(InputRefused, match="2 samples were written"):
@@ -132,14 +125,14 @@ def test_a_missing_or_exchanged_array_file_is_refused(tmp_path: Path) -> None:
         read_samples(tmp_path)
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
     samples = Samples({"x": np.ones((2, 1), np.float32)}, None, "")
     with pytest.raises(OutputRefused, match="cannot write samples"):
         write_samples(samples, tmp_path / "file" / "below")
 
 
-def test_a_full_disk_is_refused(tmp_path: Path) -> None:
+def test_a_full_disk_is_refused(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     (tmp_path / "0.npy").symlink_to("/dev/full")
@@ -152,14 +145,14 @@ def spec(*shape: int, name: str = "x", dtype: str = "float32") -> TensorSpec:
     return TensorSpec(name=name, shape=shape, dtype=dtype)
 
 
-def test_the_batch_size_is_the_fixed_one_or_1() -> None:
+def test_the_batch_size_is_the_fixed_one_or_1():
     assert batch_size((spec(-1, 3),)) == 1
     assert batch_size((spec(1, 3), spec(-1, 2, name="y"))) == 1
     assert batch_size((spec(4, 3), spec(4, 2, name="y"))) == 4
     assert batch_size((spec(),)) == 1
 
 
-def test_inputs_that_differ_in_their_first_dimension_have_no_batch() -> None:
+def test_inputs_that_differ_in_their_first_dimension_have_no_batch():
     assert batch_size((spec(4, 3), spec(2, 3, name="y"))) == 1
     assert not has_batch((spec(4, 3), spec(2, 3, name="y")))
     made_up = synthetic_samples((spec(4, 3), spec(2, 3, name="y")), 5, 0)
@@ -170,7 +163,7 @@ def test_inputs_that_differ_in_their_first_dimension_have_no_batch() -> None:
 
 
 @pytest.mark.parametrize("join", [join_samples, runner.join_samples])
-def test_each_sample_has_a_row_of_each_output(join: Callable[..., Array]) -> None:
+def test_each_sample_has_a_row_of_each_output(join):
     rows = [np.arange(6).reshape(2, 3), np.arange(3).reshape(1, 3)]
     np.testing.assert_array_equal(join(rows, [2, 1]), np.concatenate(rows))
     scalars = join([np.float32(3), np.float32(5)], [2, 1])
@@ -182,13 +175,13 @@ def test_each_sample_has_a_row_of_each_output(join: Callable[..., Array]) -> Non
     assert found[:, :, 0].tolist() == [[1, 0, 0], [1, 1, 1]]
 
 
-def test_whole_batches_pass_and_an_incomplete_one_is_refused() -> None:
+def test_whole_batches_pass_and_an_incomplete_one_is_refused():
     check_whole_batches("the source has", 6, 3)
     with pytest.raises(InputRefused, match="the source has 7 samples, and the model takes 3"):
         check_whole_batches("the source has", 7, 3)
 
 
-def test_synthetic_samples_fit_the_inputs_they_were_made_for(tmp_path: Path) -> None:
+def test_synthetic_samples_fit_the_inputs_they_were_made_for(tmp_path):
     inputs = (
         spec(-1, 8, -1, name="f"),
         spec(1, 20, name="i", dtype="int32"),
@@ -202,22 +195,22 @@ def test_synthetic_samples_fit_the_inputs_they_were_made_for(tmp_path: Path) -> 
     assert 0.9 < float(samples.arrays["f"].std()) < 1.1
     assert set(np.unique(samples.arrays["i"])) == {0, 1}
     assert set(np.unique(samples.arrays["b"])) == {False, True}
-    np.savez(tmp_path / "a.npz", **samples.arrays)  # type: ignore[arg-type]
+    np.savez(tmp_path / "a.npz", **samples.arrays)
     load_samples(str(tmp_path / "a.npz"), inputs)
 
 
-def test_synthetic_samples_follow_the_seed_and_differ_between_inputs() -> None:
+def test_synthetic_samples_follow_the_seed_and_differ_between_inputs():
     inputs = (spec(1, 9), spec(1, 9, name="y"))
     first, again, other = (synthetic_samples(inputs, 4, seed=seed) for seed in (1, 1, 2))
     assert sha256_samples(first) == sha256_samples(again) != sha256_samples(other)
     assert not np.array_equal(first.arrays["x"], first.arrays["y"])
 
 
-def test_synthetic_samples_fill_whole_batches() -> None:
+def test_synthetic_samples_fill_whole_batches():
     assert synthetic_samples((spec(3, 2),), 8, seed=0).count == 9
 
 
 @pytest.mark.parametrize("dtype", ["resource", "variant"])
-def test_no_samples_are_made_up_for_inputs_that_take_no_numbers(dtype: str) -> None:
+def test_no_samples_are_made_up_for_inputs_that_take_no_numbers(dtype):
     with pytest.raises(InputRefused, match=f"takes {dtype}"):
         synthetic_samples((spec(1, dtype=dtype),), 1, seed=0)

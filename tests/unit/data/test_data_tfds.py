@@ -80,7 +80,7 @@ def read(place: Any, wanted: frozenset[str] | None = None, **options: Any) -> An
     return tfds.read(str(place), {name: str(value) for name, value in options.items()}, wanted)
 
 
-def test_the_features_are_read_by_their_types(tmp_path: Path) -> None:
+def test_the_features_are_read_by_their_types(tmp_path):
     prepare(tmp_path)
     arrays = read("flowers", dir=tmp_path, split="train")
     assert list(arrays.by_name) == ["image", "inner/x", "inner/sizes", "packed"]
@@ -94,14 +94,14 @@ def test_the_features_are_read_by_their_types(tmp_path: Path) -> None:
     assert arrays.by_name["packed"].tolist() == [[i, 2, 3] for i in range(COUNT)]
 
 
-def test_the_only_class_label_has_the_labels_and_their_names(tmp_path: Path) -> None:
+def test_the_only_class_label_has_the_labels_and_their_names(tmp_path):
     prepare(tmp_path)
     arrays = read("flowers", dir=tmp_path, split="train")
     assert arrays.labels.tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert arrays.class_names == ("rose", "tulip", "lily")
 
 
-def test_a_model_gets_the_feature_that_is_called_like_its_input(tmp_path: Path) -> None:
+def test_a_model_gets_the_feature_that_is_called_like_its_input(tmp_path):
     prepare(tmp_path)
     spec = TensorSpec(name="image", shape=(-1, 4, 4, 3), dtype="uint8")
     samples = load_samples(f"tfds:flowers?image=image&dir={tmp_path}&split=test", (spec,))
@@ -110,9 +110,7 @@ def test_a_model_gets_the_feature_that_is_called_like_its_input(tmp_path: Path) 
     assert opened.class_names == ("rose", "tulip", "lily")
 
 
-def test_it_is_found_by_name_version_and_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_found_by_name_version_and_directory(tmp_path, monkeypatch):
     old = prepare(tmp_path, version="2.0.0")
     new = prepare(tmp_path, version="10.0.0")
     (new / "label.labels.txt").write_text("a\nb\nc\n")
@@ -132,7 +130,7 @@ def test_it_is_found_by_name_version_and_directory(
         read("flowers:3.0.0", split="test")
 
 
-def test_one_configuration_is_taken_and_several_are_named(tmp_path: Path) -> None:
+def test_one_configuration_is_taken_and_several_are_named(tmp_path):
     prepare(tmp_path, config="small", configName="small")
     assert read("flowers", dir=tmp_path, split="test").labels.tolist() == [0, 1]
     prepare(tmp_path, config="large", configName="large")
@@ -156,7 +154,7 @@ def test_one_configuration_is_taken_and_several_are_named(tmp_path: Path) -> Non
         ("train[14.3%:100%]", range(1, 7)),
     ],
 )
-def test_a_split_may_be_sliced(part: str, expected: range, tmp_path: Path) -> None:
+def test_a_split_may_be_sliced(part, expected, tmp_path):
     prepare(tmp_path)
     arrays = read("flowers", dir=tmp_path, split=part)
     assert arrays.by_name["inner/x"][:, 0].tolist() == list(expected)
@@ -180,9 +178,7 @@ def test_a_split_may_be_sliced(part: str, expected: range, tmp_path: Path) -> No
         ("train[:200%]", "not a part of the split"),
     ],
 )
-def test_a_split_that_does_not_exist_is_a_usage_error(
-    part: str | None, message: str, tmp_path: Path
-) -> None:
+def test_a_split_that_does_not_exist_is_a_usage_error(part, message, tmp_path):
     prepare(tmp_path)
     options = {"dir": str(tmp_path), **({"split": part} if part else {})}
     for ask in (
@@ -193,9 +189,7 @@ def test_a_split_that_does_not_exist_is_a_usage_error(
             ask()
 
 
-def test_features_that_are_not_read_are_refused_only_when_they_are_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_features_that_are_not_read_are_refused_only_when_they_are_asked_for(tmp_path):
     prepare(tmp_path)
     with pytest.raises(InputRefused, match="'text' is not read: it is of the type Text"):
         read("flowers", frozenset({"text"}), dir=tmp_path, split="test")
@@ -207,7 +201,7 @@ def test_features_that_are_not_read_are_refused_only_when_they_are_asked_for(
         read("flowers", dir=tmp_path, split="test", labels="labels")
 
 
-def test_a_name_that_is_not_on_disk_is_refused_and_nothing_is_downloaded(tmp_path: Path) -> None:
+def test_a_name_that_is_not_on_disk_is_refused_and_nothing_is_downloaded(tmp_path):
     prepare(tmp_path)
     with pytest.raises(InputRefused, match="there is no data set 'mnist' in") as error:
         read("mnist", dir=tmp_path, split="test")
@@ -238,15 +232,13 @@ def test_a_name_that_is_not_on_disk_is_refused_and_nothing_is_downloaded(tmp_pat
         ({"name": 3}, "is damaged, or of another version"),
     ],
 )
-def test_a_description_that_is_wrong_is_refused(
-    changes: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_a_description_that_is_wrong_is_refused(changes, message, tmp_path):
     prepare(tmp_path, **changes)
     with pytest.raises(InputRefused, match=message):
         read("flowers", dir=tmp_path, split="test")
 
 
-def test_a_file_template_of_its_own_is_followed(tmp_path: Path) -> None:
+def test_a_file_template_of_its_own_is_followed(tmp_path):
     split = {"name": "test", "shardLengths": [2], "filepathTemplate": "{SPLIT}/{NUM_SHARDS}.{X}"}
     directory = prepare(tmp_path, splits=[split])
     (directory / "test").mkdir()
@@ -255,9 +247,7 @@ def test_a_file_template_of_its_own_is_followed(tmp_path: Path) -> None:
     assert read("flowers", dir=tmp_path).labels.tolist() == [0, 1]
 
 
-def test_a_split_without_records_is_refused_and_a_shard_without_them_needs_no_file(
-    tmp_path: Path,
-) -> None:
+def test_a_split_without_records_is_refused_and_a_shard_without_them_needs_no_file(tmp_path):
     splits = [
         {"name": "test", "shardLengths": ["0"]},
         {"name": "train", "shardLengths": ["2", "0"]},
@@ -280,9 +270,7 @@ def test_a_split_without_records_is_refused_and_a_shard_without_them_needs_no_fi
         ('{"featuresDict": {"features": {"x": {"tensor": {"shape": 3}}}}}', "is damaged"),
     ],
 )
-def test_features_that_cannot_be_read_are_refused(
-    content: str, message: str, tmp_path: Path
-) -> None:
+def test_features_that_cannot_be_read_are_refused(content, message, tmp_path):
     directory = prepare(tmp_path)
     (directory / "features.json").write_text(content)
     with pytest.raises(InputRefused, match=message):
@@ -300,9 +288,7 @@ def test_features_that_cannot_be_read_are_refused(
         ({}, "of the type unknown"),
     ],
 )
-def test_the_reason_why_a_feature_is_not_read_is_told(
-    declared: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_the_reason_why_a_feature_is_not_read_is_told(declared, reason, tmp_path):
     directory = prepare(tmp_path)
     content = {"featuresDict": {"features": {"x": declared, "label": FEATURES["label"]}}}
     (directory / "features.json").write_text(json.dumps(content))
@@ -311,7 +297,7 @@ def test_the_reason_why_a_feature_is_not_read_is_told(
     assert read("flowers", dir=tmp_path, split="test").by_name == {}
 
 
-def test_class_names_are_left_out_where_they_are_not_all_there(tmp_path: Path) -> None:
+def test_class_names_are_left_out_where_they_are_not_all_there(tmp_path):
     directory = prepare(tmp_path)
     (directory / "label.labels.txt").write_text("rose\n")
     assert read("flowers", dir=tmp_path, split="test").class_names == ()
@@ -319,7 +305,7 @@ def test_class_names_are_left_out_where_they_are_not_all_there(tmp_path: Path) -
     assert read("flowers", dir=tmp_path, split="test").class_names == ()
 
 
-def test_unlabelled_samples_are_refused_as_labels(tmp_path: Path) -> None:
+def test_unlabelled_samples_are_refused_as_labels(tmp_path):
     directory = prepare(tmp_path)
     write_records(
         directory / "flowers-test.tfrecord-00000-of-00001",
@@ -330,7 +316,7 @@ def test_unlabelled_samples_are_refused_as_labels(tmp_path: Path) -> None:
         load_samples(f"tfds:flowers?dir={tmp_path}&split=test&x=inner/x", (spec,))
 
 
-def test_the_identity_is_of_the_split_that_is_used(tmp_path: Path) -> None:
+def test_the_identity_is_of_the_split_that_is_used(tmp_path):
     directory = prepare(tmp_path)
     train, test = (f"tfds:flowers?dir={tmp_path}&split={name}" for name in ("train", "test"))
     before = identity(train), identity(test)
@@ -342,7 +328,7 @@ def test_the_identity_is_of_the_split_that_is_used(tmp_path: Path) -> None:
     assert identity(train) != before[0]
 
 
-def test_damage_anywhere_gives_arrays_or_a_clear_error(tmp_path: Path) -> None:
+def test_damage_anywhere_gives_arrays_or_a_clear_error(tmp_path):
     directory = prepare(tmp_path)
     rng = np.random.default_rng(0)
     names = ["dataset_info.json", "features.json", "flowers-test.tfrecord-00000-of-00001"]

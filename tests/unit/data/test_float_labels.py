@@ -13,7 +13,7 @@ from edgeconv.requests.tune import TuneRequest
 X = np.zeros((120, 4), np.float32)
 
 
-def test_labels_that_are_floats_are_measured_as_numbers() -> None:
+def test_labels_that_are_floats_are_measured_as_numbers():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd"))
     values = pandas.Series(np.float64([1.0, 2.0] * 60))
@@ -39,7 +39,7 @@ def test_labels_that_are_floats_are_measured_as_numbers() -> None:
                 assert said == ([] if given else ["the labels are floats, so the metric is mae"])
 
 
-def test_zeros_and_ones_are_classes_also_as_floats() -> None:
+def test_zeros_and_ones_are_classes_also_as_floats():
     for labels in (np.eye(10)[np.arange(120) % 10], np.float32([0, 1] * 60)):
         with contextlib.ExitStack() as stack:
             memory = InMemory(stack)

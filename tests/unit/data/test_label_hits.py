@@ -13,7 +13,6 @@ HALF = {"p": np.eye(5, dtype=np.float32)[np.where(np.arange(60) < 20, LABELS, 0)
 def test_the_samples_that_hit_most_labels_are_named():
     better, hits = more_right(LABELS, ONE, [("same", ONE), ("half", HALF), ("right", RIGHT)])
     assert better == "right"
-    assert hits is not None
     assert (hits.own, hits.other, hits.count) == (12, 60, 60)
 
 
@@ -22,8 +21,8 @@ def test_nothing_is_tried_where_most_labels_are_hit_or_there_are_none():
         raise AssertionError("asked for")
         yield
 
-    assert more_right(LABELS, RIGHT, never()) == ("", None)  # type: ignore[arg-type]
-    assert more_right(None, ONE, never()) == ("", None)  # type: ignore[arg-type]
+    assert more_right(LABELS, RIGHT, never()) == ("", None)
+    assert more_right(None, ONE, never()) == ("", None)
     assert are_hit(LABELS, RIGHT)
     assert not are_hit(LABELS, ONE)
 

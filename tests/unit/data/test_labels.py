@@ -1,7 +1,5 @@
 """Labels of a data set: any numbers, by output, only where they are classes, or none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sources import open_samples, opened_samples, split_taken

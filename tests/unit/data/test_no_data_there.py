@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgeconv.data.kinds import csv_file, images, npy, npz, parquet, tfrecord, wavs
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 FILES = [csv_file, npy, npz, parquet, tfrecord]
 
@@ -53,9 +50,7 @@ def read(kind: Any, path: Path) -> None:
         (damaged, ""),
     ],
 )
-def test_a_file_of_no_such_data_is_refused(
-    kind: Any, make: Callable[[Path], None] | None, said: str, tmp_path: Path
-) -> None:
+def test_a_file_of_no_such_data_is_refused(kind, make, said, tmp_path):
     path = tmp_path / "a"
     if kind is parquet and make is os.mkdir:
         said = "no"  # A directory may hold the files of one table.
@@ -68,11 +63,11 @@ def test_a_file_of_no_such_data_is_refused(
 
 
 @pytest.mark.parametrize("kind", [csv_file, npy, npz, images, wavs])
-def test_a_path_that_the_system_does_not_take_is_refused(kind: Any, tmp_path: Path) -> None:
+def test_a_path_that_the_system_does_not_take_is_refused(kind, tmp_path):
     with pytest.raises(InputRefused):
         read(kind, tmp_path / ("a" * 300))
 
 
-def test_a_pattern_that_matches_no_file_is_refused(tmp_path: Path) -> None:
+def test_a_pattern_that_matches_no_file_is_refused(tmp_path):
     with pytest.raises(InputRefused, match=r"no file is called .*gone-\*"):
         read(tfrecord, tmp_path / "gone-*")

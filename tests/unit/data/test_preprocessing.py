@@ -26,18 +26,18 @@ def only(text: str) -> Preprocessing:
     return steps
 
 
-def test_steps_are_joined_by_ampersands() -> None:
+def test_steps_are_joined_by_ampersands():
     steps = only("resize=224x192&crop=200x180&scale=1/127.5&mean=1")
     assert steps == Preprocessing(resize=(224, 192), crop=(200, 180), scale=1 / 127.5, mean=(1.0,))
 
 
-def test_a_mean_may_have_one_value_a_channel_and_numbers_may_be_fractions() -> None:
+def test_a_mean_may_have_one_value_a_channel_and_numbers_may_be_fractions():
     steps = only("mean=0.485,1/4,-.5&std=1,2e-1,3/2.5")
     assert steps.mean == (0.485, 0.25, -0.5)
     assert steps.std == (1, 0.2, 1.2)
 
 
-def test_every_key_is_read() -> None:
+def test_every_key_is_read():
     image = only(
         "channels=bgr&resize=8x9&resize-method=bicubic&antialias=true&crop=4x5&scale=2&mean=3"
         "&std=4&add-channel=true&dtype=float16"
@@ -74,7 +74,7 @@ def test_every_key_is_read() -> None:
     )
 
 
-def test_a_name_before_a_step_says_which_input_it_is_for() -> None:
+def test_a_name_before_a_step_says_which_input_it_is_for():
     steps = parse_preprocessing("scale=1/255&tokens.dtype=int32&a.b.scale=2&a.b.mean=1")
     assert steps == {
         "": Preprocessing(scale=1 / 255),
@@ -83,31 +83,31 @@ def test_a_name_before_a_step_says_which_input_it_is_for() -> None:
     }
 
 
-def test_none_is_nothing_for_all_or_for_one_input() -> None:
+def test_none_is_nothing_for_all_or_for_one_input():
     assert parse_preprocessing("none") == {}
     steps = parse_preprocessing("scale=2&tokens.none")
     assert steps == {"": Preprocessing(scale=2.0), "tokens": Preprocessing()}
 
 
 @pytest.mark.parametrize("text", ["scale=2&none", "none&scale=2", "x.none&x.scale=2"])
-def test_none_stands_alone(text: str) -> None:
+def test_none_stands_alone(text):
     with pytest.raises(UsageError, match="none cannot be combined"):
         parse_preprocessing(text)
 
 
-def test_an_unknown_key_gets_a_suggestion() -> None:
+def test_an_unknown_key_gets_a_suggestion():
     with pytest.raises(UsageError, match="unknown preprocessing step of input 'x' 'resise'") as e:
         parse_preprocessing("x.resise=2x2")
     assert "did you mean 'resize'" in e.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "scale", "scale=", "=2", "&", "scale=2&", ".scale=2", "a.b"])
-def test_what_is_no_step_is_refused(text: str) -> None:
+def test_what_is_no_step_is_refused(text):
     with pytest.raises(UsageError):
         parse_preprocessing(text)
 
 
-def test_a_step_is_given_once() -> None:
+def test_a_step_is_given_once():
     with pytest.raises(UsageError, match=r"gives x\.scale twice"):
         parse_preprocessing("x.scale=2&scale=2&x.scale=2")
 
@@ -127,7 +127,7 @@ def test_a_step_is_given_once() -> None:
         ("dtype=bool", "one of float16"),
     ],
 )
-def test_a_value_of_the_wrong_sort_is_refused_with_what_it_must_be(text: str, takes: str) -> None:
+def test_a_value_of_the_wrong_sort_is_refused_with_what_it_must_be(text, takes):
     with pytest.raises(UsageError, match=takes):
         parse_preprocessing(text)
 
@@ -160,12 +160,12 @@ def test_a_value_of_the_wrong_sort_is_refused_with_what_it_must_be(text: str, ta
         ("mel-bins=4&length=600", "length 600 is below frame-length 640"),
     ],
 )
-def test_steps_out_of_range_or_in_contradiction_are_refused(text: str, problem: str) -> None:
+def test_steps_out_of_range_or_in_contradiction_are_refused(text, problem):
     with pytest.raises(UsageError, match=problem):
         parse_preprocessing(text)
 
 
-def test_limits_are_inclusive() -> None:
+def test_limits_are_inclusive():
     assert only("mel-bins=4&mel-high-hz=8000&fft-length=640&length=640").mel_high_hz == 8000
     assert only("resize=8192x8192").resize == (8192, 8192)
 
@@ -175,7 +175,7 @@ def written(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_file_has_a_table_for_all_inputs_and_one_for_each_that_is_named(tmp_path: Path) -> None:
+def test_a_file_has_a_table_for_all_inputs_and_one_for_each_that_is_named(tmp_path):
     text = """
     [preprocess]
     resize = [224, 192]
@@ -227,14 +227,12 @@ def test_a_file_has_a_table_for_all_inputs_and_one_for_each_that_is_named(tmp_pa
         ("x = " + "[" * 5000, "not valid TOML"),
     ],
 )
-def test_a_file_with_something_not_understood_is_refused(
-    text: str, problem: str, tmp_path: Path
-) -> None:
+def test_a_file_with_something_not_understood_is_refused(text, problem, tmp_path):
     with pytest.raises(UsageError, match=problem):
         parse_preprocessing(written(tmp_path / "steps.toml", text))
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     path = tmp_path / "steps.toml"
     with pytest.raises(InputRefused, match="does not exist"):
         parse_preprocessing(str(path))
@@ -257,7 +255,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         parse_preprocessing(str(path))
 
 
-def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_read_permission_is_refused(tmp_path):
     path = tmp_path / "steps.toml"
     path.write_text("[preprocess]\nscale = 2")
     path.chmod(0)
@@ -279,7 +277,7 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path) -> None:
         "x%26y%3Dz%2541.scale=2",
     ],
 )
-def test_a_description_is_written_as_a_person_would(text: str) -> None:
+def test_a_description_is_written_as_a_person_would(text):
     assert describe(parse_preprocessing(text)) == text
 
 
@@ -319,15 +317,13 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 
 
 @given(st.dictionaries(NAMES, st.one_of(STEPS, st.just(Preprocessing())), max_size=3), STEPS)
-def test_a_description_reads_back_as_what_it_describes(
-    named: dict[str, Preprocessing], general: Preprocessing
-) -> None:
+def test_a_description_reads_back_as_what_it_describes(named, general):
     for steps in (named, {"": general, **named}):
         assert parse_preprocessing(describe(steps)) == steps
 
 
 @given(st.text(st.sampled_from("scale=resize&mean.,/x12none%"), max_size=30))
-def test_any_text_gives_steps_or_a_usage_error(text: str) -> None:
+def test_any_text_gives_steps_or_a_usage_error(text):
     try:
         steps = parse_preprocessing(text)
     except UsageError:
@@ -335,7 +331,7 @@ def test_any_text_gives_steps_or_a_usage_error(text: str) -> None:
     assert parse_preprocessing(describe(steps)) == steps
 
 
-def test_parsing_imports_no_numpy() -> None:
+def test_parsing_imports_no_numpy():
     code = (
         "import sys; from edgeconv.data import parse_preprocessing as p; p('scale=2'); "
         "sys.exit('numpy' in sys.modules)"
@@ -346,14 +342,14 @@ def test_parsing_imports_no_numpy() -> None:
 GUIDE = (ROOT / "docs/data.md").read_text(encoding="utf-8")
 
 
-def test_the_guide_has_an_example_of_every_key_and_each_of_them_is_understood() -> None:
+def test_the_guide_has_an_example_of_every_key_and_each_of_them_is_understood():
     rows = re.findall(r"^\| `([a-z-]+)` \|.*\| `([^`|]+)` \|$", GUIDE, re.MULTILINE)
     assert [key for key, _ in rows] == list(KEYS)
     for key, example in rows:
         assert f"{key}=" in describe(parse_preprocessing(example))
 
 
-def test_the_guides_file_and_frequent_steps_are_understood(tmp_path: Path) -> None:
+def test_the_guides_file_and_frequent_steps_are_understood(tmp_path):
     (file,) = re.findall(r"```toml\n(.*?)```", GUIDE.partition("## Preprocessing")[2], re.DOTALL)
     assert set(parse_preprocessing(written(tmp_path / "x.toml", file))) == {"", "tokens"}
     frequent = re.findall(r"\| `(\w[^`|]+)` \|$", GUIDE.partition("Frequent ones")[2], re.MULTILINE)

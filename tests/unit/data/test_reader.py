@@ -9,8 +9,9 @@ import sys
 import textwrap
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
@@ -25,12 +26,12 @@ from edgeconv.data import SamplesHash, parse_preprocessing, read_samples, sha256
 from edgeconv.data.handover import mapped
 from edgeconv.data.location import located, parse_source, readable_of
 from edgeconv.data.reader import PartJob, write_part
+from edgeconv.data.source import LocalDataSet
 from edgeconv.runtimes.conversation import Talk
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child, poll_until
 from edgeconv.types import Allowance, TensorSpec
 from edgeconv.types.errors import (
-    EdgeconvError,
     InputRefused,
     InternalError,
     ToolFailed,
@@ -39,11 +40,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.data.source import LocalDataSet
 
 RNG = np.random.default_rng(7)
 COUNT = 9
@@ -55,7 +51,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     """The current directory, and beside it the one for temporary files."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
@@ -156,9 +152,7 @@ SOURCES: list[tuple[Callable[[], str], TensorSpec, str]] = [
 
 
 @pytest.mark.parametrize(("make", "spec", "steps"), SOURCES)
-def test_a_child_gives_what_is_read_here(
-    make: Callable[[], str], spec: TensorSpec, steps: str, place: Path
-) -> None:
+def test_a_child_gives_what_is_read_here(make, spec, steps, place):
     source = make()
     preprocessing = parse_preprocessing(steps)
     here = open_samples(source, (spec,), preprocessing=preprocessing, allow_code=True)
@@ -215,9 +209,7 @@ def assert_equal(one: Any, other: Any) -> None:
         ("sklearn:irs", UsageError),
     ],
 )
-def test_what_is_refused_here_is_refused_there_in_the_same_words(
-    source: str, kind: type[EdgeconvError], place: Path
-) -> None:
+def test_what_is_refused_here_is_refused_there_in_the_same_words(source, kind, place):
     npz()
     for name in ("bad.npz", "bad.parquet"):
         Path(name).write_bytes(b"PK\x03\x04 nothing else")
@@ -230,7 +222,7 @@ def test_what_is_refused_here_is_refused_there_in_the_same_words(
 
 
 @pytest.mark.usefixtures("place")
-def test_a_sample_that_is_bad_is_refused_when_it_is_read_and_others_are_read_after_it() -> None:
+def test_a_sample_that_is_bad_is_refused_when_it_is_read_and_others_are_read_after_it():
     source = pictures()
     damaged = Path("pictures", "class 1", "4.png")
     damaged.write_bytes(damaged.read_bytes()[:60])
@@ -242,7 +234,7 @@ def test_a_sample_that_is_bad_is_refused_when_it_is_read_and_others_are_read_aft
 
 
 @pytest.mark.usefixtures("place")
-def test_a_pass_that_is_not_finished_disturbs_no_other() -> None:
+def test_a_pass_that_is_not_finished_disturbs_no_other():
     source = npz()
     here = open_samples(source, (X,))
     with opened_samples(source, (X,)) as opened:
@@ -255,7 +247,7 @@ def test_a_pass_that_is_not_finished_disturbs_no_other() -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_samples_outlive_the_child_that_read_them() -> None:
+def test_samples_outlive_the_child_that_read_them():
     with opened_samples(npz(), (X,)) as opened:
         samples = opened.take(np.arange(COUNT))
     assert (
@@ -276,7 +268,7 @@ def archive_of_zeros(rows: int) -> str:
 
 
 @pytest.mark.usefixtures("started_children")
-def test_the_memory_limit_holds_by_what_is_declared_and_by_what_is_used(place: Path) -> None:
+def test_the_memory_limit_holds_by_what_is_declared_and_by_what_is_used(place):
     source = archive_of_zeros(20 * MIB)
     limit = Allowance(memory_bytes=300 * MIB)
     with (
@@ -295,7 +287,7 @@ def test_the_memory_limit_holds_by_what_is_declared_and_by_what_is_used(place: P
 
 
 @pytest.mark.usefixtures("started_children")
-def test_the_time_limit_holds_while_it_reads(place: Path) -> None:
+def test_the_time_limit_holds_while_it_reads(place):
     with Path("large.csv").open("w", encoding="ascii") as file:
         file.write("a,b,c,d\n")
         for _ in range(100):
@@ -310,7 +302,7 @@ def test_the_time_limit_holds_while_it_reads(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_time_in_which_nobody_waits_for_it_does_not_count() -> None:
+def test_time_in_which_nobody_waits_for_it_does_not_count():
     allowance = Allowance(timeout_s=3)
     with opened_samples(npz(), (X,), allowance=allowance) as opened:
         parts = opened.chunks(np.arange(COUNT), 4)
@@ -329,9 +321,7 @@ def test_time_in_which_nobody_waits_for_it_does_not_count() -> None:
         (signal.SIGABRT, InputRefused, "was ended by SIGABRT"),
     ],
 )
-def test_a_child_that_dies_is_an_error(
-    number: int, kind: type[EdgeconvError], message: str, place: Path
-) -> None:
+def test_a_child_that_dies_is_an_error(number, kind, message, place):
     with opened_samples(npz(), (X,)) as opened:
         for child in psutil.Process().children(recursive=True):
             os.kill(child.pid, number)
@@ -342,7 +332,7 @@ def test_a_child_that_dies_is_an_error(
 
 
 @pytest.mark.usefixtures("started_children")
-def test_an_interrupt_leaves_nothing(place: Path) -> None:
+def test_an_interrupt_leaves_nothing(place):
     def interrupted() -> None:
         with opened_samples(npz(), (X,)) as opened:
             next(opened.chunks(np.arange(COUNT), 4))
@@ -358,15 +348,13 @@ def assert_nothing_is_left(place: Path) -> None:
     assert list((place.parent / "tmp").iterdir()) == []
 
 
-def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are_removed(
-    place: Path,
-) -> None:
+def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are_removed(place):
     keep = place / "keep"
     keep.mkdir()
     (keep / "0.npy").write_bytes(b"kept")
     (keep / "finished").touch()
     with opened_samples(npz(), (X,)) as opened:
-        reader = opened.reader  # type: ignore[attr-defined]
+        reader = opened.reader
         call = reader.child.start(write_part, PartJob(indices=[0]))
         call.result()
         call.directory.rename(place / "moved")
@@ -377,7 +365,7 @@ def test_a_link_in_place_of_the_files_of_an_answer_is_not_followed_when_they_are
     assert (keep / "0.npy").read_bytes() == b"kept"
 
 
-def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
+def test_a_link_among_the_files_of_a_child_is_not_followed(place):
     np.save(place / "secret.npy", values())
     (place / "0.npy").symlink_to(place / "secret.npy")
     assert mapped(place / "secret.npy", COUNT).shape == (COUNT, 4)
@@ -388,7 +376,7 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place: Path) -> None:
         mapped(place / "1.npy", COUNT)
 
 
-def test_an_answer_without_end_is_given_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_without_end_is_given_up(place, monkeypatch):
     monkeypatch.setattr("edgeconv.runtimes.conversation._LONGEST_LINE_BYTES", MIB)
     with (
         _talk(place, "print('hi', flush=True)\nwhile True: print('x', end='')") as talk,
@@ -411,9 +399,7 @@ def _talk(place: Path, code: str) -> Talk:
     return Talk(child, greeting=b"hi\n")
 
 
-def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(place, monkeypatch):
     """And never data that cannot be read."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
     code = (
@@ -426,7 +412,7 @@ def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(
     assert "script.py" in Path(log).read_text()
 
 
-def test_no_decoder_is_loaded_by_the_caller(place: Path) -> None:
+def test_no_decoder_is_loaded_by_the_caller(place):
     sources = [pictures(), parquet(), clips(), records(), csv(), "sklearn:iris"]
     program = """
         import sys
@@ -457,7 +443,7 @@ def test_no_decoder_is_loaded_by_the_caller(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("place")
-def test_what_may_be_read_is_what_the_source_names_links_followed() -> None:
+def test_what_may_be_read_is_what_the_source_names_links_followed():
     pictures()
     target = Path("elsewhere.png")
     target.write_bytes(encoded(np.zeros((5, 5, 3), np.uint8)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from example_records import example, write_records
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -47,7 +47,7 @@ def words(samples: Samples, name: str = "user") -> list[Any]:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=12))
-def test_any_bytes_come_back_and_the_runner_writes_them_alike(values: list[bytes]) -> None:
+def test_any_bytes_come_back_and_the_runner_writes_them_alike(values):
     stored = ended_list(values, "x")
     assert plain(stored).tolist() == values
     details = {"dtype": np.bytes_, "quantization": (0.0, 0)}
@@ -56,7 +56,7 @@ def test_any_bytes_come_back_and_the_runner_writes_them_alike(values: list[bytes
     assert plain(again).tolist() == values
 
 
-def test_strings_are_saved_without_pickle_and_hashed_whatever_the_longest(tmp_path: Path) -> None:
+def test_strings_are_saved_without_pickle_and_hashed_whatever_the_longest(tmp_path):
     samples = Samples({"user": ended_list(ODD, "x").reshape(3, 2)}, None, "x")
     write_samples(samples, tmp_path / "a")
     back = read_samples(tmp_path / "a")
@@ -68,7 +68,7 @@ def test_strings_are_saved_without_pickle_and_hashed_whatever_the_longest(tmp_pa
     assert sha256_samples(short) == sha256_samples(wide) != sha256_samples(cut)
 
 
-def test_rows_of_strings_may_get_longer_as_they_come(tmp_path: Path) -> None:
+def test_rows_of_strings_may_get_longer_as_they_come(tmp_path):
     first, later = ended_list([b"a", b"b"], "x"), ended_list([b"much longer"], "x")
     file = RowsFile(tmp_path / "0.npy", 3, first)
     file.write(2, later)
@@ -86,12 +86,12 @@ def test_rows_of_strings_may_get_longer_as_they_come(tmp_path: Path) -> None:
         (["\ud800"], "string 1 is not Unicode"),
     ],
 )
-def test_what_is_no_string_is_refused(values: list[Any], message: str) -> None:
+def test_what_is_no_string_is_refused(values, message):
     with pytest.raises(InputRefused, match=message):
         ended(np.array([*values, None], object)[:-1], "here")
 
 
-def test_an_npz_has_strings_of_either_kind_and_never_objects(tmp_path: Path) -> None:
+def test_an_npz_has_strings_of_either_kind_and_never_objects(tmp_path):
     text = np.array([["Käse"], [""], ["b"]])
     np.savez(tmp_path / "a.npz", user=text)
     np.savez(tmp_path / "b.npz", user=np.char.encode(text, "utf-8"))
@@ -104,9 +104,7 @@ def test_an_npz_has_strings_of_either_kind_and_never_objects(tmp_path: Path) -> 
     assert ".astype(str)" in error.value.hint
 
 
-def test_a_large_npy_of_strings_is_read_row_by_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_npy_of_strings_is_read_row_by_row(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.array(["a", "longer", ""]))
     monkeypatch.setattr("edgeconv.data.kinds.npy._AT_ONCE_BYTES", 1)
     assert words(load_samples(str(tmp_path / "a.npy"), (FLAT,))) == [b"a", b"longer", b""]
@@ -116,13 +114,13 @@ RIDES = "user,a,b,label\n007, 1,2,0\n Käse ,3,4,1\n,5,6,0\n"
 
 
 @pytest.fixture
-def rides(tmp_path: Path) -> str:
+def rides(tmp_path) -> str:
     path = tmp_path / "rides.csv"
     path.write_text(RIDES, encoding="utf-8")
     return str(path)
 
 
-def test_text_of_a_csv_stays_as_it_is_for_an_input_of_strings(rides: str) -> None:
+def test_text_of_a_csv_stays_as_it_is_for_an_input_of_strings(rides):
     loaded = load_samples(f"{rides}?user=user&ride=a:b&labels=label", (RIDE, USER))
     assert words(loaded) == [b"007", " Käse ".encode(), b""]
     assert loaded.arrays["ride"].tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -130,7 +128,7 @@ def test_text_of_a_csv_stays_as_it_is_for_an_input_of_strings(rides: str) -> Non
     assert words(load_samples(f"{rides}?features=a", (USER,))) == [b" 1", b"3", b"5"]
 
 
-def test_a_table_with_a_column_for_every_input_needs_no_more_said(rides: str) -> None:
+def test_a_table_with_a_column_for_every_input_needs_no_more_said(rides):
     a = TensorSpec(name="a", shape=(-1, 1), dtype="float32")
     assert load_samples(rides, (a, USER)).arrays["a"].ravel().tolist() == [1, 3, 5]
     with pytest.raises(InputRefused, match="holds one array") as error:
@@ -138,9 +136,7 @@ def test_a_table_with_a_column_for_every_input_needs_no_more_said(rides: str) ->
     assert "rides.csv?ride=COLUMNS&user=COLUMNS" in error.value.hint
 
 
-def test_numbers_for_strings_and_strings_for_numbers_say_what_to_do(
-    rides: str, tmp_path: Path
-) -> None:
+def test_numbers_for_strings_and_strings_for_numbers_say_what_to_do(rides, tmp_path):
     with pytest.raises(InputRefused, match=r"column 'user', row 3: ' ?Käse ?' is not a number"):
         load_samples(f"{rides}?user=user&ride=user", (RIDE, USER))
     np.savez(tmp_path / "n.npz", user=np.ones((3, 1), np.int64), ride=np.array([["a", "b"]] * 3))
@@ -154,7 +150,7 @@ def test_numbers_for_strings_and_strings_for_numbers_say_what_to_do(
         load_samples(f"{tmp_path}/l.npz", (USER,))
 
 
-def test_preprocessing_of_strings_is_refused_and_can_be_left_out(rides: str) -> None:
+def test_preprocessing_of_strings_is_refused_and_can_be_left_out(rides):
     source, inputs = f"{rides}?user=user&ride=a:b", (RIDE, USER)
     with pytest.raises(InputRefused, match="'user' holds strings") as error:
         load_samples(source, inputs, preprocessing=parse_preprocessing("scale=1/2"))
@@ -166,7 +162,7 @@ def test_preprocessing_of_strings_is_refused_and_can_be_left_out(rides: str) -> 
 
 
 @pytest.mark.parametrize("dictionary", [False, True])
-def test_parquet_has_strings_and_lists_of_them(dictionary: bool, tmp_path: Path) -> None:
+def test_parquet_has_strings_and_lists_of_them(dictionary, tmp_path):
     text = pa.array(["1", "Käse", ""])
     columns = {
         "user": text.dictionary_encode() if dictionary else text,
@@ -183,22 +179,9 @@ def test_parquet_has_strings_and_lists_of_them(dictionary: bool, tmp_path: Path)
         load_samples(f"{tmp_path}/a.parquet?features=ride", (USER,))
 
 
-def record(**features: list[bytes]) -> bytes:
-    from edgeconv.data.example_pb2 import BytesList, Example, Feature, Features
-
-    stored = {key: Feature(bytes_list=BytesList(value=v)) for key, v in features.items()}
-    return bytes(Example(features=Features(feature=stored)).SerializeToString())
-
-
-def test_tfrecords_have_strings(tmp_path: Path) -> None:
-    from edgeconv.data.records import masked_crc
-
-    with (tmp_path / "a.tfrecord").open("wb") as file:
-        for value in (b"a", b"much longer\0"):
-            data = record(user=[value])
-            length = struct.pack("<Q", len(data))
-            file.write(length + struct.pack("<I", masked_crc(length)))
-            file.write(data + struct.pack("<I", masked_crc(data)))
+def test_tfrecords_have_strings(tmp_path):
+    records = (example(user=[value]) for value in (b"a", b"much longer\0"))
+    write_records(tmp_path / "a.tfrecord", *records)
     (tmp_path / "spec.toml").write_text('[features.user]\ndtype = "string"\nshape = [1]\n')
     source = f"tfrecord:{tmp_path}/a.tfrecord?spec={tmp_path}/spec.toml"
     assert words(load_samples(source, (USER,))) == [b"a", b"much longer\0"]
@@ -208,14 +191,14 @@ def test_tfrecords_have_strings(tmp_path: Path) -> None:
     assert 'dtype = "string"' in error.value.hint
 
 
-def test_a_function_may_return_strings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_may_return_strings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mywords.py").write_text("def load():\n    return {'user': [['a'], [b'b\\0']]}\n")
     samples = open_samples("function:mywords:load", (USER,), allow_code=True)
     assert words(samples.take(np.arange(2))) == [b"a", b"b\0"]
 
 
-def test_made_up_strings_are_words_of_every_vocabulary_and_one_of_none() -> None:
+def test_made_up_strings_are_words_of_every_vocabulary_and_one_of_none():
     made = words(synthetic_samples((USER,), 4, 0, [(b"a", b"b"), (), (b"c",)]))
     assert made[0] in (b"a", b"b")
     assert made[1] == b"c"
@@ -223,7 +206,7 @@ def test_made_up_strings_are_words_of_every_vocabulary_and_one_of_none() -> None
     assert len(set(words(synthetic_samples((USER,), 4, 0)))) == 2
 
 
-def test_a_string_that_differs_is_an_error_as_large_as_the_signal() -> None:
+def test_a_string_that_differs_is_an_error_as_large_as_the_signal():
     want = {"label": ended_list([b"cat"] * 9 + [b"dog"], "x")}
     have = {"label": ended_list([b"cat"] * 10, "x")}
     (error,) = output_errors(want, have, {})
@@ -236,28 +219,28 @@ def test_a_string_that_differs_is_an_error_as_large_as_the_signal() -> None:
     assert verify_errors(floating, (equal,)) == ()
 
 
-def test_agreement_of_strings_counts_those_that_differ() -> None:
+def test_agreement_of_strings_counts_those_that_differ():
     want = {"label": ended_list([b"a", b"b", b"c", b"d"], "x")}
     have = {"label": ended_list([b"a", b"b", b"c", b"much longer"], "x")}
     (agreement,) = agreements(have, want, "baseline")
     assert (agreement.flips, agreement.cosine) == (1, 0.75)
 
 
-def test_labels_are_not_compared_with_strings() -> None:
+def test_labels_are_not_compared_with_strings():
     outputs = {"label": ended_list([b"a"], "x"), "p": np.ones((1, 3), np.float32)}
     with pytest.raises(InputRefused, match="'label' holds strings") as error:
         chosen_output(outputs, "label")
     assert "--output p" in error.value.hint
 
 
-def test_runtimes_of_numbers_refuse_strings_by_name() -> None:
+def test_runtimes_of_numbers_refuse_strings_by_name():
     signature = Signature(key="serving_default", inputs=(USER,), outputs=(RIDE,))
     model = Model(file=Path("a.tflite"), signature=None)
     with pytest.raises(InputRefused, match=r"'user' holds strings, and LiteRT\.js takes"):
         refuse_strings(model, signature, "LiteRT.js")
 
 
-def test_tensorflow_serving_is_not_sent_strings() -> None:
-    session = tfserving.ServingSession(None, Model(file=Path("a.tflite"), signature=None))  # type: ignore[arg-type]
+def test_tensorflow_serving_is_not_sent_strings():
+    session = tfserving.ServingSession(None, Model(file=Path("a.tflite"), signature=None))
     with pytest.raises(InputRefused, match="input 'user' takes strings"):
         session.run({"user": ended_list([b"a"], "x")})

@@ -32,7 +32,7 @@ def reasons(**arrays: Any) -> dict[str, bool]:
     return {each.reason: each.is_certain for each in set_suspicions(held)}
 
 
-def test_the_range_and_scale_of_each_input_of_numbers_are_those_of_all_its_values() -> None:
+def test_the_range_and_scale_of_each_input_of_numbers_are_those_of_all_its_values():
     far = (RANDOM.normal(5e4, 2, (3000, 500))).astype(np.float32)
     tokens = RANDOM.integers(0, 99, (3000, 4), np.int32)
     one, two = input_ranges(samples(far=far, tokens=tokens, user=np.full(3000, b"me")))
@@ -44,7 +44,7 @@ def test_the_range_and_scale_of_each_input_of_numbers_are_those_of_all_its_value
     assert two.text.endswith("whole numbers")
 
 
-def test_samples_that_differ_are_not_suspicious() -> None:
+def test_samples_that_differ_are_not_suspicious():
     assert reasons(image=IMAGES) == {}
     # A mask of whole numbers often has only ones.
     assert reasons(image=IMAGES, mask=np.ones((40, 3), np.int32)) == {}
@@ -60,20 +60,18 @@ def test_samples_that_differ_are_not_suspicious() -> None:
         (IMAGES[:5], "there are only 5 samples", False),
     ],
 )
-def test_equal_constant_and_few_samples_are_named(
-    image: Any, reason: str, is_certain: bool
-) -> None:
+def test_equal_constant_and_few_samples_are_named(image, reason, is_certain):
     assert reasons(image=image) == {reason: is_certain}
 
 
-def test_most_of_a_set_being_equal_is_named() -> None:
+def test_most_of_a_set_being_equal_is_named():
     """As where nine in ten were missing, which somebody replaced by zeros."""
     missing = np.where((np.arange(40) < 21).reshape(-1, 1, 1, 1), 0, IMAGES)
     assert reasons(image=missing) == {"21 of 40 samples are equal": False}
     assert reasons(image=np.where((np.arange(40) < 20).reshape(-1, 1, 1, 1), 0, IMAGES)) == {}
 
 
-def test_images_of_random_pixels_are_named_and_noisy_ones_are_not() -> None:
+def test_images_of_random_pixels_are_named_and_noisy_ones_are_not():
     shuffled = IMAGES.reshape(40, -1)[:, RANDOM.permutation(16 * 16 * 3)].reshape(IMAGES.shape)
     for random in (NOISE, shuffled, (NOISE * 255).astype(np.uint8)):
         (reason,) = reasons(image=random)
@@ -85,7 +83,7 @@ def test_images_of_random_pixels_are_named_and_noisy_ones_are_not() -> None:
     assert reasons(z=NOISE.reshape(40, -1)) == reasons(board=NOISE[:, :8]) == {}
 
 
-def test_labels_that_are_all_the_same_are_named() -> None:
+def test_labels_that_are_all_the_same_are_named():
     one = Samples({"image": IMAGES}, np.full(40, 3), "samples.npz")
     assert [each.reason for each in set_suspicions(one)] == ["all samples have the label 3"]
     two = Samples({"image": IMAGES}, np.arange(40) // 39, "samples.npz")
@@ -95,7 +93,7 @@ def test_labels_that_are_all_the_same_are_named() -> None:
 @pytest.mark.parametrize(
     ("image", "steps"), [(IMAGES, "scale=-1&mean=-1"), (IMAGES * 255, "scale=-1&mean=-255")]
 )
-def test_what_keeps_the_range_of_images_is_negatives_and_colors(image: Any, steps: str) -> None:
+def test_what_keeps_the_range_of_images_is_negatives_and_colors(image, steps):
     tried = dict(other_preprocessings({"image": image, "speed": NOISE[:, 0, 0]}, only_alike=True))
     assert set(tried) == {steps, "channels=bgr"}
     high = 255 if image.max() > 1 else 1
@@ -114,27 +112,27 @@ def test_what_keeps_the_range_of_images_is_negatives_and_colors(image: Any, step
         (NOISE[:, 0, 0] * 9.8, set()),
     ],
 )
-def test_smaller_scales_are_those_that_the_range_suggests(array: Any, steps: set[str]) -> None:
+def test_smaller_scales_are_those_that_the_range_suggests(array, steps):
     assert {name for name, _ in smaller_scales({"x": array})} == steps
     both = dict(smaller_scales({"x": array, "y": np.arange(40, dtype=np.int32)}))
     assert {name.replace("x.", "") for name in both} == steps
     assert all(0 <= abs(each["x"]).max() <= 1.01 for each in both.values())
 
 
-def test_an_input_that_is_the_same_in_all_samples_is_named() -> None:
+def test_an_input_that_is_the_same_in_all_samples_is_named():
     assert reasons(image=IMAGES, gain=np.full((40, 2), 0.5, np.float32)) == {
         "'gain' is the same in every sample": False
     }
 
 
-def test_samples_are_equal_only_if_all_their_inputs_are() -> None:
+def test_samples_are_equal_only_if_all_their_inputs_are():
     image = np.repeat(IMAGES[:1], 40, axis=0)
     assert reasons(image=image, tokens=np.arange(40, dtype=np.int32)[:, None]) == {
         "'image' is the same in every sample": False
     }
 
 
-def test_steps_undo_what_they_say() -> None:
+def test_steps_undo_what_they_say():
     undone = dict(other_preprocessings({"image": IMAGES * 255, "tokens": np.arange(40)}))
     np.testing.assert_allclose(undone["scale=1/255"]["image"], IMAGES, rtol=1e-5)
     np.testing.assert_array_equal(undone["scale=1/255"]["tokens"], np.arange(40))
@@ -142,7 +140,7 @@ def test_steps_undo_what_they_say() -> None:
     assert all(each["image"].dtype == np.float32 for each in undone.values())
 
 
-def test_inputs_of_one_shape_are_exchanged_and_others_are_not() -> None:
+def test_inputs_of_one_shape_are_exchanged_and_others_are_not():
     left, right = np.float32([[1, 2]]), np.float32([[3, 4]])
     tried = dict(other_preprocessings({"left": left, "right": right, "scale": np.float32([[5]])}))
     exchanged = tried["'left' and 'right' exchanged"]
@@ -151,7 +149,7 @@ def test_inputs_of_one_shape_are_exchanged_and_others_are_not() -> None:
 
 
 @pytest.mark.parametrize(("count", "most"), [(64, 64), (500, 64), (9, 1), (1, 1)])
-def test_indices_are_spread_over_all_samples(count: int, most: int) -> None:
+def test_indices_are_spread_over_all_samples(count, most):
     indices = evenly(count, most)
     assert len(set(indices.tolist())) == most
     assert (indices[0], indices[-1] < count) == (0, True)

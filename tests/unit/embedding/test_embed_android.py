@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import re
 import xml.etree.ElementTree as ET
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, planned, published, tree
@@ -15,16 +16,12 @@ from tiny_tflite import Graph, packed
 from edgeconv import embed
 from edgeconv.embedding.c_files import app_values
 from edgeconv.embedding.embedding import make_embedding
+from edgeconv.embedding.interface import Embedding
 from edgeconv.embedding.targets import android
 from edgeconv.embedding.targets.android import shipped_model
 from edgeconv.model.tflite.flatbuffer import parse
 from edgeconv.types import Preprocessing
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.embedding.interface import Embedding
 
 KOTLIN = "src/main/kotlin/edgeconv/tiny/Tiny.kt"
 PLUGIN = {"plugin": "yes"}

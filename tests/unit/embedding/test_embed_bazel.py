@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from embed_models import HOSTILE, float_tiny, int8_tiny, large_tiny, named_tiny, published, tree
@@ -14,9 +15,6 @@ from tiny_tflite import Graph, packed
 from edgeconv import embed
 from edgeconv.types.errors import InputRefused, UnsupportedOperators
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 def bazel(tmp_path: Path, make: Any = int8_tiny, **options: Any) -> Path:
     embed(make(tmp_path / "published"), "bazel", tmp_path / "out", symbol="gesture", **options)
@@ -24,7 +22,7 @@ def bazel(tmp_path: Path, make: Any = int8_tiny, **options: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def plain(tmp_path_factory) -> Path:
     """A directory that no test changes."""
     return bazel(tmp_path_factory.mktemp("plain"))
 

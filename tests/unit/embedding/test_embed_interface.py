@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ from tiny_tflite import Graph, packed
 
 from edgeconv import embed
 from edgeconv.types import Preprocessing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def interface_of(

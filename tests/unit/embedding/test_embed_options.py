@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,9 +15,6 @@ from edgeconv import embed
 from edgeconv.cli import cli
 from edgeconv.plugins import EMBED_TARGETS, embed_target
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def written(tmp_path: Path, target: str, **options: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,9 +16,6 @@ from edgeconv.cli import cli
 from edgeconv.embedding.plan import find_published
 from edgeconv.embedding.remake import remake_command
 from edgeconv.types import CalibrationRecord, Preprocessing, Recipe
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SAMPLES = CalibrationRecord(
     signature="serving_default", source="cal data.npz", samples=8, sha256="", range="minmax"

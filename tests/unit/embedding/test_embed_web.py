@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +16,12 @@ from embed_web_models import fixed_float_model, three_inputs_model, uint8_model,
 
 from edgeconv import embed
 from edgeconv.embedding.embedding import make_embedding
+from edgeconv.embedding.interface import Embedding
 from edgeconv.embedding.plan import embedded_already
 from edgeconv.embedding.targets.web import files
 from edgeconv.runtimes.tensors import dequantized, quantized
 from edgeconv.types import Embedded, Preprocessing, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.embedding.interface import Embedding
 
 NODE = shutil.which("node")
 needs_node = pytest.mark.skipif(NODE is None, reason="there is no node on PATH")
@@ -31,7 +29,7 @@ SCALED = {"preprocessing": {"": Preprocessing(resize=(2, 2), scale=1 / 127.5, me
 
 
 @pytest.fixture(scope="module")
-def gesture(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Embedded]:
+def gesture(tmp_path_factory) -> tuple[Path, Embedded]:
     """A model that no test changes, and what was written."""
     return web(tmp_path_factory.mktemp("gesture"), uint8_model())
 
@@ -202,7 +200,7 @@ def test_variable_tensors_are_refused(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def embedding(gesture: tuple[Path, Embedded]) -> Embedding:
+def embedding(gesture) -> Embedding:
     """What the target was given for it."""
     model = gesture[0].parent / "published" / "tiny.int8.tflite"
     return make_embedding(planned(model, "web", "unused", symbol="gesture"))

@@ -125,7 +125,7 @@ def test_a_changed_file_of_edgeconv_is_made_again(tmp_path):
 
 
 @pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
+def read_only(tmp_path) -> Iterator[Path]:
     """A directory that not even root can write."""
     place = tmp_path / "read-only"
     place.mkdir()

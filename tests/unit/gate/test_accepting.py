@@ -159,6 +159,6 @@ def test_an_update_accepts_no_broken_limit(work, model):
         ("digits:", "unknown recipe of --accept-drop ''"),
     ],
 )
-def test_a_loss_of_what_there_is_not_cannot_be_accepted(text: str, reason: str) -> None:
+def test_a_loss_of_what_there_is_not_cannot_be_accepted(text, reason):
     with pytest.raises(UsageError, match=reason):
         parse_accepted([text], ["digits"], updates=True)

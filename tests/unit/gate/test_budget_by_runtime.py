@@ -86,7 +86,6 @@ def test_a_model_is_compared_with_the_answers_of_the_same_kernels():
     # Under other names, as with another set of runtimes.
     for row in (here, there):
         stage = model.stage_of(msgspec.structs.replace(row, name="int8"))
-        assert stage is not None
         assert (stage.measured_in, stage.accuracy) == (row.measured_in, row.accuracy)
 
 
@@ -101,7 +100,7 @@ def test_kernels_that_the_lock_does_not_know_are_compared_and_never_the_same():
     assert by_lock["int8 in tflite-micro"] == "missing"
 
 
-def test_the_lock_says_which_kernels_answered_and_an_old_one_does_not(tmp_path: Path):
+def test_the_lock_says_which_kernels_answered_and_an_old_one_does_not(tmp_path):
     from edgeconv.types import Lock
 
     path = tmp_path / "edgeconv.lock"
@@ -118,7 +117,7 @@ def config_of(tmp_path: Path, budget: str) -> Path:
     return path
 
 
-def test_the_configuration_has_a_table_for_each_runtime(tmp_path: Path):
+def test_the_configuration_has_a_table_for_each_runtime(tmp_path):
     path = config_of(
         tmp_path,
         "[budget]\nmax-accuracy-drop = 0.01\n"
@@ -137,7 +136,7 @@ def test_the_configuration_has_a_table_for_each_runtime(tmp_path: Path):
     assert lines == [4, 6, 8]
 
 
-def test_an_unknown_limit_of_a_runtime_is_refused_with_its_line(tmp_path: Path):
+def test_an_unknown_limit_of_a_runtime_is_refused_with_its_line(tmp_path):
     path = config_of(tmp_path, "[budget.runtime.tflite-micro]\nmax-drop = 0.01\n")
     with pytest.raises(UsageError, match=r"line 4.*max-drop"):
         load_config(path, {})

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,12 +21,10 @@ from edgeconv.types import (
     Limits,
     Measurement,
     NpuEstimate,
+    RecipeName,
     Report,
 )
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.types import RecipeName
 
 LATENCY = Latency(
     rounds_us=((90.0, 110.0),),
@@ -121,7 +119,7 @@ NOT_PLAIN = {
 
 
 @pytest.mark.parametrize("limit", ACTUAL)
-def test_each_plain_limit_is_held_against_its_own_number_and_is_inclusive(limit: str) -> None:
+def test_each_plain_limit_is_held_against_its_own_number_and_is_inclusive(limit):
     actual = ACTUAL[limit]
     sign = -1 if limit.startswith("min") else 1
     for allowed in (actual * (1 + 0.01 * sign), actual):
@@ -142,29 +140,29 @@ def test_each_plain_limit_is_held_against_its_own_number_and_is_inclusive(limit:
     assert not tight.ok
 
 
-def test_every_field_of_the_limits_is_tested_here() -> None:
+def test_every_field_of_the_limits_is_tested_here():
     assert {*ACTUAL, *NOT_PLAIN} == set(Limits.__struct_fields__)
 
 
-def test_a_hair_of_rounding_over_the_limit_holds() -> None:
+def test_a_hair_of_rounding_over_the_limit_holds():
     ratio = 0.3 - 0.2
     assert ratio < 0.1
     assert only(measured(size_ratio=0.1), max_size_ratio=ratio).outcome == "passed"
 
 
-def test_one_byte_over_a_large_size_fails() -> None:
+def test_one_byte_over_a_large_size_fails():
     gigabyte = 10**9
     budget = Budget(every=Limits(max_size_bytes=gigabyte))
     assert not check(report(measured(size_bytes=gigabyte + 1)), budget).ok
 
 
-def test_the_baseline_is_not_judged() -> None:
+def test_the_baseline_is_not_judged():
     verdict = check(report(measured()), Budget(every=Limits(max_size_bytes=2000)))
     assert [finding.model for finding in verdict.findings] == ["digits.int8"]
     assert verdict.ok
 
 
-def test_a_recipe_limit_replaces_the_general_one_of_the_same_name_only() -> None:
+def test_a_recipe_limit_replaces_the_general_one_of_the_same_name_only():
     budget = Budget(
         every=Limits(max_size_bytes=10, max_arena_bytes=800),
         recipe={"int8": Limits(max_size_bytes=2000)},
@@ -180,14 +178,14 @@ def test_a_recipe_limit_replaces_the_general_one_of_the_same_name_only() -> None
     assert not verdict.ok
 
 
-def test_a_recipe_measured_twice_is_judged_twice() -> None:
+def test_a_recipe_measured_twice_is_judged_twice():
     second = measured("int8", name="on the phone", size_bytes=9999)
     budget = Budget(recipe={"int8": Limits(max_size_bytes=2000)})
     verdict = check(report(measured("int8"), second), budget)
     assert [finding.ok for finding in verdict.findings] == [True, False]
 
 
-def test_a_recipe_with_limits_that_is_not_in_the_report_fails_each_of_them() -> None:
+def test_a_recipe_with_limits_that_is_not_in_the_report_fails_each_of_them():
     budget = Budget(
         every=Limits(max_size_bytes=2000),
         recipe={"int16x8": Limits(min_accuracy=0.5, max_size_ratio=1)},
@@ -220,7 +218,7 @@ def test_a_recipe_with_limits_that_is_not_in_the_report_fails_each_of_them() -> 
         {"max_float_operators": 9},
     ],
 )
-def test_what_was_not_measured_is_missing_and_never_passes(limits: dict[str, Any]) -> None:
+def test_what_was_not_measured_is_missing_and_never_passes(limits):
     bare = measured(
         latency=None,
         latency_ratio=None,
@@ -236,14 +234,14 @@ def test_what_was_not_measured_is_missing_and_never_passes(limits: dict[str, Any
 
 
 @pytest.mark.parametrize("actual", [math.nan, math.inf, -math.inf])
-def test_a_number_that_is_not_finite_never_passes(actual: float) -> None:
+def test_a_number_that_is_not_finite_never_passes(actual):
     broken = measured(accuracy=Accuracy(value=actual, samples=0), size_ratio=actual)
     budget = Budget(every=Limits(max_accuracy_drop=1.0, min_accuracy=0.0, max_size_ratio=1e9))
     found = check(report(broken), budget).findings
     assert {finding.outcome for finding in found} == {"missing"}
 
 
-def test_a_number_of_one_sample_that_is_not_finite_never_passes() -> None:
+def test_a_number_of_one_sample_that_is_not_finite_never_passes():
     before = Accuracy(metric="mae", value=1.0, samples=2, per_sample=(1.0, 1.0))
     for value, per_sample in ((1.0, (1.0, math.nan)), (math.inf, (1.0, math.inf))):
         after = Accuracy(metric="mae", value=value, samples=2, per_sample=per_sample)
@@ -253,14 +251,12 @@ def test_a_number_of_one_sample_that_is_not_finite_never_passes() -> None:
             assert [one.outcome for one in found] == ["missing"]
 
 
-def test_a_limit_of_nan_lets_nothing_through() -> None:
+def test_a_limit_of_nan_lets_nothing_through():
     assert not check(report(measured()), Budget(every=Limits(max_size_bytes=math.nan))).ok
 
 
 @pytest.mark.parametrize(("count", "outcome"), [(0, "passed"), (2, "passed"), (3, "failed")])
-def test_operators_in_float_are_limited_in_recipes_of_integers_alone(
-    count: int, outcome: str
-) -> None:
+def test_operators_in_float_are_limited_in_recipes_of_integers_alone(count, outcome):
     finding = only(measured(float_operators=count), max_float_operators=2)
     assert (finding.outcome, finding.actual, finding.allowed) == (outcome, count, 2)
     rows = report(measured(recipe="int8", float_operators=count), measured("dynamic"))
@@ -268,7 +264,7 @@ def test_operators_in_float_are_limited_in_recipes_of_integers_alone(
     assert [each.outcome for each in found] == [outcome]
 
 
-def test_an_artifact_that_did_not_run_fails_all_its_limits_even_its_size() -> None:
+def test_an_artifact_that_did_not_run_fails_all_its_limits_even_its_size():
     verdict = check(
         report(measured(error="SIGSEGV"), measured("dynamic")),
         Budget(every=Limits(max_size_bytes=2000, max_arena_bytes=800)),
@@ -276,30 +272,28 @@ def test_an_artifact_that_did_not_run_fails_all_its_limits_even_its_size() -> No
     assert [finding.ok for finding in verdict.findings] == [False, False, True, True]
 
 
-def test_an_artifact_without_a_recipe_has_the_general_limits() -> None:
+def test_an_artifact_without_a_recipe_has_the_general_limits():
     assert check(report(measured(None)), Budget(every=Limits(max_size_bytes=2000))).ok
 
 
-def test_a_report_without_artifacts_is_refused() -> None:
+def test_a_report_without_artifacts_is_refused():
     with pytest.raises(InputRefused, match="no artifacts"):
         check(report(), Budget(every=Limits(max_size_bytes=2000)))
 
 
-def test_a_budget_without_limits_is_refused() -> None:
+def test_a_budget_without_limits_is_refused():
     with pytest.raises(UsageError, match="has no limit"):
         check(report(measured()), Budget())
 
 
-def test_the_verb_check_judges_a_report_by_a_budget() -> None:
+def test_the_verb_check_judges_a_report_by_a_budget():
     judged, budget = report(measured()), Budget(every=Limits(max_size_bytes=2000))
     (answer,) = edgeconv.check(report=judged, budget=budget).checks
     assert answer.verdict == check(judged, budget)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
-def test_a_maximum_holds_exactly_when_the_number_is_not_over_it(
-    actual: float, allowed: float
-) -> None:
+def test_a_maximum_holds_exactly_when_the_number_is_not_over_it(actual, allowed):
     budget = Budget(every=Limits(max_size_ratio=allowed))
     ok = check(report(measured(size_ratio=actual)), budget).ok
     if abs(actual - allowed) > 1e-5:
@@ -308,7 +302,7 @@ def test_a_maximum_holds_exactly_when_the_number_is_not_over_it(
         assert ok
 
 
-def test_an_output_that_never_varies_has_no_signal_to_hold_against_a_limit() -> None:
+def test_an_output_that_never_varies_has_no_signal_to_hold_against_a_limit():
     budget = Budget(every=Limits(min_output_snr_db=20.0))
     close = agreement("scores", -86.8)
     flat = msgspec.structs.replace(close, span=(1.0, 1.0), varies_by=0.0)
@@ -323,7 +317,7 @@ def on_npu(share: float, name: str = "ethos-u55-128") -> NpuEstimate:
     return NpuEstimate(npu=name, compiler="vela", operators=100, on_npu=round(100 * share))
 
 
-def test_the_share_of_operators_is_that_of_the_npu_with_the_fewest() -> None:
+def test_the_share_of_operators_is_that_of_the_npu_with_the_fewest():
     both = measured(npu=(on_npu(0.95), on_npu(0.8, "ethos-u85-256")))
     finding = only(both, min_npu_operators=0.9)
     assert (finding.outcome, finding.actual, finding.subject) == ("failed", 0.8, "ethos-u85-256")
@@ -338,9 +332,7 @@ def test_the_share_of_operators_is_that_of_the_npu_with_the_fewest() -> None:
         ((NpuEstimate(npu="n", compiler="v"),), "no operators"),
     ],
 )
-def test_a_share_that_is_not_known_never_passes(
-    estimates: tuple[NpuEstimate, ...], reason: str
-) -> None:
+def test_a_share_that_is_not_known_never_passes(estimates, reason):
     finding = only(measured(npu=estimates), min_npu_operators=0.0)
     assert (finding.outcome, finding.actual, finding.ok) == ("missing", None, False)
     assert reason in finding.reason

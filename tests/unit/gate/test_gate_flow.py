@@ -81,7 +81,7 @@ class Work:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     """The trained model; nothing but its content is looked at."""
     path = tmp_path / "digits.tflite"
     path.write_bytes(packed(float_model()))
@@ -89,7 +89,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Work:
+def work(tmp_path, monkeypatch) -> Work:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     work = Work(tmp_path)
     # By whatever name the test puts in their place later.

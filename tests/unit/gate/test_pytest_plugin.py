@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import numpy.fft  # Of those that no process can import twice, as pytest in a test would.
@@ -15,9 +15,6 @@ from edgeconv.gate import pytest_plugin
 from edgeconv.gate.check import Project
 from edgeconv.requests.check import CheckRequest
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest_plugins = ("pytester",)
 
@@ -54,7 +51,7 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Path:
+def project(pytester, monkeypatch, cache) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     x, labels = samples()
     (pytester.path / "tiny.tflite").write_bytes(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 import pytest
 from report_example import SAMPLES, report
@@ -9,10 +7,16 @@ from report_example import SAMPLES, report
 from edgeconv.gate.stages import stage_states
 from edgeconv.reporting.verdicts.words import changes, summary
 from edgeconv.requests.config.lock import locked_model
-from edgeconv.types import Accuracy, Finding, GateStatistics, Measurement, Verdict
-
-if TYPE_CHECKING:
-    from edgeconv.types import LockedModel, Report, StageState
+from edgeconv.types import (
+    Accuracy,
+    Finding,
+    GateStatistics,
+    LockedModel,
+    Measurement,
+    Report,
+    StageState,
+    Verdict,
+)
 
 INPUTS = {"source": "a" * 64, "calibration data": "b" * 64, "test data": "c" * 64}
 TOOLS = {"edgeconv": "0.1.0", "litert-quantizer": "0.10.0"}
@@ -91,7 +95,6 @@ def test_a_stage_is_held_against_the_lock_and_against_the_stage_before_it():
     assert (int8.before, int8.after) == (pytest.approx(340 / 360), pytest.approx(304 / 360))
     assert int8.drop == pytest.approx(0.1)
     assert int8.own_drop == pytest.approx(0.1)
-    assert int8.interval is not None
     assert int8.interval[0] == pytest.approx(0.075, abs=0.01)
     assert int8.interval[1] == pytest.approx(0.13, abs=0.01)
     assert now["checkpoint"].own_drop is None

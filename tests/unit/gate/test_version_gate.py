@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from report_example import report
-from test_gate_flow import LENIENT, Work, checking, job, model, work
+from test_gate_flow import LENIENT, checking, job, model, work
 
 from edgeconv.gate.check import Project, _with_lines
 from edgeconv.gate.flow import check_report, version_findings
 from edgeconv.measure import bench
 from edgeconv.reporting.verdicts import FORMATS, render
+from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.config.chosen import settled
 from edgeconv.requests.config.file import load_config
@@ -29,10 +29,7 @@ from edgeconv.types import (
     VersionResult,
 )
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from edgeconv.requests.bench import BenchRequest
-    from edgeconv.types.measurement import VersionState
+from edgeconv.types.measurement import VersionState
 
 __all__ = ["model", "work"]
 VERSIONS = RuntimeVersions(name="litert", specifier=">=2.0")
@@ -53,13 +50,13 @@ CRASHES = result("2.1.1", "crashes", detail="signal 11\nmore")
 ABSENT = result("2.0.2", "not installable", detail="no wheel")
 
 
-def test_a_file_that_is_right_everywhere_passes() -> None:
+def test_a_file_that_is_right_everywhere_passes():
     only = finding(result("2.0.3"), REFERENCE)
     assert (only.model, only.limit, only.outcome) == ("int8", "runtimes", "passed")
     assert (only.allowed, only.actual) == ("right in 2 versions", "right in 2 versions")
 
 
-def test_the_first_bad_version_is_named_with_what_to_do() -> None:
+def test_the_first_bad_version_is_named_with_what_to_do():
     only = finding(result("2.0.3"), WRONG, CRASHES, REFERENCE)
     assert (only.outcome, only.actual) == ("failed", "litert==2.1.0 answers wrong")
     for part in (
@@ -73,11 +70,11 @@ def test_the_first_bad_version_is_named_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("state", ["wrong", "does not load", "does not run", "crashes"])
-def test_each_bad_state_fails(state: VersionState) -> None:
+def test_each_bad_state_fails(state):
     assert finding(result("2.1.0", state, detail="because"), REFERENCE).outcome == "failed"
 
 
-def test_a_version_that_could_not_be_installed_never_passes() -> None:
+def test_a_version_that_could_not_be_installed_never_passes():
     only = finding(ABSENT, REFERENCE)
     assert only.outcome == "missing"
     assert not only.ok
@@ -89,7 +86,7 @@ def test_a_version_that_could_not_be_installed_never_passes() -> None:
     assert "more" not in both.reason.replace("bad too", "")
 
 
-def test_each_file_has_its_own_finding() -> None:
+def test_each_file_has_its_own_finding():
     other = msgspec.structs.replace(CRASHES, model="float32")
     findings = version_findings(msgspec.structs.replace(report(), matrix=(REFERENCE, other)))
     assert [(each.model, each.outcome) for each in findings] == [
@@ -98,7 +95,7 @@ def test_each_file_has_its_own_finding() -> None:
     ]
 
 
-def test_a_report_without_the_versions_that_are_wanted_does_not_pass() -> None:
+def test_a_report_without_the_versions_that_are_wanted_does_not_pass():
     assert version_findings(report()) == ()
     check = check_report(report(), LENIENT, GateStatistics(), versions=VERSIONS)
     (only,) = [each for each in check.verdict.findings if each.limit == "runtimes"]
@@ -108,7 +105,7 @@ def test_a_report_without_the_versions_that_are_wanted_does_not_pass() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_each_format_names_the_first_bad_version(name: str) -> None:
+def test_each_format_names_the_first_bad_version(name):
     matrix = (result("2.0.3"), WRONG, ABSENT, REFERENCE)
     example = msgspec.structs.replace(report(), matrix=matrix)
     check = check_report(example, LENIENT, GateStatistics())
@@ -137,7 +134,7 @@ def test_each_format_names_the_first_bad_version(name: str) -> None:
         ("", 1),
     ],
 )
-def test_the_finding_has_the_line_of_the_key(tmp_path: Path, tables: str, line: int) -> None:
+def test_the_finding_has_the_line_of_the_key(tmp_path, tables, line):
     from edgeconv.requests.config.tables import OptionNames
 
     path = tmp_path / "edgeconv.toml"
@@ -168,7 +165,7 @@ class Index:
 
 
 @pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Index:
+def index(monkeypatch) -> Index:
     index = Index()
     monkeypatch.setattr(choice, "matching_versions", index.matching)
     monkeypatch.setattr(bench, "bench_versions", index.run)
@@ -180,7 +177,7 @@ def outcome(checked: Any) -> str:
     return outcomes[0] if outcomes else ""
 
 
-def test_an_unchanged_check_runs_no_version_again(work: Work, model: Path, index: Index) -> None:
+def test_an_unchanged_check_runs_no_version_again(work, model, index):
     first = checking().check(job(work, model, versions=VERSIONS))
     assert outcome(first) == "passed"
     assert not first.reused
@@ -191,9 +188,7 @@ def test_an_unchanged_check_runs_no_version_again(work: Work, model: Path, index
     assert work.asked[0].measuring.versions is None
 
 
-def test_a_new_version_in_the_index_is_run_and_nothing_is_measured_again(
-    work: Work, model: Path, index: Index
-) -> None:
+def test_a_new_version_in_the_index_is_run_and_nothing_is_measured_again(work, model, index):
     checking().check(job(work, model, versions=VERSIONS))
     index.versions.append("2.4.0")
     index.states["2.4.0"] = "crashes"
@@ -203,9 +198,7 @@ def test_a_new_version_in_the_index_is_run_and_nothing_is_measured_again(
 
 
 @pytest.mark.parametrize("state", ["not installable", "crashes", "does not load"])
-def test_what_may_do_better_next_time_is_not_kept(
-    work: Work, model: Path, index: Index, state: VersionState
-) -> None:
+def test_what_may_do_better_next_time_is_not_kept(work, model, index, state):
     index.states["2.2.0"] = state
     assert not checking().check(job(work, model, versions=VERSIONS)).verdict.ok
     index.states.clear()
@@ -222,9 +215,7 @@ def test_what_may_do_better_next_time_is_not_kept(
         ("", None, None),
     ],
 )
-def test_the_versions_are_typed_or_of_check_or_of_bench(
-    model: Path, table: str, typed: str | None, specifier: str | None
-) -> None:
+def test_the_versions_are_typed_or_of_check_or_of_bench(model, table, typed, specifier):
     config = model.parent / "edgeconv.toml"
     source = f'[model.m]\nsource = "{model.name}"\n[convert]\nto = "int8"\n'
     config.write_text(f"{source}{table}[budget]\nmax-size-bytes = 9\n")
@@ -234,15 +225,13 @@ def test_the_versions_are_typed_or_of_check_or_of_bench(
     assert (only.versions.specifier if only.versions else None) == specifier
 
 
-def test_without_an_answer_of_the_index_the_model_is_not_checked(
-    work: Work, model: Path, index: Index
-) -> None:
+def test_without_an_answer_of_the_index_the_model_is_not_checked(work, model, index):
     index.versions.clear()
     with pytest.raises(ToolFailed, match="versions of litert are unknown"):
         checking().check(job(work, model, versions=VERSIONS))
 
 
-def test_a_report_in_a_file_keeps_its_versions() -> None:
+def test_a_report_in_a_file_keeps_its_versions():
     example = msgspec.structs.replace(report(), matrix=(WRONG, REFERENCE))
     again = msgspec.json.decode(msgspec.json.encode(example), type=Report)
     assert version_findings(again) == version_findings(example)

@@ -63,7 +63,6 @@ def test_size_latency_accuracy_and_flips_are_told_from_before_to_after():
     assert (size.before, size.after) == (46_872, 46_904)
     accuracy = numbers(found)["metric:top1"]
     assert (accuracy.before, accuracy.after) == (350 / 360, 353 / 360)
-    assert accuracy.interval is not None
     assert accuracy.interval[0] < 3 / 360 < accuracy.interval[1]
     assert numbers(found)["metric:f1"].interval is None
     assert (found.fixed, found.broken) == (3, 0)
@@ -180,7 +179,7 @@ def test_operators_and_ends_are_compared_where_the_reports_have_the_manifests():
         ("FULLY_CONNECTED", 4, 0, 2),
     ]
     (tensor,) = model.tensors
-    assert (tensor.role, tensor.before.dtype, tensor.after.dtype) == ("input", "float32", "int8")  # type: ignore[union-attr]
+    assert (tensor.role, tensor.before.dtype, tensor.after.dtype) == ("input", "float32", "int8")
 
 
 def test_an_empty_report_is_refused():
@@ -193,7 +192,7 @@ def test_an_empty_report_is_refused():
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
+def files(tmp_path) -> tuple[Path, Path]:
     """A float and an int8 model of the same layer."""
     before, after = tmp_path / "float.tflite", tmp_path / "int8.tflite"
     signature = ("serving_default", ["x"], ["y"])
@@ -218,7 +217,6 @@ def test_two_files_differ_in_size_operators_tensors_and_ends(files):
         *(("inside", name) for name in "xwby"),
     ]
     weights = next(t.after for t in model.tensors if t.after and t.after.name == "w")
-    assert weights is not None
     assert (weights.dtype, weights.scale, weights.zero_point) == ("int8", (1.0,), (0,))
 
 
@@ -255,7 +253,7 @@ def test_what_the_manifests_say_of_closeness_is_compared(files):
     from edgeconv.system.store import sha256_file
 
     for file, recipe in zip(files, ("float16", "int8"), strict=True):
-        artifact = msgspec.structs.replace(example.artifact(recipe), sha256=sha256_file(file))  # type: ignore[arg-type]
+        artifact = msgspec.structs.replace(example.artifact(recipe), sha256=sha256_file(file))
         file.with_suffix(".json").write_bytes(msgspec.json.encode(artifact))
     difference = compare(*files)
     change = numbers(the_only(difference))["snr_db:probabilities"]
@@ -302,7 +300,6 @@ def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too():
     found = numbers(the_only(compare_reports(*reports)))
     for percent in (90, 99):
         interval = found[f"latency_p{percent}_us"].interval
-        assert interval is not None
         assert interval[0] < 0 < interval[1]
     lone = (of_models(changed(latency=example.latency(p50, rounds=1))) for p50 in (100.0, 103.0))
     assert numbers(the_only(compare_reports(*lone)))["latency_p90_us"].interval is None

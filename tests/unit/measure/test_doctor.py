@@ -244,7 +244,7 @@ def test_columns_of_numbers_are_tried_without_colours(tmp_path):
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     return classifier(tmp_path / "m.tflite", "scale=1/255")
 
 

@@ -22,7 +22,7 @@ X = np.random.default_rng(4).uniform(-4, 4, (301, 4)).astype(np.float32)
 
 
 @pytest.fixture
-def litert(tmp_path: Path) -> Iterator[Runtime]:
+def litert(tmp_path) -> Iterator[Runtime]:
     with open_runtime(parse_choice("litert"), RuntimeSettings(scratch=tmp_path)) as runtime:
         yield runtime
 
@@ -135,7 +135,7 @@ class _Session:
 def test_what_fails_on_the_way_has_its_error_and_the_rest_goes_on(tmp_path, litert):
     breaking = Breaking(litert)
     model = stored(tmp_path, "float.tflite", float_model())
-    gone = MeasuredModel("gone", model, breaking)  # type: ignore[arg-type]
+    gone = MeasuredModel("gone", model, breaking)
     well = MeasuredModel("well", model, litert)
     absent = MeasuredModel("absent", Model(file=tmp_path / "absent.tflite"), litert)
     evaluate(bench_of(tmp_path, X[:100]), [gone, absent, well])
@@ -188,7 +188,7 @@ def test_no_more_than_a_few_parts_are_read_ahead(tmp_path, litert):
 
     run = bench_of(tmp_path)
     sampled = Counted(Samples({"x": X[:200]}, None, ""), None, 1)
-    measured = MeasuredModel("slow", stored(tmp_path, "float.tflite", float_model()), Slow(litert))  # type: ignore[arg-type]
+    measured = MeasuredModel("slow", stored(tmp_path, "float.tflite", float_model()), Slow(litert))
     evaluate(BenchRun(sampled, run.measuring, run.execution, tmp_path, run.on_progress), [measured])
     np.testing.assert_array_equal(measured.outputs["y"], 2 * X[:200])
     assert len(read) == 20

@@ -17,7 +17,7 @@ def answer(version: str, outputs: NDArray[np.float32] | None, state: str = "righ
     result = VersionResult(
         model="int8",
         runtime=f"litert=={version}",
-        state=state,  # type: ignore[arg-type]
+        state=state,
         detail="" if state == "right" else "because",
     )
     return Answer(result, None if outputs is None else {"y": outputs})

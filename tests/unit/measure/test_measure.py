@@ -197,14 +197,11 @@ def test_bench_measures_every_model_in_every_round(tmp_path):
     floating, integer = report.measurements
     for row in (floating, integer):
         assert row.error == ""
-        assert row.latency is not None
         assert [len(one) for one in row.latency.rounds_us] == [5, 5]
-        assert row.accuracy is not None
         assert row.accuracy.samples == 12
         assert row.peak_memory_bytes is not None
     assert floating.latency_ratio == 1.0
     assert report.baseline is None
-    assert report.data is not None
     assert report.data.samples == 12
 
 
@@ -223,11 +220,9 @@ def test_every_accuracy_is_held_against_the_baseline_sample_by_sample(tmp_path):
         baseline=trained,
         measuring=QUICK,
     )
-    assert report.baseline is not None
     assert report.baseline.accuracy is not None
     floating, plain, trained_on = report.measurements
     for row in report.measurements:
-        assert row.accuracy is not None
         drop, *interval = paired_difference(report.baseline.accuracy.correct, row.accuracy.correct)
         assert row.accuracy_drop == drop
         # The float32 file is the very baseline.
@@ -337,8 +332,6 @@ def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(tmp
     np.savez(source, x=samples)
     declared = bench([tmp_path], data=source, measuring=QUICK)
     given = bench([tmp_path], data=source, preprocess="none", measuring=QUICK)
-    assert declared.data is not None
-    assert given.data is not None
     assert (declared.data.preprocessing, given.data.preprocessing) == ("scale=1/16", "")
     # The same samples; what is done to them is said beside it.
     assert declared.data.sha256 == given.data.sha256
@@ -387,7 +380,6 @@ def test_a_size_that_one_file_leaves_open_is_the_one_that_another_fixes(tmp_path
     for files in ([open_size, fixed], [fixed, open_size]):
         report = bench(files, data=str(tmp_path / "four.npy"), measuring=QUICK)
         assert [row.error for row in report.measurements] == ["", ""]
-        assert report.data is not None
         assert report.data.samples == 4
     # Without data, samples are made in the size that both take.
     made = bench([open_size, fixed], measuring=QUICK)
@@ -449,9 +441,7 @@ def test_the_record_that_lies_beside_the_baseline_is_found_and_a_broken_one_is_n
     assert record_of(None) is None
 
 
-def test_a_file_that_has_states_of_its_own_is_said_to_run_on_those_of_the_data(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_has_states_of_its_own_is_said_to_run_on_those_of_the_data(tmp_path):
     publish(tmp_path, "float32")
     manifest = publish(tmp_path).with_suffix(".json")
     stateful = msgspec.structs.replace(

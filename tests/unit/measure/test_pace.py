@@ -26,7 +26,7 @@ QUICK: dict[str, Any] = {"rounds": 2, "timing": Timing(warmup=1, warmup_seconds=
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
+def models(tmp_path) -> Path:
     """A directory with a float and an int8 model."""
     for name, make in (("float", float_model), ("int8", int8_model)):
         content = packed(make(signature=("serving_default", ["x"], ["y"])))
@@ -35,7 +35,7 @@ def models(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def report(models: Path) -> Report:
+def report(models) -> Report:
     """Both models in the invented runtime, every 20 ms and from 3 cold starts."""
     return bench([models], measuring=Measuring(**QUICK, runtimes=("fake",), every=0.02, cold=3))
 
@@ -140,5 +140,4 @@ def test_a_runtime_without_a_pace_is_named_with_the_options(models):
 
 def test_the_samples_of_a_pace_are_kept_raw(report):
     row = report.measurements[0].paced
-    assert row is not None
     assert row.p50_us == np.median(np.concatenate(row.rounds_us))

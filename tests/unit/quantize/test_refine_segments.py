@@ -56,7 +56,6 @@ def test_weights_behind_a_dequantize_go_with_the_operator_that_reads_them():
     pieces = GraphSegments(model, depth)
     assert [text(graph.tensors[i].name) for i in pieces.live(depth)] == ["first"]
     piece = pieces.cut(first, depth)
-    assert piece is not None
     inside = [operator_name(model, operator) for operator in piece.model.subgraphs[0].operators]
     assert inside == ["DEQUANTIZE", "CONV_2D"]
     assert len(piece.data({piece.inputs[0]: (1, 9, 7, 3)})) < len(quantised_network("weight-only"))

@@ -161,7 +161,7 @@ def test_a_file_that_joins_nothing_many_times_over_does_not_take_long():
 
 
 @pytest.fixture(scope="module")
-def conversions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Conversion]:
+def conversions(tmp_path_factory) -> dict[str, Conversion]:
     folder = tmp_path_factory.mktemp("detector")
     (folder / "ssd.tflite").write_bytes(joined_head())
     np.savez(folder / "samples.npz", x=samples(120))

@@ -30,19 +30,19 @@ def graded(grade: str, advice: str = "", **fields: Any) -> Artifact:
         ({"kind": "numbers", "snr_db": -200.0, "span": (1.0, 1.0)}, "1 throughout"),
     ],
 )
-def test_a_poor_file_says_why_and_what_is_closer(fields: dict[str, Any], said: str) -> None:
+def test_a_poor_file_says_why_and_what_is_closer(fields, said):
     line = grade_line(graded("poor", "int16x8", **fields))
     assert line.startswith("poor: ")
     assert said in line
     assert line.endswith("; closer: int16x8")
 
 
-def test_a_close_file_and_one_that_nothing_was_compared_with_have_no_line() -> None:
+def test_a_close_file_and_one_that_nothing_was_compared_with_have_no_line():
     assert grade_line(graded("close", kind="numbers")) == ""
     assert grade_line(graded("")) == ""
 
 
-def test_operators_in_float_are_named_with_their_number_layers_and_reason() -> None:
+def test_operators_in_float_are_named_with_their_number_layers_and_reason():
     left = (
         FloatOperators(name="ATAN2", count=2, layers=("a", "b"), reason="no kernel"),
         FloatOperators(name="ABS", count=1, layers=("c",), reason="neighbor"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,9 +20,6 @@ from edgeconv.system.store import sha256_file
 from edgeconv.types import Check, Finding, LastCheck, StageState, Verdict
 from edgeconv.types.errors import CheckFailed, InputRefused
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 BUDGET = f"{CONFIG}[budget]\nmax-size-bytes = 100_000\n"
 STRICT = BUDGET.replace("100_000", "1")
 MODEL = "net.tflites/net.int8.tflite"
@@ -30,7 +28,7 @@ SHA256 = "a" * 64
 
 
 @pytest.fixture
-def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, cache, monkeypatch) -> Path:
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     monkeypatch.chdir(write_project(tmp_path / "project", BUDGET))
     return tmp_path / "project"
@@ -44,7 +42,7 @@ def verdict(project: Path) -> LastCheck:
     return msgspec.json.decode(verdict_file(project / MODEL).read_bytes(), type=LastCheck)
 
 
-def test_a_check_notes_its_verdict_beside_the_file_and_keeps_it_as_it_is(project: Path) -> None:
+def test_a_check_notes_its_verdict_beside_the_file_and_keeps_it_as_it_is(project):
     assert run(["check", "-q"]) == 0
     noted = verdict(project)
     assert (noted.model, noted.outcome, noted.findings) == ("net", "passed", ())
@@ -55,9 +53,7 @@ def test_a_check_notes_its_verdict_beside_the_file_and_keeps_it_as_it_is(project
     assert verdict_file(project / MODEL).stat() == before
 
 
-def test_what_the_gate_rejects_is_neither_embedded_nor_built(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_gate_rejects_is_neither_embedded_nor_built(project, capsys):
     # It was built once, and nothing has changed but the verdict.
     assert run(["build", "-q"]) == 0
     configure(project, STRICT)
@@ -81,7 +77,7 @@ def test_what_the_gate_rejects_is_neither_embedded_nor_built(
     assert run(["build", "-q"]) == 0
 
 
-def test_the_verdict_is_a_file_that_a_build_depends_on(project: Path) -> None:
+def test_the_verdict_is_a_file_that_a_build_depends_on(project):
     place = str(verdict_file(project / MODEL))
     rule = ["--depfile", "d.d", "-q"]
     for command in (["build", *rule], [*EMBED, *rule]):
@@ -94,9 +90,7 @@ def test_the_verdict_is_a_file_that_a_build_depends_on(project: Path) -> None:
         assert place in (project / "d.d").read_text(encoding="utf-8")
 
 
-def test_a_file_made_anew_since_the_check_was_never_checked(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_made_anew_since_the_check_was_never_checked(project, capsys):
     configure(project, STRICT)
     assert run(["check", "-q"]) == 1
     calibrate(project / "cal.npz", seed=2)
@@ -113,9 +107,7 @@ def test_a_file_made_anew_since_the_check_was_never_checked(
     assert "next: run `edgeconv check`" in capsys.readouterr().err
 
 
-def test_a_build_beside_a_lock_takes_what_was_accepted_or_checked_and_nothing_else(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_build_beside_a_lock_takes_what_was_accepted_or_checked_and_nothing_else(project, capsys):
     assert run(["check", "-q", "--update"]) == 0
     verdict_file(project / MODEL).unlink()
     assert run(["build", "-q"]) == 0
@@ -133,7 +125,7 @@ def test_a_build_beside_a_lock_takes_what_was_accepted_or_checked_and_nothing_el
     assert run(["build", "-q"]) == 0
 
 
-def test_a_report_rejects_the_files_that_it_is_of_and_clears_none(project: Path) -> None:
+def test_a_report_rejects_the_files_that_it_is_of_and_clears_none(project):
     assert run(["check", "-q"]) == 0
     assert run(["bench", MODEL, "-o", "bench", "-q", *QUICK]) == 0
     configure(project, STRICT)
@@ -149,9 +141,7 @@ def test_a_report_rejects_the_files_that_it_is_of_and_clears_none(project: Path)
 QUICK = ["--rounds", "1", "--warmup", "1", "--repeats", "2", "--warmup-seconds", "0"]
 
 
-def test_where_no_verdict_can_be_written_that_is_said(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_no_verdict_can_be_written_that_is_said(project, capsys):
     verdict_file(project / MODEL).mkdir(parents=True)
     assert run(["check", "-q"]) == 0
     said = capsys.readouterr().err
@@ -171,7 +161,7 @@ def judged(outcome: str, **changes: Any) -> Check:
     return Check(name="net", verdict=Verdict(findings=(finding,)), stages=stages)
 
 
-def test_what_too_few_samples_could_not_tell_is_shipped_with_a_warning(tmp_path: Path) -> None:
+def test_what_too_few_samples_could_not_tell_is_shipped_with_a_warning(tmp_path):
     file = tmp_path / "net.int8.tflite"
     write_last_check(judged("inconclusive"), file, SHA256)
     said = require_passed(file, SHA256, is_required=True)
@@ -179,14 +169,14 @@ def test_what_too_few_samples_could_not_tell_is_shipped_with_a_warning(tmp_path:
     assert "max-accuracy-drop" in said
 
 
-def test_what_was_not_measured_is_not_shipped(tmp_path: Path) -> None:
+def test_what_was_not_measured_is_not_shipped(tmp_path):
     file = tmp_path / "net.int8.tflite"
     write_last_check(judged("missing", actual=None, reason="no labels"), file, SHA256)
     with pytest.raises(CheckFailed, match=r"was not measured by its last check .*no labels"):
         require_passed(file, SHA256, is_required=False)
 
 
-def test_a_warning_rejects_nothing(tmp_path: Path) -> None:
+def test_a_warning_rejects_nothing(tmp_path):
     file = tmp_path / "net.int8.tflite"
     write_last_check(judged("failed", severity="warn"), file, SHA256)
     assert require_passed(file, SHA256, is_required=True) == ""
@@ -196,19 +186,16 @@ def test_a_warning_rejects_nothing(tmp_path: Path) -> None:
     ("model", "rejected"),
     [("int8", {SHA256}), ("float32", {"c" * 64}), ("baseline", {SHA256, "c" * 64})],
 )
-def test_a_file_answers_for_itself_and_for_what_it_was_trained_as(
-    tmp_path: Path, model: str, rejected: set[str]
-) -> None:
+def test_a_file_answers_for_itself_and_for_what_it_was_trained_as(tmp_path, model, rejected):
     for sha256 in (SHA256, "c" * 64):
         file = tmp_path / f"{sha256[0]}.tflite"
         write_last_check(judged("failed", model=model), file, sha256)
         found = last_check(file, sha256)
-        assert found is not None
         assert (found.outcome == "failed") == (sha256 in rejected)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": 2}'])
-def test_a_verdict_that_cannot_be_read_is_none_to_ship_by(tmp_path: Path, content: bytes) -> None:
+def test_a_verdict_that_cannot_be_read_is_none_to_ship_by(tmp_path, content):
     file = tmp_path / "net.int8.tflite"
     verdict_file(file).write_bytes(content)
     with pytest.raises(InputRefused) as caught:

@@ -24,7 +24,7 @@ def report() -> Report:
     return msgspec.structs.replace(report, verdict=check.verdict)
 
 
-def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report: Report) -> None:
+def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report):
     checked = Checked(checks=(check_report(report, LIMITS, GateStatistics(confidence=0.99)),))
     pages = [
         text_of(report) + text_of(report.verdict, below_table=True),

@@ -40,7 +40,7 @@ def line(reference: object, actual: object, step: float = 0.0) -> str:
     return only
 
 
-def test_a_line_says_the_error_in_the_outputs_unit_its_span_and_how_many_samples() -> None:
+def test_a_line_says_the_error_in_the_outputs_unit_its_span_and_how_many_samples():
     want = np.array([[0.0, 1.0], [0.75, 0.25], [0.4, 0.6], [0.9, 0.1]])
     assert line(want, want + np.array([0.001, -0.001]), step=0.0004) == (
         "y: max error 0.00100, 2.5 quantization steps (outputs span 0 to 1), SNR 50.8 dB, "
@@ -49,19 +49,19 @@ def test_a_line_says_the_error_in_the_outputs_unit_its_span_and_how_many_samples
     assert line(want, want) == "y: no error (outputs span 0 to 1), argmax 100 % of 4 samples"
 
 
-def test_an_output_of_a_step_less_than_one_is_told_as_a_step_and_without_decibels() -> None:
+def test_an_output_of_a_step_less_than_one_is_told_as_a_step_and_without_decibels():
     assert line([[1.0], [1.0]], [[0.99609375], [0.99609375]], step=1 / 256) == (
         "y: max error 0.00391, within one quantization step of 1/256 (outputs are 1 throughout), "
         "2 samples"
     )
 
 
-def test_half_of_two_samples_is_told_as_such() -> None:
+def test_half_of_two_samples_is_told_as_such():
     said = line([[0.9, 0.1], [0.51, 0.49]], [[0.9, 0.1], [0.49, 0.51]])
     assert said.endswith("argmax 50.0 % of 2 samples")
 
 
-def test_an_output_that_says_the_same_to_every_sample_is_said_to() -> None:
+def test_an_output_that_says_the_same_to_every_sample_is_said_to():
     want = np.tile([0.9, 0.1], (3, 1))
     said = "y: max error 0.0100 (outputs span 0.1 to 0.9, the same for every sample)"
     assert line(want, want + 0.01).startswith(said)
@@ -78,18 +78,18 @@ def test_an_output_that_says_the_same_to_every_sample_is_said_to() -> None:
         (np.array([[500000.0], [500100.0]]), "outputs span 500000 to 500100"),
     ],
 )
-def test_every_kind_of_output_has_its_span(values: np.ndarray, said: str) -> None:
+def test_every_kind_of_output_has_its_span(values, said):
     assert said in line(values, values)
 
 
-def test_a_manifest_of_before_has_its_line_without_a_span() -> None:
+def test_a_manifest_of_before_has_its_line_without_a_span():
     old = OutputError(
         output="y", snr_db=41.23, max_abs_error=0.0039, rms_error=1, rms_reference=1, cosine=1
     )
     assert lines((old,)) == ["y: max error 0.00390, SNR 41.2 dB, 64 samples"]
 
 
-def test_of_many_outputs_the_worst_are_listed_and_the_others_counted() -> None:
+def test_of_many_outputs_the_worst_are_listed_and_the_others_counted():
     (one,) = errors([[0.0], [1.0]], [[0.1], [1.0]])
     many = tuple(
         msgspec.structs.replace(one, output=f"o{i}", snr_db=float(10 * i)) for i in range(6)
@@ -100,7 +100,7 @@ def test_of_many_outputs_the_worst_are_listed_and_the_others_counted() -> None:
     assert len(lines(many[:4])) == 4
 
 
-def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all() -> None:
+def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all():
     flat, close = *errors([[1.0], [1.0]], [[0.9], [0.9]]), *errors([[0.0], [1.0]], [[0.1], [1.0]])
     assert snr(flat) is None
     assert worst_snr((flat, close)) == close.snr_db
@@ -110,7 +110,7 @@ def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all() -> None:
     assert units.decibels(worst_snr(equal)) == "exact"
 
 
-def test_a_measured_output_says_the_same_in_the_same_words() -> None:
+def test_a_measured_output_says_the_same_in_the_same_words():
     want = np.array([[0.0, 1.0], [0.75, 0.25]])
     found = agreement("y", want + np.array([0.01, -0.01]), want, "baseline")
     assert agreement_line(found).startswith(
@@ -121,7 +121,7 @@ def test_a_measured_output_says_the_same_in_the_same_words() -> None:
     assert "values that are not finite" in agreement_line(broken)
 
 
-def test_the_conversion_says_what_its_numbers_are_against() -> None:
+def test_the_conversion_says_what_its_numbers_are_against():
     assert "SNR" not in text_of(example.conversion()).splitlines()[0]
     made = example.conversion().artifacts
     (said,) = comparison_lines(made)
@@ -130,7 +130,7 @@ def test_the_conversion_says_what_its_numbers_are_against() -> None:
     assert comparison_lines([msgspec.structs.replace(made[0], verification=checked)]) == []
 
 
-def test_so_few_samples_that_nothing_is_proven_are_said_once() -> None:
+def test_so_few_samples_that_nothing_is_proven_are_said_once():
     artifact = example.conversion().artifacts[0]
     for count, few in ((2, True), (7, True), (8, False)):
         checked = msgspec.structs.replace(artifact.verification, samples=count)
@@ -139,7 +139,7 @@ def test_so_few_samples_that_nothing_is_proven_are_said_once() -> None:
         assert ("too few to tell whether a file is close:" in said) == few
 
 
-def test_of_a_mask_the_share_is_not_one_of_the_samples() -> None:
+def test_of_a_mask_the_share_is_not_one_of_the_samples():
     made = example.conversion().artifacts[0]
     assert worst_error(made) == "100 % of 64 answers equal"
     (output,) = made.signature.outputs
@@ -156,7 +156,7 @@ def in_decibels(artifact: Artifact, snr_db: float) -> Artifact:
     return msgspec.structs.replace(artifact, verification=checked)
 
 
-def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file() -> None:
+def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file():
     """At the conversion it was 49.9 dB from float32, and it is 21.2 dB from the trained model."""
     report = example.report()
     measured = tuple(
@@ -172,7 +172,6 @@ def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file() -> None:
     assert set(re.findall(r"[\d.]+ dB", picture)) == {"21.2 dB"} | {"6 dB"}
     assert "compared with baseline, on 360 samples" in picture
     table = agreement_table(msgspec.structs.replace(report, measurements=measured))
-    assert table is not None
     assert {row.cells[6].text for row in table.rows} == {"21.2 dB"}
     # What was found at the conversion names what it is against, line by line.
     made = page[page.index("The error of each output") :]
@@ -181,14 +180,14 @@ def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file() -> None:
     assert all("digits_cnn_float32.tflite" in row for row in rows)
 
 
-def test_a_page_without_measured_outputs_pictures_those_of_the_conversion() -> None:
+def test_a_page_without_measured_outputs_pictures_those_of_the_conversion():
     report = example.report()
     bare = tuple(msgspec.structs.replace(row, agreement=()) for row in report.measurements)
     page = render_html(msgspec.structs.replace(report, measurements=bare))
     assert "compared with the float32 .tflite, and float32 with the trained model" in page
 
 
-def test_a_report_of_before_is_read() -> None:
+def test_a_report_of_before_is_read():
     old = (
         b'{"output":"y","reference":"b","samples":2,"flips":0,"cosine":1,"snr_db":9,"max_error":1}'
     )

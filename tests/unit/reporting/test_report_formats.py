@@ -7,7 +7,7 @@ import io
 import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,11 +27,8 @@ from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.spreadsheet import render_csv, safe
 from edgeconv.reporting.tables import escape
 from edgeconv.reporting.verdicts.machine import report_schema
+from edgeconv.types import Environment, Report
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.reporting.files import Format
-    from edgeconv.types import Environment, Report
 
 SCHEMA = ROOT / "docs" / "schemas" / "report.json"
 
@@ -57,9 +54,7 @@ def run(*arguments: str) -> Any:
 # Markdown
 
 
-def test_a_report_that_was_not_judged_has_no_verdict_and_columns_only_of_what_was_measured() -> (
-    None
-):
+def test_a_report_that_was_not_judged_has_no_verdict_and_columns_only_of_what_was_measured():
     text = render_markdown(
         changed(verdict=None, baseline=None, measurements=(example.without_accuracy("dynamic"),))
     )
@@ -80,7 +75,7 @@ def test_a_report_that_was_not_judged_has_no_verdict_and_columns_only_of_what_wa
         ("a\nb", "a\\\\nb"),
     ],
 )
-def test_foreign_text_is_no_markup_no_link_and_no_mention(text: str, shown: str) -> None:
+def test_foreign_text_is_no_markup_no_link_and_no_mention(text, shown):
     assert escape(text) == shown
 
 
@@ -91,7 +86,7 @@ def rows_of(*reports: Report) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(render_csv(*reports))))
 
 
-def test_what_was_not_measured_and_what_is_no_number_is_empty() -> None:
+def test_what_was_not_measured_and_what_is_no_number_is_empty():
     model = msgspec.structs.replace(
         example.without_accuracy("dynamic"), size_ratio=math.nan, latency_ratio=math.inf
     )
@@ -101,7 +96,7 @@ def test_what_was_not_measured_and_what_is_no_number_is_empty() -> None:
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+x", "-2", "@SUM(A1)", "  =x", "\uff1dx"])
-def test_no_text_starts_a_formula(text: str) -> None:
+def test_no_text_starts_a_formula(text):
     assert safe(text) == f"'{text}"
     model = msgspec.structs.replace(example.measurement("int8"), name=text)
     (row,) = rows_of(changed(baseline=None, measurements=(model,)))
@@ -109,7 +104,7 @@ def test_no_text_starts_a_formula(text: str) -> None:
 
 
 @given(st.text(max_size=20))
-def test_any_name_comes_back_from_the_csv_as_one_cell(name: str) -> None:
+def test_any_name_comes_back_from_the_csv_as_one_cell(name):
     model = msgspec.structs.replace(example.measurement("int8"), name=name, error=name)
     (row,) = rows_of(changed(baseline=None, measurements=(model,), verdict=None))
     assert row["model"] == row["error"] == safe(name)
@@ -119,13 +114,13 @@ def test_any_name_comes_back_from_the_csv_as_one_cell(name: str) -> None:
 # JSON
 
 
-def test_the_published_schema_is_that_of_the_nouns() -> None:
+def test_the_published_schema_is_that_of_the_nouns():
     """Write it anew with: python -m edgeconv report --schema > docs/schemas/report.json"""
     assert SCHEMA.read_bytes() == report_schema()
     assert run("--schema").stdout == report_schema().decode()
 
 
-def test_a_report_validates_and_a_changed_one_does_not() -> None:
+def test_a_report_validates_and_a_changed_one_does_not():
     schema = msgspec.json.decode(report_schema())
     jsonschema.Draft202012Validator.check_schema(schema)
     document = msgspec.json.decode(msgspec.json.encode(example.report()))
@@ -135,7 +130,7 @@ def test_a_report_validates_and_a_changed_one_does_not() -> None:
         assert list(validator.iter_errors({**document, **change})) != []
 
 
-def test_a_report_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+def test_a_report_comes_back_from_its_file_as_it_was(tmp_path):
     write_formats((example.report(),), tmp_path, FORMATS)
     assert read_report(tmp_path / "report.json") == example.report()
     assert {path.name for path in tmp_path.iterdir()} == set(NAMES.values())
@@ -144,9 +139,7 @@ def test_a_report_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "hint"), [(1, "measure again"), (3, "install the version of edgeconv")]
 )
-def test_a_report_of_another_version_is_refused_with_what_to_do(
-    version: int, hint: str, tmp_path: Path
-) -> None:
+def test_a_report_of_another_version_is_refused_with_what_to_do(version, hint, tmp_path):
     document = {**msgspec.json.decode(msgspec.json.encode(example.report())), "format": version}
     (tmp_path / "old.json").write_bytes(msgspec.json.encode({**document, "unknown": 1}))
     with pytest.raises(InputRefused, match=rf"of format {version}, .* reads format 2") as caught:
@@ -155,7 +148,7 @@ def test_a_report_of_another_version_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "no JSON", '{"format": 2}', '{"format": "x"}'])
-def test_what_is_no_report_is_refused_as_such(content: str, tmp_path: Path) -> None:
+def test_what_is_no_report_is_refused_as_such(content, tmp_path):
     (tmp_path / "x.json").write_text(content, encoding="utf-8")
     with pytest.raises(InputRefused, match="is not a report of this version"):
         read_report(tmp_path / "x.json")
@@ -164,7 +157,7 @@ def test_what_is_no_report_is_refused_as_such(content: str, tmp_path: Path) -> N
 # Several at once
 
 
-def test_reports_that_compare_become_one_with_names_that_differ() -> None:
+def test_reports_that_compare_become_one_with_names_that_differ():
     first = changed(title="june", measurements=(example.measurement("int8"),))
     second = changed(
         title="july",
@@ -183,7 +176,7 @@ def test_reports_that_compare_become_one_with_names_that_differ() -> None:
     assert combine_reports([first]) == first
 
 
-def test_even_the_same_report_twice_has_different_names() -> None:
+def test_even_the_same_report_twice_has_different_names():
     names = [row.name for row in combine_reports([example.report(), example.report()]).measurements]
     assert len(names) == len(set(names)) == 14
 
@@ -203,9 +196,7 @@ def test_even_the_same_report_twice_has_different_names() -> None:
         ),
     ],
 )
-def test_reports_that_do_not_compare_are_refused_with_the_reason(
-    changes: dict[str, Any], reason: str
-) -> None:
+def test_reports_that_do_not_compare_are_refused_with_the_reason(changes, reason):
     other = changed(**changes)
     assert any(reason in found for found in differences_of(example.report(), other))
     with pytest.raises(InputRefused, match=re.escape(reason)) as caught:
@@ -213,7 +204,7 @@ def test_reports_that_do_not_compare_are_refused_with_the_reason(
     assert "--side-by-side" in caught.value.hint
 
 
-def test_side_by_side_every_report_is_shown_for_itself() -> None:
+def test_side_by_side_every_report_is_shown_for_itself():
     other = changed(title="on the <b>phone</b>", environment=elsewhere(machine="phone"))
     page = render_html(example.report(), other)
     assert page.count('<article class="group"') == 2
@@ -228,7 +219,7 @@ def test_side_by_side_every_report_is_shown_for_itself() -> None:
 # The command
 
 
-def test_the_command_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_writes_a_page(tmp_path):
     file = written(example.report(), tmp_path)
     printed = run(file)
     assert printed.exit_code == 0, printed.exception
@@ -240,7 +231,7 @@ def test_the_command_prints_a_table_and_writes_a_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_can_be_printed(name: Format, tmp_path: Path) -> None:
+def test_every_format_can_be_printed(name, tmp_path):
     file = written(example.report(), tmp_path)
     done = run(file, "--format", name)
     assert done.exit_code == 0
@@ -248,13 +239,13 @@ def test_every_format_can_be_printed(name: Format, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_only_the_page_loads_what_draws_plots(name: Format, tmp_path: Path) -> None:
+def test_only_the_page_loads_what_draws_plots(name, tmp_path):
     write_formats((example.report(),), tmp_path, ("json",))
     loaded = loaded_by(RUN, "report", str(tmp_path / "report.json"), "--format", name)
     assert ("vl_convert" in loaded) == (name == "html")
 
 
-def test_a_budget_gives_the_verdict_and_the_marks(tmp_path: Path) -> None:
+def test_a_budget_gives_the_verdict_and_the_marks(tmp_path):
     (tmp_path / "budget.toml").write_text("[budget]\nmax-size-bytes = 50000\n", encoding="utf-8")
     file = written(changed(verdict=None), tmp_path)
     done = run(file, "--config", str(tmp_path / "budget.toml"))
@@ -266,7 +257,7 @@ def test_a_budget_gives_the_verdict_and_the_marks(tmp_path: Path) -> None:
     )
 
 
-def test_two_machines_are_refused_together_and_shown_apart(tmp_path: Path) -> None:
+def test_two_machines_are_refused_together_and_shown_apart(tmp_path):
     files = [
         written(example.report(), tmp_path, "a.json"),
         written(changed(title="two", environment=elsewhere(cpu="Other")), tmp_path, "b.json"),
@@ -282,7 +273,7 @@ def test_two_machines_are_refused_together_and_shown_apart(tmp_path: Path) -> No
     assert "three: digits_cnn-int8" in shown.stdout
 
 
-def test_an_empty_set_is_refused(tmp_path: Path) -> None:
+def test_an_empty_set_is_refused(tmp_path):
     empty = written(changed(baseline=None, measurements=()), tmp_path)
     done = run(empty)
     assert isinstance(done.exception, InputRefused)
@@ -292,7 +283,7 @@ def test_an_empty_set_is_refused(tmp_path: Path) -> None:
         combine_reports([])
 
 
-def test_several_formats_need_a_directory_and_an_unknown_one_is_named(tmp_path: Path) -> None:
+def test_several_formats_need_a_directory_and_an_unknown_one_is_named(tmp_path):
     file = written(example.report(), tmp_path)
     several = run(file, "--format", "csv", "--format", "html")
     assert several.exit_code == 2
@@ -300,7 +291,7 @@ def test_several_formats_need_a_directory_and_an_unknown_one_is_named(tmp_path: 
     assert "'markdwn' is not one of" in run(file, "--format", "markdwn").stderr
 
 
-def test_a_typo_in_the_budget_is_an_error(tmp_path: Path) -> None:
+def test_a_typo_in_the_budget_is_an_error(tmp_path):
     (tmp_path / "budget.toml").write_text("[budget]\nmax-size = 1\n", encoding="utf-8")
     done = run(written(example.report(), tmp_path), "--config", str(tmp_path / "budget.toml"))
     assert isinstance(done.exception, UsageError)

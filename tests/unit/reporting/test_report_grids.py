@@ -53,6 +53,6 @@ def checked(stages: tuple[StageState, ...], *findings: Finding) -> Check:
 
 
 @pytest.mark.parametrize("reference", [one for one in get_args(Reference) if one])
-def test_a_stage_has_its_intervals_whatever_the_findings_say(reference: Reference) -> None:
+def test_a_stage_has_its_intervals_whatever_the_findings_say(reference):
     found = drops(checked((TRAINED, STAGE), finding(STAGE.model, reference)), STAGE.model)
     assert found == ("1.00 pp [0.50, 1.50]", "2.00 pp [1.20, 2.80]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import msgspec
 import report_example as example
@@ -15,10 +14,7 @@ from edgeconv.reporting.limits import sentence
 from edgeconv.reporting.markdown import render_markdown
 from edgeconv.reporting.pages import text_of, to_text
 from edgeconv.reporting.text import verdict_page
-from edgeconv.types import Finding, Verdict
-
-if TYPE_CHECKING:
-    from edgeconv.types import Latency, Measurement, Report
+from edgeconv.types import Finding, Latency, Measurement, Report, Verdict
 
 QUIET = (1.0, 1.01, 0.99)
 NOISY = (0.6, 1.0, 1.7)
@@ -56,12 +52,12 @@ def of(*models: Measurement) -> Report:
     )
 
 
-def test_a_speed_up_within_noise_makes_no_model_the_fastest() -> None:
+def test_a_speed_up_within_noise_makes_no_model_the_fastest():
     found = tiles(model("float32", 400, 14.0, QUIET), model("float16", 200, 10.0, NOISY))
     assert found["Fastest"] == ("none beyond noise", "10.0 µs to 14.0 µs, equal within noise")
 
 
-def test_those_that_are_as_fast_as_the_fastest_are_named_together_the_smallest_first() -> None:
+def test_those_that_are_as_fast_as_the_fastest_are_named_together_the_smallest_first():
     found = tiles(
         model("slow", 100, 90.0, QUIET),
         model("large", 400, 10.0, NOISY),
@@ -72,7 +68,7 @@ def test_those_that_are_as_fast_as_the_fastest_are_named_together_the_smallest_f
     assert alone["Fastest"][0] == "fast"
 
 
-def test_accuracies_within_chance_and_equal_sizes_are_named_together_too() -> None:
+def test_accuracies_within_chance_and_equal_sizes_are_named_together_too():
     found = tiles(
         model("a", 100, 10.0, QUIET, right=349),
         model("b", 100, 10.0, QUIET, right=350),
@@ -86,7 +82,7 @@ def test_accuracies_within_chance_and_equal_sizes_are_named_together_too() -> No
     assert sure["Most accurate"][0] == "a"
 
 
-def test_the_front_counts_what_is_within_noise_as_equal() -> None:
+def test_the_front_counts_what_is_within_noise_as_equal():
     report = of(
         model("float32", 400, 10.0, NOISY, right=352),
         model("int8", 100, 11.0, NOISY[::-1], right=350),
@@ -98,7 +94,7 @@ def test_the_front_counts_what_is_within_noise_as_equal() -> None:
     assert sorted(plots) == ["0", "1", "1"]
 
 
-def test_a_speed_up_whose_interval_has_one_in_it_is_said_to_be_none() -> None:
+def test_a_speed_up_whose_interval_has_one_in_it_is_said_to_be_none():
     same = msgspec.structs.replace(
         example.measurement("float16"), latency_ratio=0.714, latency_ratio_interval=(0.5, 1.02)
     )
@@ -113,7 +109,7 @@ def test_a_speed_up_whose_interval_has_one_in_it_is_said_to_be_none() -> None:
     assert "within noise" not in text_of(of(sure))
 
 
-def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too() -> None:
+def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too():
     finding = Finding(
         model="digits_cnn-int8",
         limit="max-accuracy-drop",

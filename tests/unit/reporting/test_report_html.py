@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import hashlib
 import math
@@ -15,11 +13,11 @@ from edgeconv.reporting.html import render_html
 from edgeconv.types import OutputError, TensorSpec
 
 
-def test_the_page_looks_as_it_did() -> None:
+def test_the_page_looks_as_it_did():
     assert_golden("report.html", render_html(example.report()))
 
 
-def test_every_tag_is_closed_and_every_id_is_there_once() -> None:
+def test_every_tag_is_closed_and_every_id_is_there_once():
     page = ReportPage(render_html(example.report()))
     assert page.open == []
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
@@ -28,7 +26,7 @@ def test_every_tag_is_closed_and_every_id_is_there_once() -> None:
     assert {name for names in named for name in names.split()} <= set(ids)
 
 
-def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
+def test_the_page_loads_nothing_and_runs_only_its_own_script():
     html = render_html(example.report())
     page = ReportPage(html)
     assert not {tag for tag, _ in page.tags} & {"link", "img", "iframe", "object", "base"}
@@ -50,7 +48,7 @@ def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
     )
 
 
-def test_the_page_can_be_used_without_seeing_it() -> None:
+def test_the_page_can_be_used_without_seeing_it():
     page = ReportPage(render_html(example.report()))
     assert page.count("table") == page.count("caption") > 5
     pictures = [attrs for tag, attrs in page.tags if tag == "svg" and "aria-hidden" not in attrs]
@@ -63,7 +61,7 @@ def test_the_page_can_be_used_without_seeing_it() -> None:
     assert [page.count(tag) for tag in ("main", "header", "footer", "h1")] == [1, 1, 1, 1]
 
 
-def test_a_report_of_almost_nothing_is_still_a_page() -> None:
+def test_a_report_of_almost_nothing_is_still_a_page():
     report = msgspec.structs.replace(
         example.report(),
         baseline=None,
@@ -81,7 +79,7 @@ def test_a_report_of_almost_nothing_is_still_a_page() -> None:
     assert "No budget was checked." in page.text
 
 
-def test_the_highlights_leave_out_what_is_over_budget_and_what_did_not_run() -> None:
+def test_the_highlights_leave_out_what_is_over_budget_and_what_did_not_run():
     highlights = render_html(example.report()).split('<dl class="highlights">')[1].split("</dl>")[0]
     assert "97.22 % to 97.78 %, equal within chance" in highlights
     assert re.findall("<dd>(digits[^<]*)</dd>", highlights) == [
@@ -90,7 +88,7 @@ def test_the_highlights_leave_out_what_is_over_budget_and_what_did_not_run() -> 
     ]
 
 
-def test_numbers_that_are_none_or_not_numbers_are_shown_as_such() -> None:
+def test_numbers_that_are_none_or_not_numbers_are_shown_as_such():
     error = OutputError(
         output="o",
         snr_db=math.nan,
@@ -109,7 +107,7 @@ def test_numbers_that_are_none_or_not_numbers_are_shown_as_such() -> None:
     assert cells[:8] == ["o", reference, "∞", "–", "–", "–", "NaN", "1.00"]
 
 
-def test_a_tensor_of_many_channels_shows_a_few_and_how_many() -> None:
+def test_a_tensor_of_many_channels_shows_a_few_and_how_many():
     many = TensorSpec(name="w", shape=(-1, 9), dtype="int8", scale=(0.5,) * 9, zero_point=(0,) * 9)
     unknown = TensorSpec(name="u", shape=(), dtype="float32", rank_known=False)
     artifact = example.artifact("int8")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,10 +15,7 @@ from edgeconv.reporting.limits import (
     sentence,
     word_of,
 )
-from edgeconv.types import IN_VERSIONS, LIMIT_KINDS, NOT_CHECKED, Finding, Limits, Verdict
-
-if TYPE_CHECKING:
-    from edgeconv.types import Value
+from edgeconv.types import IN_VERSIONS, LIMIT_KINDS, NOT_CHECKED, Finding, Limits, Value, Verdict
 
 
 def finding(
@@ -54,22 +51,18 @@ def finding(
         ("max-novelty", 12, 3, ("≤ 12.0", "3.00")),
     ],
 )
-def test_a_limit_is_written_in_its_own_unit(
-    limit: str, allowed: Value, actual: Value | None, words: tuple[str, str]
-) -> None:
+def test_a_limit_is_written_in_its_own_unit(limit, allowed, actual, words):
     assert in_words(finding(limit, allowed, actual)) == words
 
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(Limits), ids=lambda each: each.name)
-def test_every_limit_that_can_be_set_has_a_unit_of_its_own_and_none_is_a_bare_number(
-    field: msgspec.structs.FieldInfo,
-) -> None:
+def test_every_limit_that_can_be_set_has_a_unit_of_its_own_and_none_is_a_bare_number(field):
     words = in_words(finding(field.encode_name, 0.5, 0.25))
     bare = field.encode_name in ("oldest-runtime", "allowed-operators")
     assert all(word[-1].isdigit() for word in words) == bare
 
 
-def test_a_number_in_the_unit_of_a_metric_is_no_percentage() -> None:
+def test_a_number_in_the_unit_of_a_metric_is_no_percentage():
     worse = finding("max-accuracy-drop", 0.5, 1.25, metric="mae", interval=(0.75, 1.5))
     assert in_words(worse) == ("≤ 0.500 mae", "1.25 mae")
     assert explanation(worse) == ("95 % interval 0.750 mae to 1.50 mae",)
@@ -79,14 +72,14 @@ def test_a_number_in_the_unit_of_a_metric_is_no_percentage() -> None:
 
 
 @pytest.mark.parametrize("limit", [NOT_CHECKED, IN_VERSIONS])
-def test_what_is_no_number_is_neither_most_nor_least(limit: str) -> None:
+def test_what_is_no_number_is_neither_most_nor_least(limit):
     assert in_words(finding(limit, "right in 2 versions", "wrong")) == (
         "right in 2 versions",
         "wrong",
     )
 
 
-def test_three_limits_leave_their_interval_to_the_table_of_the_report() -> None:
+def test_three_limits_leave_their_interval_to_the_table_of_the_report():
     findings = [finding(name, 1.0, 0.5, interval=(0.25, 0.75)) for name in LIMIT_KINDS]
     assert {each.limit for each in findings if not explanation(each, below_table=True)} == {
         "max-accuracy-drop",
@@ -95,13 +88,13 @@ def test_three_limits_leave_their_interval_to_the_table_of_the_report() -> None:
     }
 
 
-def test_values_that_differ_are_never_written_alike() -> None:
+def test_values_that_differ_are_never_written_alike():
     assert in_words(finding("max-size-bytes", 100_000, 100_040)) == ("≤ 100.00 kB", "100.04 kB")
     assert in_words(finding("max-accuracy-drop", 0.01, 0.010004)) == ("≤ 1.0000 pp", "1.0004 pp")
     assert in_words(finding("min-accuracy", 0.9, 0.89999)) == ("≥ 90.000 %", "89.999 %")
 
 
-def test_a_limit_that_is_only_to_warn_is_no_failure_and_no_pass() -> None:
+def test_a_limit_that_is_only_to_warn_is_no_failure_and_no_pass():
     outcomes = ("passed", "failed", "inconclusive", "missing")
     found = {
         severity: [
@@ -119,7 +112,7 @@ def test_a_limit_that_is_only_to_warn_is_no_failure_and_no_pass() -> None:
     )
 
 
-def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do() -> None:
+def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do():
     found = finding(
         "max-class-drop",
         0.05,
@@ -150,7 +143,7 @@ def test_a_finding_says_what_it_is_of_how_sure_it_is_and_what_would_do() -> None
     )
 
 
-def test_a_number_that_is_missing_says_why_and_one_that_is_certain_has_no_two_bounds() -> None:
+def test_a_number_that_is_missing_says_why_and_one_that_is_certain_has_no_two_bounds():
     missing = finding("max-size-ratio", 1, None, outcome="missing", reason="it did\nnot run")
     assert explanation(missing) == (r"not measured: it did\nnot run",)
     same = finding("max-flip-rate", 0.1, 0.0, interval=(0.0, 0.0), method="same file", samples=1)
@@ -158,7 +151,7 @@ def test_a_number_that_is_missing_says_why_and_one_that_is_certain_has_no_two_bo
     assert explanation(finding("max-size-ratio", 1, 1)) == ()
 
 
-def test_a_model_is_over_if_one_of_its_limits_is_broken_and_unmarked_if_it_has_none() -> None:
+def test_a_model_is_over_if_one_of_its_limits_is_broken_and_unmarked_if_it_has_none():
     verdict = Verdict(
         findings=(
             finding("max-size-bytes", 1, 1, model="a"),
@@ -170,7 +163,7 @@ def test_a_model_is_over_if_one_of_its_limits_is_broken_and_unmarked_if_it_has_n
     assert mark_of("a", None) == "–"
 
 
-def test_the_closing_line_counts_the_broken_limits_and_names_each_model_once() -> None:
+def test_the_closing_line_counts_the_broken_limits_and_names_each_model_once():
     broken = [finding("max-size-bytes", 1, 2, ok=False, model=m) for m in ("a", "b", "a\n")]
     verdict = Verdict(findings=(finding("max-size-ratio", 1, 1), *broken, broken[0]))
     assert closing_line(verdict) == r"4 of 5 limits broken: a, b, a\n."

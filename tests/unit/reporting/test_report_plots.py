@@ -4,8 +4,9 @@ import math
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -32,9 +33,6 @@ from edgeconv.reporting.plots import (
     snr_plot,
     start_plot,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 POINTS = (
     Point("baseline", 3e5, 0.98, True, number=0),
@@ -66,9 +64,7 @@ def every_plot() -> list[Plot]:
 
 
 @given(st.lists(st.tuples(st.floats(6, 380), st.floats(6, 250)), max_size=10), st.data())
-def test_no_label_lies_on_another_or_on_a_point_or_outside(
-    points: list[tuple[float, float]], data: st.DataObject
-) -> None:
+def test_no_label_lies_on_another_or_on_a_point_or_outside(points, data):
     texts = [data.draw(st.sampled_from(["int8", "weight-only-int8", "漢字"])) for _ in points]
     labels = [label for label in place_labels(points, texts, 386, 256) if label]
     assert not any(a.meets(b) for a, b in combinations(labels, 2))
@@ -77,14 +73,13 @@ def test_no_label_lies_on_another_or_on_a_point_or_outside(
         assert not any(label.meets(Label("", x, y)) for x, y in points)
 
 
-def test_seven_models_at_one_place_all_get_their_label() -> None:
+def test_seven_models_at_one_place_all_get_their_label():
     labels = place_labels([(190, 126)] * 7, ["weight-only-int8"] * 7, 386, 262)
     assert all(labels)
-    assert labels[-1] is not None
     assert labels[-1].is_far
 
 
-def test_a_long_label_is_shortened_by_cells_not_characters() -> None:
+def test_a_long_label_is_shortened_by_cells_not_characters():
     assert fit_cells("漢" * 20, 8) == "漢漢漢…"
     assert fit_cells("int8", 8) == "int8"
 
@@ -93,9 +88,7 @@ def test_a_long_label_is_shortened_by_cells_not_characters() -> None:
     st.lists(st.tuples(st.floats(1e-5, 1e14), st.floats(0, 1)), min_size=1, max_size=9),
     st.floats(0, 1),
 )
-def test_the_axes_hold_every_model_and_labels_are_where_the_axes_have_their_points(
-    values: list[tuple[float, float]], least: float
-) -> None:
+def test_the_axes_hold_every_model_and_labels_are_where_the_axes_have_their_points(values, least):
     points = [Point("m", cost, worth, False) for cost, worth in values]
     plot = by_size(points, region=BudgetRegion(least_value=least))
     (low, high), (bottom, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
@@ -110,7 +103,7 @@ def test_the_axes_hold_every_model_and_labels_are_where_the_axes_have_their_poin
         )
 
 
-def test_a_plot_tells_baseline_best_and_beaten_apart_by_shape_and_says_so_in_words() -> None:
+def test_a_plot_tells_baseline_best_and_beaten_apart_by_shape_and_says_so_in_words():
     plot = by_size([*POINTS, Point("unmeasured", 6e4, math.nan, False)])
     assert [(m["kind"], m["cost"], m["worth"]) for m in plot.data["models"]] == [
         ("baseline", 3e5, 0.98),
@@ -124,9 +117,7 @@ def test_a_plot_tells_baseline_best_and_beaten_apart_by_shape_and_says_so_in_wor
 
 
 @pytest.mark.parametrize("plot", every_plot(), ids=lambda plot: plot.title)
-def test_a_chart_is_drawn_as_it_stands_and_its_axes_say_what_they_show(
-    plot: Plot, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_chart_is_drawn_as_it_stands_and_its_axes_say_what_they_show(plot, capfd):
     vl_convert.vegalite_to_svg(msgspec.json.encode(plot.spec).decode(), show_warnings=True)
     assert capfd.readouterr() == ("", "")
     svg = str(draw_svg(plot, "k"))
@@ -145,7 +136,7 @@ def test_a_chart_is_drawn_as_it_stands_and_its_axes_say_what_they_show(
     assert all(' stroke="var(--' in line for line in lines)
 
 
-def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is() -> None:
+def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is():
     svg = str(draw_svg(by_size(), "k"))
     marks = re.findall(r'<path data-row="(\d)" [^>]*><title>([^<]*)</title></path>', svg)
     assert marks == [
@@ -158,7 +149,7 @@ def test_a_mark_says_in_its_tooltip_what_the_table_says_and_which_row_that_is() 
 
 
 @pytest.mark.parametrize("text", [' d="1.23456"', 'x> x2="1.23456">', "1.23456"])
-def test_a_drawing_has_no_digit_that_depends_on_the_engine_and_names_keep_theirs(text: str) -> None:
+def test_a_drawing_has_no_digit_that_depends_on_the_engine_and_names_keep_theirs(text):
     svg = str(draw_svg(by_size([Point(text, 5e4, 0.97123456, False), *POINTS]), "k"))
     assert svg.count("1.23456") == 3
     inside_tags = " ".join(re.findall("<[a-z][^<>]*>", svg.replace("1.23456", "")))
@@ -166,7 +157,7 @@ def test_a_drawing_has_no_digit_that_depends_on_the_engine_and_names_keep_theirs
 
 
 @pytest.mark.parametrize("text", ["</svg><script>", "\"'&", "{{7*7}}", "signal('x')", "datum.x"])
-def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text: str) -> None:
+def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text):
     points = [Point(text, 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
     svg = str(draw_svg(by_size(points, worth=Worth(name=text)), "k"))
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -175,7 +166,7 @@ def test_text_of_a_model_is_nothing_but_text_in_a_drawing(text: str) -> None:
     assert "<script" not in svg
 
 
-def test_too_little_address_space_is_an_error_and_no_crash() -> None:
+def test_too_little_address_space_is_an_error_and_no_crash():
     code = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))\n"
         "from edgeconv.types.errors import ToolFailed\n"
@@ -190,23 +181,21 @@ def test_too_little_address_space_is_an_error_and_no_crash() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0, 1e300, 5e-324])
-def test_values_that_cannot_be_drawn_leave_no_picture(bad: float) -> None:
+def test_values_that_cannot_be_drawn_leave_no_picture(bad):
     assert accuracy_plot([Point("a", bad, 0.9, False)], cost="s", unit="bytes") is None
     latency = msgspec.structs.replace(example.latency(5), rounds_us=((bad,), ()))
     assert latency_plot([("a", latency)]) is None
 
 
-def test_one_sample_is_enough_for_a_latency_picture() -> None:
+def test_one_sample_is_enough_for_a_latency_picture():
     latency = msgspec.structs.replace(example.latency(5), rounds_us=((5.0,),))
     plot = latency_plot([("a", latency)])
-    assert plot is not None
     (row,) = plot.data["rows"]
     assert (row["tip"], row["p5"], row["p50"], row["p95"]) == ("a: median 5.00 µs", 5, 5, 5)
 
 
-def test_many_samples_are_thinned_but_every_process_is_shown() -> None:
+def test_many_samples_are_thinned_but_every_process_is_shown():
     plot = latency_plot([("a", example.latency(60, rounds=3, count=2000))])
-    assert plot is not None
     dots = [dot for dot in plot.data["samples"] if dot["time"]]
     assert {dot["process"] for dot in dots} == {0, 0.5, 1}
     assert len(dots) <= DOTS_A_ROW + 3
@@ -216,7 +205,7 @@ def test_many_samples_are_thinned_but_every_process_is_shown() -> None:
 
 
 @pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -12.0, 1e9, 30.0])
-def test_any_signal_to_noise_ratio_can_be_drawn(value: float | None) -> None:
+def test_any_signal_to_noise_ratio_can_be_drawn(value):
     plot = snr_plot([("a", value), ("b", 20.0)])
     assert plot is not None
     svg = str(draw_svg(plot, "k"))

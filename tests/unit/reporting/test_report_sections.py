@@ -58,7 +58,7 @@ def classes(*predicted: int) -> Measurement:
 # Flips
 
 
-def test_flips_are_told_by_their_effect_and_what_became_wrong_comes_first() -> None:
+def test_flips_are_told_by_their_effect_and_what_became_wrong_comes_first():
     labels = (0, 0, 1, 1, 2, 2)
     flips = flips_of(classes(0, 3, 1, 4, 1, 1), classes(3, 0, 5, 1, 0, 0), labels)
     assert [(f.effect, f.label, f.before, f.after, f.samples) for f in flips] == [
@@ -70,7 +70,7 @@ def test_flips_are_told_by_their_effect_and_what_became_wrong_comes_first() -> N
     ]
 
 
-def test_without_labels_a_flip_is_neither_right_nor_wrong() -> None:
+def test_without_labels_a_flip_is_neither_right_nor_wrong():
     (flip,) = flips_of(classes(1, 2), classes(1, 3), ())
     assert (flip.effect, flip.label, flip.samples) == ("other", None, (1,))
     report = changed(baseline=classes(1, 3), measurements=(classes(1, 2),), labels=())
@@ -86,14 +86,14 @@ def test_without_labels_a_flip_is_neither_right_nor_wrong() -> None:
     ]
 
 
-def test_other_samples_or_no_classes_give_no_flips() -> None:
+def test_other_samples_or_no_classes_give_no_flips():
     assert flips_of(classes(1, 2), classes(1, 2, 3), ()) == []
     assert flips_of(row(accuracy=None), classes(1), (1,)) == []
     assert flip_tables(changed(baseline=None)) == []
 
 
 @given(st.lists(st.tuples(*(st.integers(0, 4),) * 3), max_size=40))
-def test_every_changed_sample_is_in_one_flip(samples: list[tuple[int, int, int]]) -> None:
+def test_every_changed_sample_is_in_one_flip(samples):
     before = classes(*(was for was, _, _ in samples))
     after = classes(*(now for _, now, _ in samples))
     flips = flips_of(after, before, tuple(label for *_, label in samples))
@@ -110,7 +110,7 @@ def error(layer: str, snr_db: float) -> LayerError:
     )
 
 
-def test_the_worst_layers_come_first_and_nan_is_the_worst() -> None:
+def test_the_worst_layers_come_first_and_nan_is_the_worst():
     errors = (error("a", 30.0), error("b", math.nan), error("c", -3.0))
     assert [(place, e.layer) for place, e in worst_first(errors)] == [(2, "b"), (3, "c"), (1, "a")]
     ((name, said, table),) = layer_tables(changed(measurements=(row(layer_errors=errors),)))
@@ -118,13 +118,13 @@ def test_the_worst_layers_come_first_and_nan_is_the_worst() -> None:
     assert [line.cells[0].text for line in table.rows] == ["b", "c", "a"]
 
 
-def test_joined_names_of_a_layer_are_shown_by_the_first() -> None:
+def test_joined_names_of_a_layer_are_shown_by_the_first():
     assert layer_name("a/Relu;a/BiasAdd;a/Conv2D") == "a/Relu …"
     assert layer_name("") == "–"
 
 
 @given(st.lists(NUMBER, max_size=200))
-def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values: list[float]) -> None:
+def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values):
     plot = layer_plot([error(f"l{i}", v) for i, v in enumerate(values)], "m")
     assert (plot is None) == all(math.isnan(v) for v in values)
     if plot:
@@ -134,7 +134,7 @@ def test_any_errors_along_a_graph_can_be_drawn_and_nan_leaves_a_gap(values: list
         assert [dot["number"] for dot in plot.data["dots"]] == known * (len(known) <= 120)
 
 
-def test_a_profile_of_no_time_at_all_is_no_error() -> None:
+def test_a_profile_of_no_time_at_all_is_no_error():
     profile = Profile(total_us=0.0, operators=example.profile(3, "int8").operators)
     page = render_html(changed(measurements=(row(profile=profile),)))
     assert "NaN" not in page.split("<script>")[0]
@@ -154,7 +154,7 @@ def judged(*findings: tuple[str, str, float]) -> Report:
     )
 
 
-def test_limits_of_all_models_make_the_corner_and_the_loosest_counts() -> None:
+def test_limits_of_all_models_make_the_corner_and_the_loosest_counts():
     report = judged(
         ("a", "max-size-bytes", 100.0),
         ("b", "max-size-bytes", 200.0),
@@ -166,7 +166,7 @@ def test_limits_of_all_models_make_the_corner_and_the_loosest_counts() -> None:
     assert latency_region(report) == BudgetRegion(least_value=352 / 360 - 0.01)
 
 
-def test_ratios_are_of_the_baseline_and_of_float32() -> None:
+def test_ratios_are_of_the_baseline_and_of_float32():
     report = judged(
         ("a", "max-size-ratio", 0.5), ("a", "max-latency-ratio", 2.0), ("a", "min-accuracy", 0.9)
     )
@@ -183,7 +183,7 @@ def by_size(region: BudgetRegion, *points: Point, worth: Worth = Worth()) -> Plo
     return plot
 
 
-def test_the_corner_is_drawn_where_it_is_limited() -> None:
+def test_the_corner_is_drawn_where_it_is_limited():
     points = [Point("int8", 5e4, 0.97, False), Point("big", 2e5, 0.98, False)]
     plot = by_size(BudgetRegion(most_cost=1e5, least_value=0.975), *points)
     (low, _), (_, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
@@ -195,7 +195,7 @@ def test_the_corner_is_drawn_where_it_is_limited() -> None:
 
 
 @given(NUMBER, NUMBER)
-def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
+def test_any_limit_can_be_drawn(most_cost, least_value):
     points = [Point("a", 5e4, 0.97, False), Point("b", 6e4, 0.9, True)]
     plot = by_size(BudgetRegion(most_cost=most_cost, least_value=least_value), *points)
     (left, right), (bottom, top) = (plot.axes[axis]["scale"]["domain"] for axis in ("x", "y"))
@@ -209,7 +209,7 @@ def test_any_limit_can_be_drawn(most_cost: float, least_value: float) -> None:
 # Metrics that are no shares
 
 
-def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
+def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top():
     worth = Worth("mae", is_share=False, higher_is_better=False)
     points = [
         Point("good", 10.0, 1.5, False, is_best=True),
@@ -228,7 +228,7 @@ def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top() -> None:
     assert "good: 10 B, 1.500" in plot.description
 
 
-def test_an_error_is_no_percentage_anywhere() -> None:
+def test_an_error_is_no_percentage_anywhere():
     mae = Accuracy(metric="mae", value=1.25, samples=9, higher_is_better=False, per_sample=(1.25,))
     one = row(accuracy=mae, accuracy_drop=0.5, accuracy_drop_interval=(0.25, 0.75))
     report = changed(
@@ -250,7 +250,7 @@ def test_an_error_is_no_percentage_anywhere() -> None:
 # The tables and the pictures of rows
 
 
-def test_what_was_not_measured_has_no_table_and_no_facts() -> None:
+def test_what_was_not_measured_has_no_table_and_no_facts():
     bare = changed(baseline=None, measurements=(row(latency=None, agreement=()),), command=())
     assert latency_table(bare) is agreement_table(bare) is None
     assert batched_line(None) == batched_line(row()) == command_line(bare) == ""
@@ -258,14 +258,14 @@ def test_what_was_not_measured_has_no_table_and_no_facts() -> None:
     assert duration_interval((999.0, 1200.0)) == "[999 µs, 1.20 ms]"
 
 
-def test_outputs_are_compared_in_the_text_of_a_model_without_an_accuracy() -> None:
+def test_outputs_are_compared_in_the_text_of_a_model_without_an_accuracy():
     compared = example.agreement("int8")
     said = f"{compared.output} against {compared.reference}: max error 0.0388"
     assert said in text_of(changed(measurements=(row(agreement=(compared,), accuracy=None),)))
     assert said not in text_of(changed(measurements=(row(agreement=(compared,)),)))
 
 
-def test_columns_that_no_model_has_are_left_out_and_an_error_takes_the_rest() -> None:
+def test_columns_that_no_model_has_are_left_out_and_an_error_takes_the_rest():
     table = models_table(example.report())
     names = [column.heading for column in table.columns]
     assert names[:4] == ["Model", "Budget", "Size", "Ratio"]
@@ -278,10 +278,9 @@ def test_columns_that_no_model_has_are_left_out_and_an_error_takes_the_rest() ->
     assert bare.rows[0].cells[-1].lead == "Did not run."
 
 
-def test_a_drop_beyond_chance_is_filled_and_the_others_are_hollow() -> None:
+def test_a_drop_beyond_chance_is_filled_and_the_others_are_hollow():
     rows: list[tuple[str, Measurement]] = [(r, example.measurement(r)) for r in ("int8", "int16x8")]
     plot = drop_plot(rows)
-    assert plot is not None
     assert [row["kind"] for row in plot.data["rows"]] == ["within", "beyond"]
     assert plot.data["rows"][1]["tip"] == "int16x8: 3.06 pp [1.10, 5.60]"
     for row, (_, model) in zip(plot.data["rows"], rows, strict=True):
@@ -296,18 +295,17 @@ def test_a_drop_beyond_chance_is_filled_and_the_others_are_hollow() -> None:
 
 
 @given(NUMBER, NUMBER, NUMBER)
-def test_any_drop_can_be_drawn(drop: float, low: float, high: float) -> None:
+def test_any_drop_can_be_drawn(drop, low, high):
     plot = drop_plot([("a", row(accuracy_drop=drop, accuracy_drop_interval=(low, high)))])
     assert (plot is None) == (not all(abs(end) < 1e12 for end in (drop, low, high)))
     assert plot is None or all(math.isfinite(plot.data["rows"][0][e]) for e in ("low", "high"))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -1.0])
-def test_starts_that_cannot_be_drawn_leave_no_picture(bad: float) -> None:
+def test_starts_that_cannot_be_drawn_leave_no_picture(bad):
     latency = msgspec.structs.replace(example.latency(5), load_us=(bad,), first_us=())
     assert start_plot([("a", latency)]) is None
     plot = start_plot([("a", msgspec.structs.replace(latency, first_us=(3.0,)))])
-    assert plot is not None
     (start,) = plot.data["starts"]
     assert (start["kind"], start["tip"]) == ("first invoke", "a: first invoke 3.00 µs")
     assert "a: load –, first invoke 3.00 µs" in plot.description

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -25,9 +25,6 @@ from edgeconv.reporting.spreadsheet import safe
 from edgeconv.system.processes.escaping import plain
 from edgeconv.types import Conversion, Report
 
-if TYPE_CHECKING:
-    from edgeconv.reporting.files import Format
-
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -40,11 +37,11 @@ _NO_NAMES = {"correct", "file"}
 
 
 @pytest.mark.parametrize("name", ["text", "markdown", "csv"])
-def test_a_report_of_all_that_can_be_measured_looks_as_it_did(name: Format) -> None:
+def test_a_report_of_all_that_can_be_measured_looks_as_it_did(name):
     assert_golden(f"whole_{name}.txt", render((example.whole_report(),), name))
 
 
-def test_the_tables_of_its_page_hold_what_they_held() -> None:
+def test_the_tables_of_its_page_hold_what_they_held():
     report = example.whole_report()
     tables = (models_table, latency_table, agreement_table, matrix_table, npu_table)
     rows = [
@@ -63,11 +60,11 @@ def test_the_tables_of_its_page_hold_what_they_held() -> None:
 
 
 @pytest.mark.parametrize("name", tuning_example.EXAMPLES)
-def test_a_search_looks_as_it_did(name: str) -> None:
+def test_a_search_looks_as_it_did(name):
     assert_golden(f"tuning_{name}.txt", text_of(tuning_example.EXAMPLES[name]) + "\n")
 
 
-def test_a_file_has_one_line_whatever_ran_it() -> None:
+def test_a_file_has_one_line_whatever_ran_it():
     names = [row.name for row, _ in npu_rows(example.whole_report())]
     assert len(names) == 3
     assert not any(name.endswith("again") for name in names)
@@ -76,7 +73,7 @@ def test_a_file_has_one_line_whatever_ran_it() -> None:
 def renamed(value: Any, kind: inspect.Type, text: str) -> Any:
     """The value with `text` in place of each of its texts; what is empty stays so."""
     if isinstance(value, msgspec.Struct):
-        fields = inspect.type_info(type(value)).fields  # type: ignore[attr-defined]
+        fields = inspect.type_info(type(value)).fields
         kept = (field for field in fields if field.name not in _NO_NAMES)
         new = {each.name: renamed(getattr(value, each.name), each.type, text) for each in kept}
         return msgspec.structs.replace(value, **new)
@@ -107,7 +104,7 @@ def hostile_report(text: str) -> Report:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_name_comes_out_live(text: str) -> None:
+def test_no_name_comes_out_live(text):
     report = hostile_report(text)
     html = render_html(report)
     page = ReportPage(html)
@@ -134,7 +131,7 @@ def test_no_name_comes_out_live(text: str) -> None:
 
 
 @pytest.mark.parametrize("has_limits", [True, False])
-def test_graded_files_are_a_table_in_80_columns(has_limits: bool) -> None:
+def test_graded_files_are_a_table_in_80_columns(has_limits):
     report = example.report()
     graded = tuple(msgspec.structs.replace(m, grade="usable") for m in report.measurements)
     verdict = report.verdict if has_limits else None
@@ -144,7 +141,7 @@ def test_graded_files_are_a_table_in_80_columns(has_limits: bool) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 70, 100, 200])
-def test_no_search_is_cut_at_any_width(width: int) -> None:
+def test_no_search_is_cut_at_any_width(width):
     text = text_of(tuning_example.tuning(), width=width)
     assert "int8x4, 1 in int8" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= width

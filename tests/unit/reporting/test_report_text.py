@@ -25,7 +25,7 @@ WIDTHS = [(None, "wide"), (80, "80"), (40, "40")]
 
 
 @pytest.mark.parametrize(("width", "name"), WIDTHS)
-def test_the_tables_look_as_they_did(width: int | None, name: str) -> None:
+def test_the_tables_look_as_they_did(width, name):
     brief, whole = (
         text_of(example.conversion(), width=width, verbose=verbose) for verbose in (False, True)
     )
@@ -36,7 +36,7 @@ def test_the_tables_look_as_they_did(width: int | None, name: str) -> None:
 
 
 @pytest.mark.parametrize("width", [16, 20, 40, 60, 80, 100, 200])
-def test_no_line_is_wider_than_asked_and_no_word_is_lost(width: int) -> None:
+def test_no_line_is_wider_than_asked_and_no_word_is_lost(width):
     text = text_of(example.report(), width=width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     found = re.sub(r"\s", "", text)
@@ -45,13 +45,13 @@ def test_no_line_is_wider_than_asked_and_no_word_is_lost(width: int) -> None:
         assert all(part in found for part in re.split("[-_]", word))
 
 
-def test_a_table_is_cut_into_cards_only_where_it_must_be() -> None:
+def test_a_table_is_cut_into_cards_only_where_it_must_be():
     assert "speed-up: " in text_of(example.report(), width=40)
     assert "speed-up: " not in text_of(example.report(), width=80)
 
 
 @given(st.lists(st.text("ab-1é漢", max_size=30), min_size=3, max_size=3), st.integers(12, 70))
-def test_a_folded_table_keeps_every_character_of_every_cell(cells: list[str], width: int) -> None:
+def test_a_folded_table_keeps_every_character_of_every_cell(cells, width):
     row = Row((Cell("x"), Cell(cells[1]), Cell(cells[2])), (cells[0],))
     text = "".join(line.plain for line in table_lines(Table(COLUMNS, (row,)), width))
     assert sorted(c for c in text if c in "ab1é漢") == sorted(
@@ -59,39 +59,37 @@ def test_a_folded_table_keeps_every_character_of_every_cell(cells: list[str], wi
     )
 
 
-def test_names_break_after_their_separators_and_numbers_do_not_break() -> None:
+def test_names_break_after_their_separators_and_numbers_do_not_break():
     row = Row((Cell("digits_cnn-weight-only-int8"), Cell("-3.1 dB"), Cell("1/2")))
     lines = [line.plain.rstrip() for line in table_lines(Table(COLUMNS, (row,)), 27)]
     assert lines[-2:] == ["digits_cnn-weight-  -3.1 dB", "only-int8               1/2"]
 
 
-def test_without_color_there_is_no_escape_and_with_it_a_broken_limit_is_red() -> None:
+def test_without_color_there_is_no_escape_and_with_it_a_broken_limit_is_red():
     assert "\x1b" not in text_of(example.verdict(), below_table=True)
     assert "\x1b[1;31mFAIL" in text_of(example.verdict(), below_table=True, color=True)
 
 
-def test_no_color_is_respected_even_when_color_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_color_is_respected_even_when_color_is_asked_for(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     assert text_of(example.verdict(), below_table=True, color=True) == text_of(
         example.verdict(), below_table=True
     )
 
 
-def test_color_changes_no_letter() -> None:
+def test_color_changes_no_letter():
     colored = text_of(example.report(), width=80, color=True)
     assert re.sub(r"\x1b\[[\d;]*m", "", colored) == text_of(example.report(), width=80)
 
 
-def test_an_empty_conversion_and_an_empty_verdict_are_one_line_each() -> None:
+def test_an_empty_conversion_and_an_empty_verdict_are_one_line_each():
     assert text_of(Conversion(directory="out", artifacts=())) == "0 files in out"
     assert text_of(Verdict(findings=()), below_table=True).startswith(
         "FAIL The budget has no limit"
     )
 
 
-def test_weights_and_types_are_told_in_few_words() -> None:
+def test_weights_and_types_are_told_in_few_words():
     assert weights(example.artifact("int8")) == "99.6 % int"
     assert weights(example.artifact("float16")) == ">99.9 % f16"
     assert weights(example.artifact("float32")) == "float"
@@ -100,13 +98,13 @@ def test_weights_and_types_are_told_in_few_words() -> None:
 
 
 @given(st.text("a漢 -_", max_size=12), st.integers(1, 6))
-def test_even_an_absurd_width_ends_and_keeps_every_letter(text: str, width: int) -> None:
+def test_even_an_absurd_width_ends_and_keeps_every_letter(text, width):
     conversion = Conversion(directory=text, artifacts=())
     shown = text_of(conversion, width=width)
     assert sorted(re.sub(r"\s", "", shown)) == sorted(re.sub(r"\s", "", f"0 files in {text}"))
 
 
-def test_what_is_doubtful_about_the_samples_of_several_files_is_said_once() -> None:
+def test_what_is_doubtful_about_the_samples_of_several_files_is_said_once():
     def doubtful(artifact: Artifact) -> Artifact:
         if artifact.recipe.name not in ("int8", "int16x8"):
             return artifact

@@ -60,12 +60,12 @@ def facts_of(record: QatRecord) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
-def test_the_training_looks_as_it_did(width: int | None, name: str) -> None:
+def test_the_training_looks_as_it_did(width, name):
     assert_golden(f"training_{name}.txt", text_of(example.training(), width=width) + "\n")
 
 
 @pytest.mark.parametrize("width", [16, 24, 40, 80])
-def test_no_line_is_wider_than_asked(width: int) -> None:
+def test_no_line_is_wider_than_asked(width):
     text = text_of(example.training(), width=width)
     assert max(map(cell_len, text.splitlines())) <= width
     letters = re.sub(r"\s", "", text_of(example.training()))
@@ -74,18 +74,18 @@ def test_no_line_is_wider_than_asked(width: int) -> None:
         assert path in re.sub(r"\s", "", text)
 
 
-def test_a_metric_that_was_not_logged_in_every_epoch_is_a_gap_there() -> None:
+def test_a_metric_that_was_not_logged_in_every_epoch_is_a_gap_there():
     table = epoch_table(of_epochs({"loss": 1.0}, {"loss": 0.5, "f1": 0.25}))
     assert [each.heading for each in table.columns] == ["epoch", "loss", "f1", "samples/s", "time"]
     assert [row.cells[2].text for row in table.rows] == ["–", "0.2500"]
 
 
-def test_metrics_of_any_size_are_written_in_little_room() -> None:
+def test_metrics_of_any_size_are_written_in_little_room():
     written = [metric(v) for v in (0.96875, -1.5, 0.0, 12345.678, math.nan, -math.inf, None)]
     assert written == ["0.9688", "−1.5000", "0.0000", "12346", "NaN", "−∞", "–"]
 
 
-def test_the_strategy_comes_with_its_processes_and_devices() -> None:
+def test_the_strategy_comes_with_its_processes_and_devices():
     assert strategy_line(changed(devices=(), cross_device_ops="auto")) == (
         "MirroredStrategy, 2 replicas"
     )
@@ -96,7 +96,7 @@ def test_the_strategy_comes_with_its_processes_and_devices() -> None:
     assert strategy_line(changed(replicas=1, devices=())).startswith("MirroredStrategy, 1 replica,")
 
 
-def test_what_did_not_happen_is_not_mentioned() -> None:
+def test_what_did_not_happen_is_not_mentioned():
     plain = changed(
         best_epoch=0, stopped="", resumed_at=(), test_metrics={}, validation_samples=0, tools={},
         keras_file="",
@@ -109,7 +109,7 @@ def test_what_did_not_happen_is_not_mentioned() -> None:
     assert said(example.training())["time"].endswith("26.9 s in the last run; 278 samples/s")
 
 
-def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one() -> None:
+def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one():
     alone = changed(validation_samples=0, best_epoch=0)
     page = render_html(msgspec.structs.replace(example.report(), training=alone, artifacts=()))
     assert "On the training samples, during each epoch.</p>" in page
@@ -119,11 +119,11 @@ def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one() -> None:
     )
 
 
-def test_a_training_that_was_taken_up_twice_says_where() -> None:
+def test_a_training_that_was_taken_up_twice_says_where():
     assert said(changed(resumed_at=(40, 61)))["resumed"] == "at steps 40, 61"
 
 
-def test_every_metric_has_a_picture_with_its_curves() -> None:
+def test_every_metric_has_a_picture_with_its_curves():
     plots = dict(metric_plots(example.training()))
     assert list(plots) == ["loss", "accuracy"]
     for name, plot in plots.items():
@@ -143,7 +143,7 @@ def test_every_metric_has_a_picture_with_its_curves() -> None:
     assert plots["accuracy"].description == "At epoch 4: training 0.9687, validation 0.9653."
 
 
-def test_a_missing_number_breaks_the_curve_and_draws_nothing_false() -> None:
+def test_a_missing_number_breaks_the_curve_and_draws_nothing_false():
     record = of_epochs(*({"loss": v} for v in (3.0, math.nan, 2.0, 1.0)))
     ((name, plot),) = metric_plots(record)
     assert name == "loss"
@@ -157,9 +157,7 @@ def test_a_missing_number_breaks_the_curve_and_draws_nothing_false() -> None:
 
 
 @given(st.lists(st.tuples(LOGGED, LOGGED), max_size=40), st.integers(0, 40))
-def test_whatever_was_logged_can_be_drawn_and_written(
-    logged: list[tuple[dict[str, float], dict[str, float]]], best: int
-) -> None:
+def test_whatever_was_logged_can_be_drawn_and_written(logged, best):
     epochs = tuple(Epoch(metrics=m, validation=v, samples=1, seconds=0.0) for m, v in logged)
     record = changed(epochs=epochs, best_epoch=min(best, len(epochs)))
     for _, plot in metric_plots(record):
@@ -171,7 +169,7 @@ def test_whatever_was_logged_can_be_drawn_and_written(
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3, 7, 500])
-def test_an_axis_of_epochs_has_whole_numbers_only(epochs: int) -> None:
+def test_an_axis_of_epochs_has_whole_numbers_only(epochs):
     ((_, plot),) = metric_plots(of_epochs(*({"loss": 1 / n} for n in range(1, epochs + 1))))
     svg = str(draw_svg(plot, "k"))
     ticks = re.findall(r">([^<]+)</text>", svg.split("role-axis-label")[1].split("</g>")[0])
@@ -179,13 +177,13 @@ def test_an_axis_of_epochs_has_whole_numbers_only(epochs: int) -> None:
     assert len(ticks) == len(set(ticks)) >= min(epochs, 2)
 
 
-def test_a_long_training_is_a_line_without_points() -> None:
+def test_a_long_training_is_a_line_without_points():
     record = of_epochs(*({"loss": 1 / n} for n in range(1, 101)))
     ((_, plot),) = metric_plots(changed(epochs=record.epochs, best_epoch=99))
     assert [dot["number"] for dot in plot.data["dots"]] == [99]
 
 
-def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> None:
+def test_the_facts_of_quantisation_aware_training_are_those_of_its_record():
     facts = facts_of(example.qat())
     assert facts["cost"] == "41.2 s in all, 21.7 s of steps"
     assert facts["samples"] == "1293 to train, 144 to validate, of sklearn:digits"
@@ -209,7 +207,7 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record() -> N
     ]
 
 
-def test_the_time_of_training_is_in_the_rows_of_a_report_with_any() -> None:
+def test_the_time_of_training_is_in_the_rows_of_a_report_with_any():
     whole = example.report()
     others = tuple(a for a in whole.artifacts if a.recipe.name != "qat")
     untrained = msgspec.structs.replace(whole, artifacts=others)
@@ -220,12 +218,12 @@ def test_the_time_of_training_is_in_the_rows_of_a_report_with_any() -> None:
     assert "training" not in text_of(untrained).splitlines()[4]
 
 
-def test_the_cost_of_a_training_that_was_not_resumed_is_its_wall_time() -> None:
+def test_the_cost_of_a_training_that_was_not_resumed_is_its_wall_time():
     report = msgspec.structs.replace(example.report(), training=changed(resumed_at=()))
     assert model_rows(report)[0].text("training") == "26.9 s"
 
 
-def test_a_gain_and_a_loss_beyond_chance_are_told_apart() -> None:
+def test_a_gain_and_a_loss_beyond_chance_are_told_apart():
     def line(difference: float, low: float, high: float) -> str:
         comparison = msgspec.structs.replace(
             example.comparison(), difference=difference, interval=(low, high)
@@ -246,7 +244,7 @@ def test_a_gain_and_a_loss_beyond_chance_are_told_apart() -> None:
     assert difference_lines(report) == ["drop: better beyond chance for digits_cnn-int8"]
 
 
-def test_without_accuracies_nothing_is_said_of_differences() -> None:
+def test_without_accuracies_nothing_is_said_of_differences():
     report = msgspec.structs.replace(
         example.report(), measurements=(example.without_accuracy("dynamic"),), comparisons=()
     )

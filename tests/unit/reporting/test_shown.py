@@ -42,7 +42,7 @@ def rows_of(html: str) -> int:
     return parser.rows
 
 
-def test_a_report_shows_itself_as_the_table_of_the_command() -> None:
+def test_a_report_shows_itself_as_the_table_of_the_command():
     report = example_report()
     assert repr(report) == text_of(report)
     html = report._repr_html_()
@@ -50,7 +50,7 @@ def test_a_report_shows_itself_as_the_table_of_the_command() -> None:
     assert "<table><thead><tr><th>model</th>" in html
 
 
-def test_what_comes_from_a_model_is_no_markup_of_the_page() -> None:
+def test_what_comes_from_a_model_is_no_markup_of_the_page():
     failure = Failure(recipe="int8", error="ToolFailed", message="<script>alert(1)</script>")
     conversion = Conversion(directory="out/<b>", artifacts=(), failures=(failure,))
     html = conversion._repr_html_()
@@ -61,7 +61,7 @@ def test_what_comes_from_a_model_is_no_markup_of_the_page() -> None:
     assert "1 failed" in repr(conversion)
 
 
-def test_a_verdict_shows_its_findings() -> None:
+def test_a_verdict_shows_its_findings():
     finding = Finding(
         model="int8", limit="max-size-ratio", allowed=0.3, actual=0.5, outcome="failed"
     )
@@ -70,7 +70,7 @@ def test_a_verdict_shows_its_findings() -> None:
     assert "max-size-ratio" in verdict._repr_html_()
 
 
-def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
+def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide():
     columns: tuple[Column[int], ...] = (Column("a", str), Column("b", lambda n: str(n + 1)))
     grid = table(columns, (1, 3), lambda n: ("one", Text("two")) if n == 1 else ())
     html = to_html([Text("title"), grid, Labeled([("name", "value")]), ""])
@@ -82,7 +82,7 @@ def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide() -> None:
 
 
 @pytest.mark.parametrize("verb", edgeconv.__all__)
-def test_what_a_verb_gives_has_a_page(verb: str) -> None:
+def test_what_a_verb_gives_has_a_page(verb):
     if verb in ("load", "qat"):
         return
     given = inspect.signature(named(VERBS[verb].function)).return_annotation
@@ -90,7 +90,7 @@ def test_what_a_verb_gives_has_a_page(verb: str) -> None:
     assert kind in PAGES
 
 
-def test_an_embedding_shows_its_files_and_a_build_where_they_are() -> None:
+def test_an_embedding_shows_its_files_and_a_build_where_they_are():
     files = (EmbeddedFile(path="net.c", sha256="0" * 64), EmbeddedFile(path="n.h", sha256="1" * 64))
     fields: dict[str, Any] = {"target": "c", "name": "net", "symbol": "net", "files": files}
     embedded = Embedded(key="k", model_sha256="2" * 64, notes=("arena: 9",), **fields)
@@ -104,11 +104,11 @@ def test_an_embedding_shows_its_files_and_a_build_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_result_of_a_verb_shows_itself(name: str) -> None:
+def test_every_result_of_a_verb_shows_itself(name):
     kind = getattr(edgeconv.types, name)
     assert kind.__repr__.__qualname__ == "Result.__repr__"
     assert hasattr(kind, "_repr_html_")
 
 
-def test_the_verbs_are_what_completion_offers() -> None:
+def test_the_verbs_are_what_completion_offers():
     assert {"convert", "bench", "check", "tune", "train", "__version__"} <= set(dir(edgeconv))

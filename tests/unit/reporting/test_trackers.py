@@ -27,7 +27,7 @@ def named(name: str) -> tuple[Checked, dict[str, Report]]:
     return verdict_example.named(name), {name: report}
 
 
-def test_a_run_is_a_model_with_its_verdict_and_the_numbers_that_are_known() -> None:
+def test_a_run_is_a_model_with_its_verdict_and_the_numbers_that_are_known():
     found = {run.model: run for run in runs(CHECKED, REPORTS)}
     assert list(found)[:2] == ["digits_cnn", "digits_cnn-float32"]
     int8 = found["digits_cnn-int8"]
@@ -41,7 +41,7 @@ def test_a_run_is_a_model_with_its_verdict_and_the_numbers_that_are_known() -> N
     assert found["digits_cnn-dynamic"].verdict == ""
 
 
-def test_what_is_no_number_is_not_logged_and_neither_is_a_check_without_a_report() -> None:
+def test_what_is_no_number_is_not_logged_and_neither_is_a_check_without_a_report():
     model = msgspec.structs.replace(example.measurement("int8"), size_ratio=math.nan)
     report = msgspec.structs.replace(example.report(), measurements=(model,), baseline=None)
     (run,) = runs(CHECKED, {"digits": report, "other": report})
@@ -49,13 +49,13 @@ def test_what_is_no_number_is_not_logged_and_neither_is_a_check_without_a_report
     assert list(runs(CHECKED, {})) == []
 
 
-def test_a_tracker_that_is_none_is_an_error_with_a_suggestion() -> None:
+def test_a_tracker_that_is_none_is_an_error_with_a_suggestion():
     with pytest.raises(UsageError, match="did you mean 'mlflow'"):
         plugins.tracker("mlfow")
 
 
 @pytest.mark.parametrize("name", plugins.TRACKERS)
-def test_every_tracker_can_track(name: str) -> None:
+def test_every_tracker_can_track(name):
     assert callable(plugins.tracker(name).track)
 
 
@@ -67,7 +67,7 @@ def lines(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_csv_has_a_line_a_model_and_the_next_check_adds_its_own(tmp_path: Path) -> None:
+def test_csv_has_a_line_a_model_and_the_next_check_adds_its_own(tmp_path):
     path = tmp_path / "new" / "log.csv"
     csv_file.track(CHECKED, REPORTS, str(path))
     first = path.read_text(encoding="utf-8")
@@ -82,7 +82,7 @@ def test_csv_has_a_line_a_model_and_the_next_check_adds_its_own(tmp_path: Path) 
     assert row["time"].endswith("+00:00")
 
 
-def test_a_csv_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_csv_file_of_something_else_is_refused_and_left_as_it_is(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("a,b\n1,2\n")
     with pytest.raises(InputRefused, match="not written by --track csv"):
@@ -90,7 +90,7 @@ def test_a_csv_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Pat
     assert path.read_text() == "a,b\n1,2\n"
 
 
-def test_a_full_disk_leaves_the_lines_of_a_csv_file_whole(tiny_disk: Path) -> None:
+def test_a_full_disk_leaves_the_lines_of_a_csv_file_whole(tiny_disk):
     path = tiny_disk / "log.csv"
     csv_file.track(CHECKED, REPORTS, str(path))
     before = path.read_bytes()
@@ -101,13 +101,13 @@ def test_a_full_disk_leaves_the_lines_of_a_csv_file_whole(tiny_disk: Path) -> No
     assert sorted(p.name for p in tiny_disk.iterdir()) == ["log.csv", "rest"]
 
 
-def test_a_csv_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+def test_a_csv_file_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(OutputRefused, match="cannot add to"):
         csv_file.track(CHECKED, REPORTS, str(tmp_path))
 
 
 @pytest.mark.parametrize("name", verdict_example.HOSTILE, ids=repr)
-def test_a_name_is_one_cell_of_a_csv_file_and_no_formula(name: str, tmp_path: Path) -> None:
+def test_a_name_is_one_cell_of_a_csv_file_and_no_formula(name, tmp_path):
     csv_file.track(*named(name), str(tmp_path / "log.csv"))
     (row,) = lines(tmp_path / "log.csv")
     assert None not in row
@@ -168,9 +168,7 @@ def read(directory: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_tensorboard_reads_every_model_with_its_hyperparameters_and_numbers(
-    tmp_path: Path,
-) -> None:
+def test_tensorboard_reads_every_model_with_its_hyperparameters_and_numbers(tmp_path):
     pytest.importorskip("tensorboard")
     tensorboard.track(CHECKED, REPORTS, str(tmp_path))
     tensorboard.track(CHECKED, REPORTS, str(tmp_path))
@@ -185,7 +183,7 @@ def test_tensorboard_reads_every_model_with_its_hyperparameters_and_numbers(
 
 
 @pytest.mark.parametrize("name", ["..", ".", "a/../../b", "/etc", *verdict_example.HOSTILE])
-def test_no_name_leads_out_of_the_directory(name: str, tmp_path: Path) -> None:
+def test_no_name_leads_out_of_the_directory(name, tmp_path):
     place = tmp_path / "a" / "logs"
     tensorboard.track(*named(name), str(place))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -197,7 +195,7 @@ def test_no_name_leads_out_of_the_directory(name: str, tmp_path: Path) -> None:
 # MLflow
 
 
-def test_mlflow_that_is_not_installed_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_that_is_not_installed_is_a_clear_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(UsageError, match="pip install") as raised:
         plugins.tracker("mlflow").track(CHECKED, REPORTS, "mlruns")
@@ -206,9 +204,7 @@ def test_mlflow_that_is_not_installed_is_a_clear_error(monkeypatch: pytest.Monke
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("place", ["{}/mlruns", "sqlite:///{}/mlflow.db"])
-def test_mlflow_has_a_run_a_check_and_one_a_model_below_it(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_has_a_run_a_check_and_one_a_model_below_it(place, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow", reason="MLflow is an extra: edgeconv[mlflow]")
     if place.startswith("sqlite"):
         pytest.importorskip("sqlalchemy", reason="the extra edgeconv[mlflow] has no databases")
@@ -238,9 +234,7 @@ def test_mlflow_has_a_run_a_check_and_one_a_model_below_it(
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("place", ["http://127.0.0.1:9", "nonsense://x"])
-def test_an_mlflow_that_does_not_answer_is_refused(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_mlflow_that_does_not_answer_is_refused(place, monkeypatch):
     pytest.importorskip("mlflow", reason="MLflow is an extra: edgeconv[mlflow]")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(OutputRefused, match="refused the runs"):

@@ -81,14 +81,14 @@ hostile = pytest.mark.parametrize("name", example.HOSTILE, ids=repr)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_verdict_looks_as_it_did(name: str) -> None:
+def test_a_verdict_looks_as_it_did(name):
     file = f"verdict_{name}.txt"
     rendered = render(example.checked(), name)
     assert_golden(file, re.sub(r'("version": )"\d[^"]*"(?=,\n +"rules")', r'\1"0"', rendered))
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_the_text_looks_as_it_did(width: int) -> None:
+def test_the_text_looks_as_it_did(width):
     rendered = render(example.checked(), "text", width=width)
     assert max(map(len, rendered.splitlines())) <= width
     assert_golden(f"verdict_text_{width}.txt", rendered)
@@ -96,27 +96,25 @@ def test_the_text_looks_as_it_did(width: int) -> None:
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "github-annotations"])
 @pytest.mark.parametrize("checked", [example.good(), NO_LIMIT, NOTHING])
-def test_every_format_ends_with_a_newline_also_where_there_is_nothing_to_say(
-    name: str, checked: Checked
-) -> None:
+def test_every_format_ends_with_a_newline_also_where_there_is_nothing_to_say(name, checked):
     assert render(checked, name).endswith("\n")
 
 
-def test_a_format_that_is_none_is_an_error_with_a_suggestion() -> None:
+def test_a_format_that_is_none_is_an_error_with_a_suggestion():
     with pytest.raises(UsageError, match="did you mean 'junit'"):
         render(example.checked(), "junitt")
 
 
 @hostile
 @pytest.mark.parametrize("form", FORMATS)
-def test_no_format_has_an_invisible_character_of_a_name_in_it(name: str, form: str) -> None:
+def test_no_format_has_an_invisible_character_of_a_name_in_it(name, form):
     text = render(example.named(name), form)
     assert form == "json" or not INVISIBLE.search(text)
     text.encode()
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "text"])
-def test_no_format_but_the_text_loads_anything_heavy(name: str) -> None:
+def test_no_format_but_the_text_loads_anything_heavy(name):
     code = (
         "import sys; from edgeconv.types import Check, Checked, Verdict\n"
         "from edgeconv.reporting.verdicts import render\n"
@@ -132,14 +130,14 @@ def test_no_format_but_the_text_loads_anything_heavy(name: str) -> None:
 # The terminal
 
 
-def test_a_verdict_without_broken_limits_or_without_checks_ends_with_its_own_line() -> None:
+def test_a_verdict_without_broken_limits_or_without_checks_ends_with_its_own_line():
     assert render(example.good(), "text").endswith("\nPASS 1 model within budget.\n")
     assert render(NOTHING, "text") == "FAIL No model was checked.\n"
     summary = shown(render(example.good(), "github-summary"))
     assert "✅ edgeconv check: 1 model within budget." in summary
 
 
-def test_a_metric_that_is_no_share_has_no_percentages() -> None:
+def test_a_metric_that_is_no_share_has_no_percentages():
     stage = StageState(stage="quantized", model="m", changed=None, metric="mae", after=1.5)
     drop = ClassDrop(
         model="m",
@@ -159,7 +157,7 @@ def test_a_metric_that_is_no_share_has_no_percentages() -> None:
     assert "0.250 [−0.500, 1.00]" in text
 
 
-def test_there_are_colours_only_where_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_colours_only_where_they_are_asked_for(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[" in render(example.checked(), "text", color=True)
     assert "\x1b[" not in render(example.checked(), "text")
@@ -167,7 +165,7 @@ def test_there_are_colours_only_where_they_are_asked_for(monkeypatch: pytest.Mon
 
 @hostile
 @pytest.mark.parametrize("width", [20, 40, 80, None])
-def test_no_line_of_the_text_is_a_command_to_the_log_of_a_job(name: str, width: int | None) -> None:
+def test_no_line_of_the_text_is_a_command_to_the_log_of_a_job(name, width):
     text = render(example.named(name), "text", width=width)
     assert not re.search(r"^\s*::", text, re.MULTILINE)
     assert "##[" not in text
@@ -177,13 +175,13 @@ def test_no_line_of_the_text_is_a_command_to_the_log_of_a_job(name: str, width: 
 # JSON
 
 
-def test_the_json_is_the_noun() -> None:
+def test_the_json_is_the_noun():
     text = render(example.checked(), "json")
     assert msgspec.json.decode(text, type=Checked) == example.checked()
 
 
 @hostile
-def test_the_json_has_every_name_as_it_is_but_for_lone_surrogates(name: str) -> None:
+def test_the_json_has_every_name_as_it_is_but_for_lone_surrogates(name):
     found = msgspec.json.decode(render(example.named(name), "json"), type=Checked)
     assert found.checks[0].name == name.encode("utf-8", "backslashreplace").decode()
 
@@ -191,7 +189,7 @@ def test_the_json_has_every_name_as_it_is_but_for_lone_surrogates(name: str) -> 
 # JUnit
 
 
-def test_junit_has_one_case_a_limit_and_fails_where_the_gate_does() -> None:
+def test_junit_has_one_case_a_limit_and_fails_where_the_gate_does():
     text = render(example.checked(), "junit")
     JUNIT.validate(text)
     root = ElementTree.fromstring(text)
@@ -214,14 +212,14 @@ def test_junit_has_one_case_a_limit_and_fails_where_the_gate_does() -> None:
 
 
 @pytest.mark.parametrize("checked", [NOTHING, NO_LIMIT])
-def test_junit_is_no_success_where_nothing_was_judged(checked: Checked) -> None:
+def test_junit_is_no_success_where_nothing_was_judged(checked):
     text = render(checked, "junit")
     JUNIT.validate(text)
     assert ElementTree.fromstring(text).get("errors") == "1"
 
 
 @hostile
-def test_junit_shows_every_name_as_it_is_said(name: str) -> None:
+def test_junit_shows_every_name_as_it_is_said(name):
     text = render(example.named(name), "junit")
     JUNIT.validate(text)
     root = ElementTree.fromstring(text)
@@ -243,7 +241,7 @@ def results(checked: Checked) -> list[dict[str, Any]]:
     return found
 
 
-def test_sarif_has_a_result_for_each_limit_that_does_not_hold_and_one_fingerprint_each() -> None:
+def test_sarif_has_a_result_for_each_limit_that_does_not_hold_and_one_fingerprint_each():
     found = results(example.checked())
     assert [result["level"] for result in found] == ["error"] * 5 + ["warning"] * 2
     assert len({result["partialFingerprints"]["limit/v1"] for result in found}) == 7
@@ -252,7 +250,7 @@ def test_sarif_has_a_result_for_each_limit_that_does_not_hold_and_one_fingerprin
     assert results(example.good()) == []
 
 
-def test_a_fingerprint_is_of_the_limit_and_not_of_its_value() -> None:
+def test_a_fingerprint_is_of_the_limit_and_not_of_its_value():
     (check,) = example.good().checks
     worse = [
         msgspec.structs.replace(each, actual=actual, outcome="failed", reason=reason)
@@ -267,7 +265,7 @@ def test_a_fingerprint_is_of_the_limit_and_not_of_its_value() -> None:
     assert prints[0]["partialFingerprints"] == prints[1]["partialFingerprints"]
 
 
-def test_every_limit_that_can_be_set_has_a_meaning() -> None:
+def test_every_limit_that_can_be_set_has_a_meaning():
     names = [field.encode_name for field in msgspec.structs.fields(Limits)]
     assert list(LIMIT_KINDS) == [*names, IN_VERSIONS, NOT_CHECKED]
     assert len({LIMIT_KINDS[name].words for name in names}) == len(names)
@@ -275,7 +273,7 @@ def test_every_limit_that_can_be_set_has_a_meaning() -> None:
 
 
 @hostile
-def test_sarif_makes_no_link_and_no_placeholder_of_a_name(name: str) -> None:
+def test_sarif_makes_no_link_and_no_placeholder_of_a_name(name):
     for result in results(example.named(name)):
         text = result["message"]["text"]
         assert not re.search(r"(?<!\\)[\[\]]", text)
@@ -286,7 +284,7 @@ def test_sarif_makes_no_link_and_no_placeholder_of_a_name(name: str) -> None:
         assert re.fullmatch(r"[A-Za-z0-9%._~/-]+", uri)
 
 
-def test_sarif_has_no_more_results_than_are_shown() -> None:
+def test_sarif_has_no_more_results_than_are_shown():
     assert len(results(many(6000))) == 5000
 
 
@@ -306,7 +304,7 @@ def commands(checked: Checked) -> list[tuple[str, str, str]]:
     return found
 
 
-def test_annotations_are_of_the_limits_that_do_not_hold_and_of_what_is_said() -> None:
+def test_annotations_are_of_the_limits_that_do_not_hold_and_of_what_is_said():
     found = commands(example.checked())
     assert [level for level, *_ in found] == ["error"] * 5 + ["warning"] * 2 + ["notice"] * 2
     assert found[0][1:] == (
@@ -317,7 +315,7 @@ def test_annotations_are_of_the_limits_that_do_not_hold_and_of_what_is_said() ->
     assert render(example.good(), "github-annotations") == ""
 
 
-def test_there_are_ten_annotations_of_a_level_at_most_and_the_last_says_how_many_more() -> None:
+def test_there_are_ten_annotations_of_a_level_at_most_and_the_last_says_how_many_more():
     found = commands(many(12))
     assert len(found) == 10
     assert found[-1][2] == "3 more limits do not hold; see the summary of the job"
@@ -325,7 +323,7 @@ def test_there_are_ten_annotations_of_a_level_at_most_and_the_last_says_how_many
     assert "more limits" not in commands(many(10))[-1][2]
 
 
-def test_an_annotation_is_no_longer_than_github_takes() -> None:
+def test_an_annotation_is_no_longer_than_github_takes():
     for line in render(example.named("é" * 100_000), "github-annotations").splitlines():
         match = COMMAND.fullmatch(line)
         assert match
@@ -334,7 +332,7 @@ def test_an_annotation_is_no_longer_than_github_takes() -> None:
 
 
 @hostile
-def test_a_name_ends_no_annotation_and_starts_none(name: str) -> None:
+def test_a_name_ends_no_annotation_and_starts_none(name):
     found = commands(example.named(name))
     assert [level for level, *_ in found] == ["error"] * 3 + ["warning", "notice"]
     assert {title for _, title, _ in found} == {units.plain(name)}
@@ -354,7 +352,7 @@ def shown(markdown: str) -> str:
     return html.unescape(re.sub(r"<!--.*?-->|<[^>]*>", "", page))
 
 
-def test_a_comment_starts_with_a_marker_that_is_that_of_the_configuration_alone() -> None:
+def test_a_comment_starts_with_a_marker_that_is_that_of_the_configuration_alone():
     marker, rest = render(example.checked(), "github-comment").split("\n", 1)
     assert marker == "<!-- edgeconv check: ci/edgeconv.toml -->"
     assert rest == render(example.checked(), "github-summary")
@@ -363,7 +361,7 @@ def test_a_comment_starts_with_a_marker_that_is_that_of_the_configuration_alone(
 
 
 @hostile
-def test_a_name_is_shown_and_is_no_markup(name: str) -> None:
+def test_a_name_is_shown_and_is_no_markup(name):
     text = render(example.named(name), "github-comment")
     page = MARKDOWN.render(text)
     assert not INVISIBLE.search(text)
@@ -379,7 +377,7 @@ def test_a_name_is_shown_and_is_no_markup(name: str) -> None:
     ("name", "most"),
     [("github-comment", MOST_IN_A_COMMENT), ("github-summary", MOST_IN_A_SUMMARY)],
 )
-def test_what_is_too_long_is_shortened_and_says_so(name: str, most: int, count: int) -> None:
+def test_what_is_too_long_is_shortened_and_says_so(name, most, count):
     text = render(many(count), name)
     assert len(text.encode()) <= most
     assert "1 of 1 model: m." in text
@@ -389,7 +387,7 @@ def test_what_is_too_long_is_shortened_and_says_so(name: str, most: int, count: 
 
 @pytest.mark.parametrize("name", ["github-comment", "github-summary"])
 @pytest.mark.parametrize("length", [300, 10_000, 100_000])
-def test_names_of_any_length_fit(name: str, length: int) -> None:
+def test_names_of_any_length_fit(name, length):
     checked = example.named("<" * length)
     many_models = msgspec.structs.replace(checked, checks=checked.checks * 30)
     assert len(render(many_models, name).encode()) <= (
@@ -400,7 +398,7 @@ def test_names_of_any_length_fit(name: str, length: int) -> None:
 # GitLab
 
 
-def test_code_quality_has_an_issue_for_each_limit_that_does_not_hold() -> None:
+def test_code_quality_has_an_issue_for_each_limit_that_does_not_hold():
     found = json.loads(render(example.checked(), "gitlab-codequality"))
     CODE_QUALITY.validate(found)
     assert [issue["severity"] for issue in found] == ["major"] * 5 + ["minor"] * 2
@@ -410,7 +408,7 @@ def test_code_quality_has_an_issue_for_each_limit_that_does_not_hold() -> None:
 
 
 @hostile
-def test_code_quality_shows_every_name_as_it_is_said(name: str) -> None:
+def test_code_quality_shows_every_name_as_it_is_said(name):
     found = json.loads(render(example.named(name), "gitlab-codequality"))
     CODE_QUALITY.validate(found)
     assert all(units.plain(name) in issue["description"] for issue in found)
@@ -422,7 +420,7 @@ def samples(checked: Checked) -> dict[str, list[Any]]:
     return {family.name: family.samples for family in families}
 
 
-def test_metrics_are_what_was_found_what_is_allowed_and_whether_it_holds() -> None:
+def test_metrics_are_what_was_found_what_is_allowed_and_whether_it_holds():
     found = samples(example.checked())
     assert len(found["edgeconv_holds"]) == 10
     assert [each.value for each in found["edgeconv_holds"]].count(1.0) == 3
@@ -440,7 +438,7 @@ def test_metrics_are_what_was_found_what_is_allowed_and_whether_it_holds() -> No
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 1e-300, 0.1])
-def test_a_metric_is_exact_and_may_be_no_number(value: float) -> None:
+def test_a_metric_is_exact_and_may_be_no_number(value):
     (check,) = example.good().checks
     finding = msgspec.structs.replace(check.verdict.findings[0], actual=value)
     checked = Checked(checks=(Check(name="m", verdict=Verdict(findings=(finding,))),))
@@ -449,7 +447,7 @@ def test_a_metric_is_exact_and_may_be_no_number(value: float) -> None:
 
 
 @hostile
-def test_a_metric_has_every_name_as_its_label(name: str) -> None:
+def test_a_metric_has_every_name_as_its_label(name):
     found = samples(example.named(name))
     assert {each.labels["check"] for each in found["edgeconv_holds"]} == {units.plain(name)}
 
@@ -493,7 +491,7 @@ def unbroken() -> Checked:
     return Checked(config="edgeconv.toml", checks=(check,))
 
 
-def test_what_was_not_measured_is_not_said_to_be_broken_in_any_format() -> None:
+def test_what_was_not_measured_is_not_said_to_be_broken_in_any_format():
     assert not unbroken().ok
     for name in FORMATS:
         text = render(unbroken(), name)
@@ -511,7 +509,7 @@ def test_what_was_not_measured_is_not_said_to_be_broken_in_any_format() -> None:
     assert "NaN" in render(unbroken(), "gitlab-metrics")
 
 
-def test_what_cannot_be_told_is_said_once_with_its_samples_and_has_a_mark_in_the_rows() -> None:
+def test_what_cannot_be_told_is_said_once_with_its_samples_and_has_a_mark_in_the_rows():
     for name in ("text", "github-summary", "github-comment"):
         text = render(unbroken(), name)
         assert len(re.findall("2,?900", text)) == 1, name
@@ -520,7 +518,7 @@ def test_what_cannot_be_told_is_said_once_with_its_samples_and_has_a_mark_in_the
     assert [line[0] for line in lines if "max-accuracy-drop" in line] == ["–", "–", "?"]
 
 
-def test_annotations_and_results_point_at_the_line_of_the_limit() -> None:
+def test_annotations_and_results_point_at_the_line_of_the_limit():
     lines = re.findall(
         r"::error file=edgeconv.toml,line=(\d+)", render(unbroken(), "github-annotations")
     )

@@ -35,14 +35,14 @@ TIMES = Profile(
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     file = tmp_path / "int8.tflite"
     file.write_bytes(tiny_tflite.packed(tiny_tflite.int8_model()))
     return file
 
 
 @pytest.fixture
-def report(model: Path, tmp_path: Path) -> Path:
+def report(model, tmp_path) -> Path:
     row = msgspec.structs.replace(
         example.measurement("int8"),
         sha256=sha256_file(model),
@@ -59,9 +59,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
-def test_the_errors_of_the_layers_are_written_by_graph_and_tensor(
-    model: Path, report: Path, tmp_path: Path
-) -> None:
+def test_the_errors_of_the_layers_are_written_by_graph_and_tensor(model, report, tmp_path):
     done = run(model, "--report", report, "-o", tmp_path / "layers.json")
     assert done.exit_code == 0, done.exception
     (graph,) = msgspec.json.decode((tmp_path / "layers.json").read_bytes()).items()
@@ -70,9 +68,7 @@ def test_the_errors_of_the_layers_are_written_by_graph_and_tensor(
     assert [stop["stop"] for stop in graph[1]["gradient"]] == [0.0, 0.5, 1.0]
 
 
-def test_the_times_of_the_layers_can_be_shown_instead(
-    model: Path, report: Path, tmp_path: Path
-) -> None:
+def test_the_times_of_the_layers_can_be_shown_instead(model, report, tmp_path):
     done = run(model, "--report", report, "--show", "times", "-o", tmp_path / "layers.json")
     assert done.exit_code == 0
     data = msgspec.json.decode((tmp_path / "layers.json").read_bytes())["main"]
@@ -80,7 +76,7 @@ def test_the_times_of_the_layers_can_be_shown_instead(
     assert data["gradient"][2]["bgColor"] == "#d73a31"
 
 
-def test_values_that_are_no_numbers_are_left_out_and_exact_ones_leave_room_for_colours() -> None:
+def test_values_that_are_no_numbers_are_left_out_and_exact_ones_leave_room_for_colours():
     errors = [
         msgspec.structs.replace(ERROR, layer=name, tensor=name, snr_db=value)
         for name, value in (("a", math.nan), ("b", 200.0), ("c", 12.0), ("elsewhere", 3.0))
@@ -95,15 +91,13 @@ def test_values_that_are_no_numbers_are_left_out_and_exact_ones_leave_room_for_c
     assert node_data(row, {"main": {"x"}}, "errors") is None
 
 
-def test_a_graph_without_a_name_is_called_main() -> None:
+def test_a_graph_without_a_name_is_called_main():
     made = tiny_tflite.int8_model()
     made.subgraphs[0].name = None
     assert layers_of_graphs(tiny_tflite.packed(made), where="m") == {"main": frozenset({"y"})}
 
 
-def test_a_report_of_another_model_or_without_layers_is_refused(
-    model: Path, report: Path, tmp_path: Path
-) -> None:
+def test_a_report_of_another_model_or_without_layers_is_refused(model, report, tmp_path):
     other = tmp_path / "other.tflite"
     other.write_bytes(tiny_tflite.packed(tiny_tflite.float_model()))
     refused = run(other, "--report", report, "-o", tmp_path / "x.json")
@@ -117,12 +111,12 @@ def test_a_report_of_another_model_or_without_layers_is_refused(
     assert not (tmp_path / "x.json").exists()
 
 
-def test_node_data_without_a_report_is_a_usage_error(model: Path, tmp_path: Path) -> None:
+def test_node_data_without_a_report_is_a_usage_error(model, tmp_path):
     assert isinstance(run(model, "-o", tmp_path / "x.json").exception, UsageError)
 
 
 @pytest.fixture
-def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def nothing_installed(monkeypatch, tmp_path) -> Path:
     """No viewer is found, but for what is put into the folder that comes back."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     programs = tmp_path / "programs"
@@ -139,7 +133,7 @@ def put(folder: Path, name: str, code: str) -> None:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_without_a_viewer_it_says_how_to_install_one(model: Path) -> None:
+def test_without_a_viewer_it_says_how_to_install_one(model):
     error = run(model).exception
     assert isinstance(error, UsageError)
     assert "neither Model Explorer nor Netron is installed" in str(error)
@@ -148,8 +142,8 @@ def test_without_a_viewer_it_says_how_to_install_one(model: Path) -> None:
 
 
 def test_model_explorer_gets_the_model_and_the_node_data(
-    model: Path, report: Path, nothing_installed: Path, tmp_path: Path
-) -> None:
+    model, report, nothing_installed, tmp_path
+):
     seen = tmp_path / "seen.txt"
     said = "sys.argv[1] + ' ' + sys.argv[2] + open(sys.argv[3]).read()"
     code = f"open({str(seen)!r}, 'w').write({said})"
@@ -161,9 +155,7 @@ def test_model_explorer_gets_the_model_and_the_node_data(
     assert '"value": 31.5' in text
 
 
-def test_netron_gets_the_model_alone_and_says_so(
-    model: Path, report: Path, nothing_installed: Path, tmp_path: Path
-) -> None:
+def test_netron_gets_the_model_alone_and_says_so(model, report, nothing_installed, tmp_path):
     seen = tmp_path / "seen.txt"
     put(nothing_installed, "netron", f"open({str(seen)!r}, 'w').write(repr(sys.argv[1:]))")
     done = run(model, "--report", report)
@@ -172,16 +164,14 @@ def test_netron_gets_the_model_alone_and_says_so(
     assert "without the errors of the layers" in done.stdout
 
 
-def test_a_viewer_that_fails_is_an_error(model: Path, nothing_installed: Path) -> None:
+def test_a_viewer_that_fails_is_an_error(model, nothing_installed):
     put(nothing_installed, "netron", "sys.exit(3)")
     error = run(model).exception
     assert isinstance(error, ToolFailed)
     assert "netron ended with exit code 3" in str(error)
 
 
-def test_a_path_that_model_explorer_takes_for_two_is_refused(
-    model: Path, nothing_installed: Path
-) -> None:
+def test_a_path_that_model_explorer_takes_for_two_is_refused(model, nothing_installed):
     put(nothing_installed, "model-explorer", "")
     renamed = model.with_name("a,b.tflite")
     model.rename(renamed)

@@ -8,10 +8,11 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -22,24 +23,21 @@ from places import ROOT
 
 from edgeconv.reporting.verdicts import render
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.mark.parametrize(
     ("schema", "file"), [("github-actions", "action.yml"), ("gitlab-ci", "ci/gitlab.yml")]
 )
-def test_a_file_is_what_its_host_takes(schema: str, file: str) -> None:
+def test_a_file_is_what_its_host_takes(schema, file):
     assert_valid(schema, ROOT / file)
 
 
-def test_the_templates_fetch_what_is_in_git_lfs(tmp_path: Path) -> None:
+def test_the_templates_fetch_what_is_in_git_lfs(tmp_path):
     (job,) = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8")).values()
     assert job["variables"]["GIT_LFS_SKIP_SMUDGE"] == "0"
     assert "with: { lfs: true }" in (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 
 
-def test_no_template_takes_a_module_of_the_checkout() -> None:
+def test_no_template_takes_a_module_of_the_checkout():
     for file in (ROOT / "action.yml", *(ROOT / "ci").iterdir()):
         text = file.read_text(encoding="utf-8")
         assert not re.findall(r"python3? -[mc]", text), file
@@ -52,7 +50,7 @@ def test_no_template_takes_a_module_of_the_checkout() -> None:
 
 
 @pytest.mark.parametrize("is_in_git", [False, True])
-def test_a_cache_that_is_in_git_is_not_used_in_gitlab(tmp_path: Path, is_in_git: bool) -> None:
+def test_a_cache_that_is_in_git_is_not_used_in_gitlab(tmp_path, is_in_git):
     (job,) = yaml.safe_load((ROOT / "ci" / "gitlab.yml").read_text(encoding="utf-8")).values()
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / ".edgeconv-cache").mkdir()
@@ -68,8 +66,8 @@ def test_a_cache_that_is_in_git_is_not_used_in_gitlab(tmp_path: Path, is_in_git:
     [("model.h5", 0, 2, False), ("model.h5", 1, 2, True), ("", 0, 1, False)],
 )
 def test_the_action_fetches_what_is_in_git_lfs_where_anything_is(
-    tmp_path: Path, listed: str, pulls: int, calls: int, warned: bool
-) -> None:
+    tmp_path, listed, pulls, calls, warned
+):
     steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
     (step,) = (step for step in steps if step["name"] == "Git LFS")
     checkout = _checkout(tmp_path / "checkout")
@@ -106,13 +104,13 @@ def _checkout(folder: Path) -> Path:
     return folder
 
 
-def test_pre_commit_takes_the_hook() -> None:
+def test_pre_commit_takes_the_hook():
     command = ["-m", "pre_commit", "validate-manifest", str(ROOT / ".pre-commit-hooks.yaml")]
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_no_script_of_the_action_has_an_expression_in_it() -> None:
+def test_no_script_of_the_action_has_an_expression_in_it():
     """What a pull request can set would be run; it comes as a variable."""
     steps = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["runs"]["steps"]
     scripts = [step["run"] for step in steps if "run" in step]
@@ -176,7 +174,7 @@ def host() -> Iterator[Host]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    found.url = f"http://127.0.0.1:{server.server_port}"  # type: ignore[attr-defined]
+    found.url = f"http://127.0.0.1:{server.server_port}"
     yield found
     server.shutdown()
     thread.join()
@@ -195,7 +193,7 @@ def comment(host: Host, file: Path, **variables: str) -> str:
         cwd=file.parent,
         env={
             **os.environ,
-            "GITHUB_API_URL": host.url,  # type: ignore[attr-defined]
+            "GITHUB_API_URL": host.url,
             "GITHUB_EVENT_PATH": str(event),
             "GITHUB_REPOSITORY": "team/app",
             "GITHUB_WORKSPACE": str(file.parent.parent),
@@ -213,7 +211,7 @@ def written(directory: Path, checked: Any) -> Path:
     return file
 
 
-def test_the_next_verdict_takes_the_place_of_the_last_one(host: Host, tmp_path: Path) -> None:
+def test_the_next_verdict_takes_the_place_of_the_last_one(host, tmp_path):
     host.has("Looks good to me", "someone", "User")
     comment(host, written(tmp_path, example.checked()))
     assert [each["body"].startswith("<!-- edgeconv") for each in host.comments] == [False, True]
@@ -223,13 +221,13 @@ def test_the_next_verdict_takes_the_place_of_the_last_one(host: Host, tmp_path: 
     assert host.comments[1]["body"] == render(good, "github-comment")
 
 
-def test_another_configuration_has_a_comment_of_its_own(host: Host, tmp_path: Path) -> None:
+def test_another_configuration_has_a_comment_of_its_own(host, tmp_path):
     comment(host, written(tmp_path, example.checked()))
     comment(host, written(tmp_path, example.good()))
     assert len(host.comments) == 2
 
 
-def test_the_comment_is_found_behind_hundreds_of_others(host: Host, tmp_path: Path) -> None:
+def test_the_comment_is_found_behind_hundreds_of_others(host, tmp_path):
     for _ in range(250):
         host.has("well", "someone", "User")
     comment(host, written(tmp_path, example.checked()))
@@ -237,16 +235,14 @@ def test_the_comment_is_found_behind_hundreds_of_others(host: Host, tmp_path: Pa
     assert len(host.comments) == 251
 
 
-def test_a_comment_of_someone_else_with_the_marker_is_left_alone(
-    host: Host, tmp_path: Path
-) -> None:
+def test_a_comment_of_someone_else_with_the_marker_is_left_alone(host, tmp_path):
     file = written(tmp_path, example.checked())
     host.has(file.read_text(encoding="utf-8"), "someone", "User")
     comment(host, file)
     assert len(host.comments) == 2
 
 
-def test_a_token_that_may_not_write_is_warned_of_and_no_error(host: Host, tmp_path: Path) -> None:
+def test_a_token_that_may_not_write_is_warned_of_and_no_error(host, tmp_path):
     host.may_write = False
     said = comment(host, written(tmp_path, example.checked()))
     assert said.startswith("::warning title=edgeconv check::no comment on the pull request: ")
@@ -255,8 +251,8 @@ def test_a_token_that_may_not_write_is_warned_of_and_no_error(host: Host, tmp_pa
 
 
 def test_a_check_without_a_verdict_replaces_the_verdict_of_an_earlier_run(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    host, tmp_path, monkeypatch
+):
     place = tmp_path / "ci"
     place.mkdir()
     (place / "edgeconv.toml").write_text("")
@@ -272,9 +268,7 @@ def test_a_check_without_a_verdict_replaces_the_verdict_of_an_earlier_run(
     assert "exit code 3" in found["body"]
 
 
-def test_files_are_named_from_the_top_of_the_repository_in_a_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_are_named_from_the_top_of_the_repository_in_a_job(tmp_path, monkeypatch):
     (tmp_path / "app").mkdir()
     monkeypatch.chdir(tmp_path / "app")
     for variable in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):

@@ -17,7 +17,7 @@ from tiny_tflite import Graph, packed
 
 
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def extended(tmp_path_factory) -> Path:
     """A folder with the package, as if somebody had followed CONTRIBUTING.md; and a model."""
     folder = tmp_path_factory.mktemp("extended")
     clutter = shutil.ignore_patterns("__pycache__")
@@ -60,7 +60,7 @@ def called(folder: Path, *arguments: str) -> str:
 FEW = ("--rounds", "1", "--repeats", "2", "--warmup", "1", "--seconds", "0.01", "--json")
 
 
-def test_the_metric_is_measured(extended: Path) -> None:
+def test_the_metric_is_measured(extended):
     x = np.repeat(np.array([[0.5], [0.5], [1.0]], np.float32), 16, axis=1)
     np.savez(extended / "labeled.npz", x=x, labels=np.array([0.0, 1.0, 1.0], np.float32))
     printed = called(
@@ -70,12 +70,12 @@ def test_the_metric_is_measured(extended: Path) -> None:
     assert float(value) == pytest.approx(0.5 / 3)
 
 
-def test_the_kind_of_data_is_read(extended: Path) -> None:
+def test_the_kind_of_data_is_read(extended):
     np.zeros((5, 16), "<f4").tofile(extended / "rows.bin")
     printed = called(extended, "bench", "mean.tflite", "--data", "raw:rows.bin", *FEW)
     assert re.search(r'"samples": ?5\b', printed), printed[:3000]
 
 
-def test_the_target_is_written(extended: Path) -> None:
+def test_the_target_is_written(extended):
     called(extended, "embed", "mean.tflite", "--target", "text", "-o", "out", "--symbol", "net")
     assert (extended / "out" / "net.txt").read_text() == "x float32 [1, 16]\ny float32 [1, 1]\n"

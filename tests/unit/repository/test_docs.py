@@ -47,9 +47,7 @@ CODE = [(name_of(page), block) for page, block in EVERY if block.language in PAR
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)
-def test_a_command_in_the_documents_is_understood(
-    page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_in_the_documents_is_understood(page, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("edgeconv.toml").touch()
     Path("tuned").mkdir()
@@ -60,12 +58,12 @@ def test_a_command_in_the_documents_is_understood(
     command.make_context(name, arguments, help_option_names=["-h", "--help"])
 
 
-def test_the_documents_show_commands() -> None:
+def test_the_documents_show_commands():
     assert {page for page, _ in COMMANDS} >= {"README.md", "docs/models.md", "docs/tutorials/ci.md"}
 
 
 @pytest.mark.parametrize(("page", "block"), CODE)
-def test_code_in_the_documents_can_be_parsed(page: str, block: Block) -> None:
+def test_code_in_the_documents_can_be_parsed(page, block):
     PARSERS[block.language](block.text)
 
 
@@ -82,7 +80,7 @@ def slugs(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_leads_somewhere(page):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if target.startswith(("https://", "mailto:")):
@@ -94,7 +92,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         assert not anchor or anchor in slugs(linked), target
 
 
-def test_every_page_is_in_the_navigation() -> None:
+def test_every_page_is_in_the_navigation():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in DOCS.rglob("*.md"):
         assert re.search(rf"\b{re.escape(page.relative_to(DOCS).as_posix())}\b", text), page
@@ -103,7 +101,7 @@ def test_every_page_is_in_the_navigation() -> None:
 # Results
 
 
-def test_the_results_are_those_of_the_json_files() -> None:
+def test_the_results_are_those_of_the_json_files():
     """Write them anew with: python -m benchmarks.results_page"""
     text = README.read_text(encoding="utf-8")
     assert results_page.PAGE.read_text(encoding="utf-8") == results_page.results_page()

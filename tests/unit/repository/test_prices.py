@@ -1,7 +1,5 @@
 """No room has more lines than the price list of CONTRIBUTING.md allows; see ci/prices.py."""
 
-from __future__ import annotations
-
 import sys
 
 from places import ROOT

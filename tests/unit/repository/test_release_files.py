@@ -6,7 +6,6 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -21,11 +20,11 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_is_one_by_its_schema(file: Path) -> None:
+def test_a_workflow_is_one_by_its_schema(file):
     assert_valid("github-workflows", file)
 
 
-def test_a_lock_is_installed_as_it_is() -> None:
+def test_a_lock_is_installed_as_it_is():
     """It is whole, and where pip looks for dependencies it may find a newer one of an extra."""
     texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
     lines = [
@@ -39,7 +38,7 @@ def test_a_lock_is_installed_as_it_is() -> None:
         assert "pip install --no-deps --require-hashes -r" in line
 
 
-def test_no_step_of_a_workflow_runs_what_a_stranger_can_write() -> None:
+def test_no_step_of_a_workflow_runs_what_a_stranger_can_write():
     """An expression is replaced before the shell sees it, and a title could be a command."""
     for file in WORKFLOWS:
         for job in yaml.safe_load(file.read_text(encoding="utf-8"))["jobs"].values():
@@ -47,12 +46,12 @@ def test_no_step_of_a_workflow_runs_what_a_stranger_can_write() -> None:
                 assert "${{" not in step.get("run", ""), (file.name, step)
 
 
-def test_the_version_of_the_package_has_an_entry_in_the_changelog() -> None:
+def test_the_version_of_the_package_has_an_entry_in_the_changelog():
     notes = _run(sys.executable, "ci/release_notes.py", f"v{edgeconv.__version__}")
     assert "### Added" in notes
 
 
-def test_a_tag_that_is_not_the_version_is_not_released() -> None:
+def test_a_tag_that_is_not_the_version_is_not_released():
     command = [sys.executable, "ci/release_notes.py", "v99.0.0"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
@@ -114,11 +113,11 @@ TASKS = [*PYTHON, "-m", "edgeconv.system.processes.tasks"]
         ([sys.executable, "-m", "edgeconv.system.processes.tasks", "edgeconv.a:b"], None),
     ],
 )
-def test_a_child_is_of_the_kind_of_its_program(command: list[str], kind: str | None) -> None:
+def test_a_child_is_of_the_kind_of_its_program(command, kind):
     assert kind_of(command) == kind
 
 
-def test_a_kind_that_no_journey_starts_is_not_forked() -> None:
+def test_a_kind_that_no_journey_starts_is_not_forked():
     assert may_be_forked([*TASKS, "edgeconv.tf.convert:to_float", "dir"])
     assert may_be_forked([*TASKS, "worker_tasks:sleep", "dir"])
     assert not may_be_forked([*TASKS, "edgeconv.tf.convert:newly_written", "dir"])
@@ -127,7 +126,7 @@ def test_a_kind_that_no_journey_starts_is_not_forked() -> None:
 
 
 @pytest.mark.parametrize("journey", sorted(set(JOURNEYS.values())))
-def test_the_journey_of_a_kind_is_there(journey: str) -> None:
+def test_the_journey_of_a_kind_is_there(journey):
     module, _, test = journey.partition("::")
     tree = ast.parse((TESTS / "journeys" / module).read_text(encoding="utf-8"))
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -141,7 +140,7 @@ LONG = {f"long-{number}": 5.0 + 29 * number % 100 for number in range(300)}
 TOOK = {**SLOW, **LONG}
 
 
-def test_as_many_landings_as_there_are_parts_run_every_slow_test_once() -> None:
+def test_as_many_landings_as_there_are_parts_run_every_slow_test_once():
     count = len(parts_of(units_of(SLOW, TOOK), TOOK))
     assert count > 5
     landings = [landing_of(number, SLOW, [], TOOK) for number in range(40, 40 + count)]
@@ -149,7 +148,7 @@ def test_as_many_landings_as_there_are_parts_run_every_slow_test_once() -> None:
     assert sorted(ran) == sorted(SLOW)
 
 
-def test_a_group_stays_together_in_a_long_file() -> None:
+def test_a_group_stays_together_in_a_long_file():
     took = {f"a.py::{n}": 90.0 for n in range(12)}
     groups = {"a.py::2": "whole", "a.py::7": "whole"}
     for number in range(3):
@@ -158,18 +157,18 @@ def test_a_group_stays_together_in_a_long_file() -> None:
         assert {landing.units[test] for test in landing.slow & groups.keys()} <= {"whole"}
 
 
-def test_a_sample_fits_its_time_and_its_seed_gives_it_again() -> None:
+def test_a_sample_fits_its_time_and_its_seed_gives_it_again():
     first, again, other = (sample_of(LONG, TOOK, seed) for seed in (1, 1, 2))
     assert first == again != other
     assert SAMPLE_S * 0.8 < sum(LONG[test] for test in first) <= SAMPLE_S
 
 
-def test_every_long_test_is_in_a_sample_at_some_time() -> None:
+def test_every_long_test_is_in_a_sample_at_some_time():
     drawn = frozenset().union(*(sample_of(LONG, TOOK, seed) for seed in range(600)))
     assert drawn == LONG.keys()
 
 
-def test_a_sample_has_no_test_whose_time_is_not_known() -> None:
+def test_a_sample_has_no_test_whose_time_is_not_known():
     landing = landing_of(5, [], ["new", *LONG], TOOK)
     assert "new" not in frozenset().union(*(sample_of(["new"], TOOK, n) for n in range(50)))
     assert landing.long <= LONG.keys()
@@ -177,7 +176,7 @@ def test_a_sample_has_no_test_whose_time_is_not_known() -> None:
 
 
 @pytest.mark.parametrize("test", read_durations())
-def test_what_was_timed_is_a_test(test: str) -> None:
+def test_what_was_timed_is_a_test(test):
     path, _, name = test.partition("::")
     text = (TESTS.parent / path).read_text(encoding="utf-8")
     assert f"def {name.partition('[')[0]}(" in text

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import pytest
 from loaded_modules import QUANTIZER_PACKAGES, RUN, loaded_by
 from package_sources import SOURCES, Import, Source, imports
 
 from edgeconv import plugins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 TENSORFLOW = {"tensorflow", "keras", "tf_keras", "tensorflow_model_optimization"}
 # It imports them at their first use.

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from html import unescape
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from documents import DOCS
@@ -17,15 +17,12 @@ from edgeconv import types
 from edgeconv.requests.option import leaves_of
 from edgeconv.requests.table import VERBS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 pytest.importorskip("mkdocs", reason="needs the extra docs: pip install 'edgeconv[docs]'")
 pytest.importorskip("material", reason="needs the extra docs: pip install 'edgeconv[docs]'")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -37,7 +34,7 @@ def text_of(page: Path) -> str:
     return unescape(re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8")))
 
 
-def test_every_page_and_every_part_of_the_checkout_is_there(site: Path) -> None:
+def test_every_page_and_every_part_of_the_checkout_is_there(site):
     for page in DOCS.rglob("*.md"):
         assert (site / page.relative_to(DOCS).with_suffix("") / "index.html").is_file(), page
     for name in ("contributing", "changelog"):
@@ -47,14 +44,14 @@ def test_every_page_and_every_part_of_the_checkout_is_there(site: Path) -> None:
     assert not (site / "hooks").exists()
 
 
-def test_the_reference_has_every_option_of_every_verb(site: Path) -> None:
+def test_the_reference_has_every_option_of_every_verb(site):
     for name, entry in VERBS.items():
         text = text_of(site / "reference" / name / "index.html")
         for leaf in leaves_of(entry.kind):
             assert leaf.option.is_argument or f"--{leaf.key}" in text, (name, leaf.key)
 
 
-def test_the_reference_has_every_table_function_and_value(site: Path) -> None:
+def test_the_reference_has_every_table_function_and_value(site):
     tables = text_of(site / "reference/edgeconv-toml/index.html")
     for name in ("model.NAME", "budget", "convert", "bench", "check", "embed"):
         assert f"[{name}]" in tables
@@ -65,7 +62,7 @@ def test_the_reference_has_every_table_function_and_value(site: Path) -> None:
     assert all(name in values for name in ("Artifact", "Report") if hasattr(types, name))
 
 
-def test_no_page_asks_another_host_for_anything(site: Path) -> None:
+def test_no_page_asks_another_host_for_anything(site):
     for page in site.rglob("*.html"):
         markup = page.read_text(encoding="utf-8")
         assert not re.findall(r'<(?:script|img|link)[^>]*(?:src|href)="https?://[^"]*"', markup), (

@@ -1,7 +1,5 @@
 """Periods as they are typed."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest
@@ -23,7 +21,7 @@ from edgeconv.types.errors import UsageError
         ("10s", 10.0, "10s"),
     ],
 )
-def test_a_period_is_a_number_with_its_unit(text: str, seconds: float, again: str) -> None:
+def test_a_period_is_a_number_with_its_unit(text, seconds, again):
     assert parse_period(text) == pytest.approx(seconds, rel=1e-12)
     assert period_text(parse_period(text)) == again
 
@@ -44,18 +42,18 @@ def test_a_period_is_a_number_with_its_unit(text: str, seconds: float, again: st
         ("10ms 5ms", "is not a duration"),
     ],
 )
-def test_what_is_not_a_period_is_refused_with_what_to_write(text: str, message: str) -> None:
+def test_what_is_not_a_period_is_refused_with_what_to_write(text, message):
     with pytest.raises(UsageError, match=message) as refused:
         parse_period(text)
     assert "10ms" in refused.value.hint
 
 
 @given(st.floats(min_value=1e-6, max_value=10.0))
-def test_the_text_of_a_period_is_read_as_that_period(seconds: float) -> None:
+def test_the_text_of_a_period_is_read_as_that_period(seconds):
     assert parse_period(period_text(seconds)) == pytest.approx(seconds, rel=1e-9)
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_period_within_the_bounds_or_refused(text: str) -> None:
+def test_any_text_is_a_period_within_the_bounds_or_refused(text):
     with contextlib.suppress(UsageError):
         assert 0 < parse_period(text) <= 10

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,6 @@ from edgeconv.requests.request import called, parsed, request_of
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.types import DataSource, Measuring, MetricChoice, RuntimeChoice, TensorSpec
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(edgeconv.__file__).parent
 # Where texts come in: options and tables; the SOURCEs of `init`; manifests of published files.
@@ -47,7 +45,7 @@ def users(name: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_texts_are_parsed_where_they_come_in_and_nowhere_else(name: str) -> None:
+def test_texts_are_parsed_where_they_come_in_and_nowhere_else(name):
     assert set(users(name)) == EDGES[name]
 
 
@@ -64,15 +62,13 @@ def test_texts_are_parsed_where_they_come_in_and_nowhere_else(name: str) -> None
         "t-*.tfrecord.gz?spec=s.toml",
     ],
 )
-def test_a_source_has_the_text_that_was_typed(text: str) -> None:
+def test_a_source_has_the_text_that_was_typed(text):
     source = parse_source(text)
     assert str(source) == text
     assert parse_source(str(source)) == source
 
 
-def test_a_directory_that_is_not_there_yet_is_a_source_and_its_kind_is_found_later(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_that_is_not_there_yet_is_a_source_and_its_kind_is_found_later(tmp_path):
     source = parse_source(f"{tmp_path}/photos?classes=c.txt")
     assert source.kind == ""
     with pytest.raises(UsageError, match="cannot tell what kind"):
@@ -83,7 +79,7 @@ def test_a_directory_that_is_not_there_yet_is_a_source_and_its_kind_is_found_lat
     assert str(located(source)) == str(source)
 
 
-def test_a_call_in_python_hands_the_very_value_on(tmp_path: Path) -> None:
+def test_a_call_in_python_hands_the_very_value_on(tmp_path):
     np.save(tmp_path / "x.npy", np.zeros((3, 2), np.float32))
     source = parse_source(str(tmp_path / "x.npy"))
     request = called(ConvertRequest, ("m",), {"to": "int8", "calibration": {"": source}})
@@ -94,7 +90,7 @@ def test_a_call_in_python_hands_the_very_value_on(tmp_path: Path) -> None:
         assert (opened.count, opened.text) == (3, str(tmp_path / "x.npy"))
 
 
-def test_python_the_command_line_and_a_configuration_give_the_same_source(tmp_path: Path) -> None:
+def test_python_the_command_line_and_a_configuration_give_the_same_source(tmp_path):
     text = "images:photos?classes=c.txt"
     value = DataSource(
         kind="images", location="photos", options={"classes": "c.txt"}, names_kind=True
@@ -108,12 +104,11 @@ def test_python_the_command_line_and_a_configuration_give_the_same_source(tmp_pa
     config.write_text(f'[convert]\nto = "int8"\ntraining = "{text}"\n', encoding="utf-8")
     table = Table(read_config(config), "convert", None)
     request = table.request(ConvertRequest, {"model": "m"})
-    assert request.training is not None
     assert request.training.location == str(tmp_path / "photos")
     assert request.training.options == {"classes": str(tmp_path / "c.txt")}
 
 
-def test_a_wrong_source_in_a_configuration_has_its_line(tmp_path: Path) -> None:
+def test_a_wrong_source_in_a_configuration_has_its_line(tmp_path):
     config = tmp_path / "edgeconv.toml"
     config.write_text('[convert]\nto = "int8"\ncalibration = "sklern:digits"\n', encoding="utf-8")
     table = Table(read_config(config), "convert", None)
@@ -122,14 +117,12 @@ def test_a_wrong_source_in_a_configuration_has_its_line(tmp_path: Path) -> None:
     assert error.value.location == f"{config}:3"
 
 
-def test_an_empty_source_is_refused_and_never_random_samples() -> None:
+def test_an_empty_source_is_refused_and_never_random_samples():
     with pytest.raises(UsageError, match="does not name data"):
         called(ConvertRequest, ("m",), {"to": "int8", "training": ""})
 
 
-def test_a_source_is_parsed_once_for_a_whole_reading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_is_parsed_once_for_a_whole_reading(tmp_path, monkeypatch):
     np.save(tmp_path / "x.npy", np.zeros((3, 2), np.float32))
     texts: list[str] = []
 
@@ -163,7 +156,7 @@ def test_a_source_is_parsed_once_for_a_whole_reading(
         ),
     ],
 )
-def test_a_runtime_is_a_value_with_its_options(text: str, value: RuntimeChoice) -> None:
+def test_a_runtime_is_a_value_with_its_options(text, value):
     assert parse_choice(text) == value
     assert str(value) == text
     request = request_of(BenchRequest, {"models": ("m",), "runtime": (text,)})
@@ -181,12 +174,12 @@ def test_a_runtime_is_a_value_with_its_options(text: str, value: RuntimeChoice) 
         ("litert==", "has nothing after =="),
     ],
 )
-def test_a_wrong_runtime_is_refused_before_anything_runs(text: str, message: str) -> None:
+def test_a_wrong_runtime_is_refused_before_anything_runs(text, message):
     with pytest.raises(UsageError, match=message):
         request_of(BenchRequest, {"models": ("m",), "runtime": (text,)})
 
 
-def test_a_metric_is_a_name_or_a_function_of_a_module() -> None:
+def test_a_metric_is_a_name_or_a_function_of_a_module():
     request = request_of(BenchRequest, {"models": ("m",), "metric": ("accuracy", "mine:score")})
     assert request.measuring.metrics == (MetricChoice("top1"), MetricChoice("score", "mine"))
     assert request.words() == ("m", "--metric", "top1", "--metric", "mine:score")
@@ -196,12 +189,12 @@ def test_a_metric_is_a_name_or_a_function_of_a_module() -> None:
             request_of(BenchRequest, {"models": ("m",), "metric": (text,)})
 
 
-def test_texts_in_what_python_gives_mean_what_they_mean_on_a_command_line() -> None:
+def test_texts_in_what_python_gives_mean_what_they_mean_on_a_command_line():
     measuring: Any = Measuring(
-        metrics=("mae",),  # type: ignore[arg-type]
-        runtimes=("tflite-runtime==2.14.0", RuntimeChoice(name="litert")),  # type: ignore[arg-type]
+        metrics=("mae",),
+        runtimes=("tflite-runtime==2.14.0", RuntimeChoice(name="litert")),
     )
-    own = BenchRequest(models=("m",), data="a.npz", measuring=measuring)  # type: ignore[arg-type]
+    own = BenchRequest(models=("m",), data="a.npz", measuring=measuring)
     for request in (
         called(BenchRequest, (["m"],), {"data": "a.npz", "measuring": measuring}),
         parsed(own),

@@ -7,8 +7,9 @@ import inspect
 import os
 import tracemalloc
 import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,6 +19,7 @@ from report_example import report as example_report
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
 import edgeconv
+from edgeconv.data.checks import LabelNeed
 from edgeconv.data.source import open_samples
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.in_memory import InMemory
@@ -27,11 +29,6 @@ from edgeconv.requests.table import VERBS
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.types import Conversion, Failure, LayerRule, Opening, Recipe, TensorSpec
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.data.checks import LabelNeed
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(120, 4)).astype(np.float32)
@@ -97,7 +94,7 @@ class Tensor:
 
 
 @pytest.mark.parametrize("name", sorted(set(VERBS) - {"demo", "visualize"}))
-def test_a_signature_has_the_words_of_the_command_with_types_and_defaults(name: str) -> None:
+def test_a_signature_has_the_words_of_the_command_with_types_and_defaults(name):
     parameters = inspect.signature(getattr(edgeconv, name)).parameters
     for leaf in leaves_of(VERBS[name].kind):
         parameter = parameters[leaf.key.replace("-", "_")]
@@ -108,7 +105,7 @@ def test_a_signature_has_the_words_of_the_command_with_types_and_defaults(name: 
     assert {"any_code", "by_table"}.isdisjoint(parameters)
 
 
-def test_a_signature_begins_with_what_must_be_given() -> None:
+def test_a_signature_begins_with_what_must_be_given():
     parameters = list(inspect.signature(edgeconv.convert).parameters.values())
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
     assert [each.name for each in parameters if each.kind is either] == ["model", "to"]
@@ -125,7 +122,7 @@ def test_a_signature_begins_with_what_must_be_given() -> None:
     assert (trained["training"].default, trained["to"].default) == (inspect.Parameter.empty, "qat")
 
 
-def test_completion_offers_verbs_and_values_only() -> None:
+def test_completion_offers_verbs_and_values_only():
     offered = set(dir(edgeconv))
     assert {*edgeconv.__all__, "__version__", "EdgeconvError"} <= offered
     others = offered - {*edgeconv.__all__, "__version__", "EdgeconvError"}
@@ -133,7 +130,7 @@ def test_completion_offers_verbs_and_values_only() -> None:
     assert not [name for name in others if name.endswith("Request")]
 
 
-def test_arguments_are_typed_as_on_the_command_line() -> None:
+def test_arguments_are_typed_as_on_the_command_line():
     request = called(
         ConvertRequest,
         (Path("m.keras"), ["int8", Recipe(name="float16")]),
@@ -160,7 +157,6 @@ def test_arguments_are_typed_as_on_the_command_line() -> None:
     assert (request.samples, request.execution.threads) == (7, 2)
     assert request.execution.allowance.memory_bytes == 3 << 20
     assert (request.execution.use_cache, request.execution.allow_code) == (False, True)
-    assert request.qat is not None
     assert request.qat.epochs == 9
     # A word beside the value that it belongs to.
     assert request.opening == Opening(custom_objects=("mine",), tags=("serve", "gpu"))
@@ -184,14 +180,12 @@ def test_arguments_are_typed_as_on_the_command_line() -> None:
         ((3, "int8"), {}, "model has the type int, neither a Keras model nor a path"),
     ],
 )
-def test_a_wrong_argument_is_refused_by_its_name(
-    positional: Any, arguments: dict[str, Any], said: str
-) -> None:
+def test_a_wrong_argument_is_refused_by_its_name(positional, arguments, said):
     with contextlib.ExitStack() as stack, pytest.raises((UsageError, InputRefused), match=said):
         called(ConvertRequest, positional, arguments, InMemory(stack).filed)
 
 
-def test_a_missing_argument_says_what_to_pass() -> None:
+def test_a_missing_argument_says_what_to_pass():
     with pytest.raises(MissingOption) as error:
         called(ConvertRequest, ("m",), {"calibration": "x.npz"})
     assert error.value.hint.startswith("give to=, one or several of float32, ")
@@ -221,7 +215,7 @@ def test_a_missing_argument_says_what_to_pass() -> None:
         pytest.param([(x, y) for x, y in zip(X, Y, strict=True)], id="without batches"),
     ],
 )
-def test_samples_with_labels_are_taken_in_every_form(value: Any) -> None:
+def test_samples_with_labels_are_taken_in_every_form(value):
     found = taken(value)
     assert found.arrays["x"].dtype == np.float32
     np.testing.assert_array_equal(found.arrays["x"], X)
@@ -232,13 +226,13 @@ def test_samples_with_labels_are_taken_in_every_form(value: Any) -> None:
 @pytest.mark.parametrize(
     "value", [X, (X,), {"x": X}, [[X[:1]], [X[1:]]], iter([X]), {"": {"x": X}}]
 )
-def test_samples_without_labels_are_taken(value: Any) -> None:
+def test_samples_without_labels_are_taken(value):
     found = taken(value)
     np.testing.assert_array_equal(found.arrays["x"], X)
     assert found.labels is None
 
 
-def test_several_inputs_and_outputs_have_their_names() -> None:
+def test_several_inputs_and_outputs_have_their_names():
     inputs = (
         TensorSpec(name="ids", shape=(-1, 3), dtype="int32"),
         TensorSpec(name="labels", shape=(-1,), dtype="float32"),
@@ -255,7 +249,7 @@ def test_several_inputs_and_outputs_have_their_names() -> None:
 
 
 @pytest.mark.parametrize("words", [np.array(["a", "bcd"]), np.array(["a", b"bcd"], object)])
-def test_texts_are_taken_in_batches_too(words: Any) -> None:
+def test_texts_are_taken_in_batches_too(words):
     inputs = (TensorSpec(name="word", shape=(-1,), dtype="string"),)
     for value in (words, [words[:1], words[1:]]):
         assert [bytes(each).rstrip(b"\1") for each in taken(value, inputs).arrays["word"]] == [
@@ -290,7 +284,7 @@ def test_texts_are_taken_in_batches_too(words: Any) -> None:
         (object(), "has the type object"),
     ],
 )
-def test_what_are_no_samples_is_refused_by_the_name_of_the_argument(value: Any, said: str) -> None:
+def test_what_are_no_samples_is_refused_by_the_name_of_the_argument(value, said):
     if value is None:
         assert called(ConvertRequest, ("m", "int8"), {"calibration": None}).sources == {}
         return
@@ -298,13 +292,13 @@ def test_what_are_no_samples_is_refused_by_the_name_of_the_argument(value: Any, 
         taken(value)
 
 
-def test_integers_that_the_input_cannot_hold_are_refused() -> None:
+def test_integers_that_the_input_cannot_hold_are_refused():
     inputs = (TensorSpec(name="ids", shape=(-1, 1), dtype="int32"),)
     with pytest.raises(InputRefused, match="is int64, the model takes int32"):
         taken(np.array([[1 << 40]]), inputs)
 
 
-def test_a_stream_is_read_as_far_as_it_is_used() -> None:
+def test_a_stream_is_read_as_far_as_it_is_used():
     drawn = []
 
     def endless() -> Iterator[Any]:
@@ -328,12 +322,12 @@ class Endless:
         raise AssertionError
 
 
-def test_an_endless_data_set_is_refused_before_it_is_read() -> None:
+def test_an_endless_data_set_is_refused_before_it_is_read():
     with pytest.raises(InputRefused, match="has no end"):
         taken(Endless())
 
 
-def test_batches_are_never_all_in_memory() -> None:
+def test_batches_are_never_all_in_memory():
     with contextlib.ExitStack() as stack:
         memory = InMemory(stack)
         tracemalloc.start()
@@ -352,7 +346,7 @@ def test_batches_are_never_all_in_memory() -> None:
 # Tables
 
 
-def test_a_table_is_a_matrix_or_a_column_for_each_input() -> None:
+def test_a_table_is_a_matrix_or_a_column_for_each_input():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd")).astype({"a": "float64"})
     frame["d"] = frame["d"] > 0
@@ -367,7 +361,7 @@ def test_a_table_is_a_matrix_or_a_column_for_each_input() -> None:
     assert by_column.labels is None
 
 
-def test_a_table_that_cannot_be_taken_is_refused() -> None:
+def test_a_table_that_cannot_be_taken_is_refused():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd"))
     for value, said in (
@@ -385,7 +379,7 @@ def test_a_table_that_cannot_be_taken_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
+def conversion(tmp_path_factory) -> Conversion:
     place = tmp_path_factory.mktemp("verbs")
     (place / "net.tflite").write_bytes(
         packed(float_model(signature=("serving_default", ["x"], ["y"])))
@@ -395,7 +389,7 @@ def conversion(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
     )
 
 
-def test_arrays_go_the_way_of_files_and_leave_none(conversion: Conversion) -> None:
+def test_arrays_go_the_way_of_files_and_leave_none(conversion):
     assert [artifact.recipe.name for artifact in conversion.artifacts] == ["float16", "int8"]
     out = Path(conversion.directory)
     source = out.parent / "net.tflite"
@@ -407,7 +401,7 @@ def test_arrays_go_the_way_of_files_and_leave_none(conversion: Conversion) -> No
     assert once_more.reused == ("int8",)
 
 
-def test_a_result_gives_its_files_and_interpreters(conversion: Conversion) -> None:
+def test_a_result_gives_its_files_and_interpreters(conversion):
     made = conversion["int8"]
     assert made.path.is_file()
     assert os.fspath(made) == str(made.path)
@@ -428,17 +422,16 @@ def test_a_result_gives_its_files_and_interpreters(conversion: Conversion) -> No
         _ = refused["int8"]
 
 
-def test_a_conversion_is_measured_on_arrays(conversion: Conversion) -> None:
+def test_a_conversion_is_measured_on_arrays(conversion):
     quick: dict[str, Any] = {"rounds": 1, "repeats": 2, "seconds": 0.01, "warmup_seconds": 0.01}
     report = edgeconv.bench(conversion, data=(X, Y), **quick)
-    assert report.data is not None
     assert (report.data.source, report.data.samples) == ("data (ndarray)", 120)
     accuracies = {row.recipe: row.accuracy.value for row in report.measurements if row.accuracy}
     assert accuracies["float16"] > 0.98
     assert edgeconv.bench(conversion["int8"], data=(X, Y), **quick).measurements[0].recipe == "int8"
 
 
-def test_a_report_is_checked_against_limits_by_their_names() -> None:
+def test_a_report_is_checked_against_limits_by_their_names():
     report = example_report()
     assert edgeconv.check(report, budget={"recipe": {"int8": {"max_size_bytes": 10**9}}}).ok
     small = {"limit": 1, "severity": "warn"}
@@ -453,23 +446,21 @@ def test_a_report_is_checked_against_limits_by_their_names() -> None:
         edgeconv.check(report, budget={"max_size_byte": 1})
 
 
-def test_a_file_is_embedded_but_not_converted_again_without_its_samples(
-    conversion: Conversion, tmp_path: Path
-) -> None:
+def test_a_file_is_embedded_but_not_converted_again_without_its_samples(conversion, tmp_path):
     embedded = edgeconv.embed(conversion["int8"], "python", tmp_path / "app")
     assert embedded.files
     with pytest.raises(InputRefused, match=r"are not there: calibration \(ndarray\)"):
         edgeconv.embed(conversion["int8"], "c", tmp_path / "c", remake=True)
 
 
-def test_an_error_names_the_argument_and_no_temporary_file(tmp_path: Path) -> None:
+def test_an_error_names_the_argument_and_no_temporary_file(tmp_path):
     (tmp_path / "net.tflite").write_bytes(packed(float_model()))
     with pytest.raises(InputRefused, match=r"data \(ndarray\)") as error:
         edgeconv.doctor(tmp_path / "net.tflite", (X[:, :2], Y))
     assert "/tmp" not in str(error.value)
 
 
-def test_a_report_is_a_table_of_pandas() -> None:
+def test_a_report_is_a_table_of_pandas():
     pandas = pytest.importorskip("pandas")
     report = example_report()
     frame = report.to_pandas()
@@ -479,13 +470,13 @@ def test_a_report_is_a_table_of_pandas() -> None:
     assert frame["size (bytes)"].dtype.kind in "if"
 
 
-def test_without_pandas_there_is_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_there_is_no_table(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(UsageError, match="to_pandas needs pandas"):
         example_report().to_pandas()
 
 
-def test_a_result_shows_its_page_in_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_shows_its_page_in_the_browser(monkeypatch):
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or len(opened) > 1)
     with pytest.warns(UserWarning, match=r"no browser opened: the page is \S+\.html"):
@@ -500,7 +491,7 @@ def test_a_result_shows_its_page_in_the_browser(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint32])
-def test_ids_are_the_same_numbers_for_an_input_of_floats(dtype: Any) -> None:
+def test_ids_are_the_same_numbers_for_an_input_of_floats(dtype):
     ids = np.array([[0, 1, 2, 1 << 24], [7, 7, 7, 7]], dtype)
     for value in (ids, {"x": ids}, [ids[:1], ids[1:]]):
         found = taken(value).arrays["x"]

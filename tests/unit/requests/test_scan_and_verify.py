@@ -18,19 +18,19 @@ from edgeconv.types.errors import UsageError
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     file = tmp_path / "net.tflite"
     file.write_bytes(packed(float_model()))
     return file
 
 
-def test_a_scan_takes_a_path_or_a_request(model: Path) -> None:
+def test_a_scan_takes_a_path_or_a_request(model):
     scan = edgeconv.scan(model)
     assert scan == edgeconv.scan(path=str(model)) == edgeconv.scan(ScanRequest(path=str(model)))
     assert (scan.findings, scan.kind) == ((), "tflite")
 
 
-def test_verify_takes_paths_one_after_another_or_a_list() -> None:
+def test_verify_takes_paths_one_after_another_or_a_list():
     for fields in (("a", Path("b")), (["a", "b"],)):
         request = called(VerifyRequest, fields, {"require": ["report"], "source": "m"})
         assert request.paths == ("a", "b")
@@ -38,7 +38,7 @@ def test_verify_takes_paths_one_after_another_or_a_list() -> None:
     assert called(VerifyRequest, (), {"paths": "a"}).paths == ("a",)
 
 
-def test_every_option_of_theirs_is_a_field_and_none_is_in_a_configuration() -> None:
+def test_every_option_of_theirs_is_a_field_and_none_is_in_a_configuration():
     for name, kind in (("scan", ScanRequest), ("verify", VerifyRequest)):
         options = {param.name for param in command_named(name).params}
         assert {"_".join(leaf.path) for leaf in leaves_of(kind)} <= options
@@ -47,12 +47,12 @@ def test_every_option_of_theirs_is_a_field_and_none_is_in_a_configuration() -> N
         assert {leaf.word for leaf in leaves_of(kind)} < set(signature.parameters)
 
 
-def test_the_words_of_a_request_are_those_of_its_command() -> None:
+def test_the_words_of_a_request_are_those_of_its_command():
     request = VerifyRequest(paths=("a",), require=("lock",))
     assert request.words() == ("a", "--require", "lock")
     assert {str(path) for path in request.inputs().paths} == {"a"}
 
 
-def test_without_a_path_it_is_refused_in_python_too() -> None:
+def test_without_a_path_it_is_refused_in_python_too():
     with pytest.raises(UsageError, match="give the files"):
         edgeconv.verify()

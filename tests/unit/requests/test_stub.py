@@ -10,15 +10,12 @@ import os
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from places import ROOT
 
 import edgeconv
 from edgeconv.requests.table import VERBS, named
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FILE = ROOT / "edgeconv" / "__init__.pyi"
 BEGINNING = '''\
@@ -92,7 +89,7 @@ if os.environ.get("EDGECONV_WRITE_GOLDEN"):
     FILE.write_text(rendered(), encoding="utf-8")
 
 
-def test_editors_know_what_the_options_say() -> None:
+def test_editors_know_what_the_options_say():
     assert FILE.read_text(encoding="utf-8") == rendered()
 
 
@@ -121,7 +118,7 @@ WRONG = {
 }
 
 
-def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path: Path) -> None:
+def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):
     lines = [*RIGHT.splitlines(), *WRONG]
     script = tmp_path / "calls.py"
     script.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,7 +1,5 @@
 """What is read from the log of LiteRT's GPU delegate, and which Vulkan drivers are tried."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,7 @@ RELU_0_TO_1: Not supported op RELU_0_TO_1
 """
 
 
-def test_the_device_and_what_it_leaves_are_read() -> None:
+def test_the_device_and_what_it_leaves_are_read():
     text = SELECTED.format("SwiftShader Device (Subzero)", "CPU / Software") + LEFT
     taken = facts(text, is_full=False)
     assert taken["device"] == "SwiftShader Device (Subzero)"
@@ -31,14 +29,14 @@ def test_the_device_and_what_it_leaves_are_read() -> None:
     assert [line.partition(":")[0] for line in taken["left"]] == ["LOG_SOFTMAX", "RELU_0_TO_1"]
 
 
-def test_a_real_device_is_not_software() -> None:
+def test_a_real_device_is_not_software():
     taken = facts(SELECTED.format("NVIDIA T4", "Discrete GPU"), is_full=True)
     assert taken["device"] == "NVIDIA T4"
     assert not taken["is_software"]
     assert taken["left"] == []
 
 
-def test_the_gpu_as_a_target_has_no_version_and_is_read_from_a_manifest() -> None:
+def test_the_gpu_as_a_target_has_no_version_and_is_read_from_a_manifest():
     target = parse_target_runtime("gpu")
     assert str(target) == "gpu"
     assert recorded_target("gpu SwiftShader Device (Subzero)") == target
@@ -46,7 +44,7 @@ def test_the_gpu_as_a_target_has_no_version_and_is_read_from_a_manifest() -> Non
         parse_target_runtime("gpu==2.1.0")
 
 
-def test_reasons_leave_out_what_every_start_prints() -> None:
+def test_reasons_leave_out_what_every_start_prints():
     text = (
         "WARNING: [compiler_plugin.cc:312] Failed to load plugin at: x with error: ERROR: [y]\n"
         "ERROR: Node number 1 (TANH) failed to prepare.\n"
@@ -56,9 +54,7 @@ def test_reasons_leave_out_what_every_start_prints() -> None:
     assert reasons(text) == "Node number 1 (TANH) failed to prepare.; Failed to get it"
 
 
-def test_a_driver_that_the_environment_names_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_the_environment_names_comes_first(tmp_path, monkeypatch):
     driver = tmp_path / "driver.json"
     driver.write_text("{}")
     monkeypatch.setenv("VK_ICD_FILENAMES", str(driver))
@@ -70,7 +66,7 @@ def test_a_driver_that_the_environment_names_comes_first(
         vulkan.vulkan_drivers()
 
 
-def test_without_parts_the_error_says_how_to_install_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_parts_the_error_says_how_to_install_them(monkeypatch):
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(vulkan, "_DRIVERS", ())
@@ -81,9 +77,7 @@ def test_without_parts_the_error_says_how_to_install_them(monkeypatch: pytest.Mo
     assert "apt-get install chromium" in raised.value.hint
 
 
-def test_swiftshader_comes_with_the_loader_of_its_browser(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_swiftshader_comes_with_the_loader_of_its_browser(tmp_path, monkeypatch):
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         monkeypatch.delenv(name, raising=False)
     for name in ("vk_swiftshader_icd.json", "libvulkan.so.1"):

@@ -105,7 +105,6 @@ def test_an_environment_that_is_there_is_used_at_once_and_without_starting_anyth
     assert target == RuntimePython(package="tflite_runtime", python=expected)
     assert said == []
     ready = installed(target)
-    assert ready is not None
     assert ready.packages == {"numpy": "1.26.4"}
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
 

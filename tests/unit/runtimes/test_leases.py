@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from edgeconv.runtimes.choice import leased
 from edgeconv.types import RuntimeChoice
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PI = RuntimeChoice(name="ssh", location="pi@host")
 PHONE = RuntimeChoice(name="adb", location="R58")
@@ -19,11 +15,11 @@ HERE = RuntimeChoice(name="litert")
 
 
 @pytest.fixture(autouse=True)
-def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path))
 
 
-def test_a_second_run_waits_until_the_first_has_ended() -> None:
+def test_a_second_run_waits_until_the_first_has_ended():
     waits, enters = threading.Event(), threading.Event()
     lines: list[str] = []
 
@@ -46,7 +42,7 @@ def test_a_second_run_waits_until_the_first_has_ended() -> None:
     assert lines == ["waiting for another run on adb:R58"]
 
 
-def test_other_devices_and_this_machine_wait_for_nobody() -> None:
+def test_other_devices_and_this_machine_wait_for_nobody():
     with leased([PI, HERE], pytest.fail), leased([PHONE, HERE], pytest.fail):
         pass
     # A device that is named twice is leased once.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import util
-from typing import TYPE_CHECKING
 
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
@@ -13,9 +12,6 @@ from edgeconv.plugins.devices.vela import estimate_of, reasons, summary_row
 from edgeconv.types import Measuring, NpuEstimate, NpuLeft
 from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.measuring import ACCELERATORS, configuration, parse_npu
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Written by Vela 5.2.0 for a file on ethos-u55-128, without the columns that nothing reads.
 TABLE = """\
@@ -51,7 +47,7 @@ def compiled(*left: str) -> bytes:
     return packed(graph.model([x], [y]))
 
 
-def test_the_texts_of_npus() -> None:
+def test_the_texts_of_npus():
     for name in ACCELERATORS:
         assert str(parse_npu(name)) == name
     text = "ethos-u65-256?system=Ethos_U65_Embedded&memory=Shared_Sram"
@@ -76,13 +72,13 @@ def test_the_texts_of_npus() -> None:
         ("ethos-u55-128?system=Ethos_U85_SYS_DRAM_Low", "an NPU other than ethos-u55-128"),
     ],
 )
-def test_a_wrong_text_is_refused(text: str, message: str) -> None:
+def test_a_wrong_text_is_refused(text, message):
     with pytest.raises(UsageError) as caught:
         parse_npu(text)
     assert message in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_an_estimate_counts_the_operators_and_the_work_of_the_file_itself() -> None:
+def test_an_estimate_counts_the_operators_and_the_work_of_the_file_itself():
     before = packed(int8_model())
     estimate = estimate_of("ethos-u55-128", "vela", TABLE, PRINTED, before, compiled())
     assert estimate == NpuEstimate(
@@ -104,7 +100,7 @@ def test_an_estimate_counts_the_operators_and_the_work_of_the_file_itself() -> N
     assert estimate.whole_latency_us == estimate.latency_us
 
 
-def test_a_time_without_the_work_on_the_processor_is_not_that_of_an_invoke() -> None:
+def test_a_time_without_the_work_on_the_processor_is_not_that_of_an_invoke():
     before = packed(float_model())
     estimate = estimate_of("ethos-u55-128", "vela", NOTHING, PRINTED, before, before)
     assert (estimate.on_npu, estimate.macs_on_npu, estimate.latency_us) == (0, 0, None)
@@ -114,7 +110,7 @@ def test_a_time_without_the_work_on_the_processor_is_not_that_of_an_invoke() -> 
     assert estimate.whole_latency_us is None
 
 
-def test_the_first_reason_of_each_kind_of_operator_counts() -> None:
+def test_the_first_reason_of_each_kind_of_operator_counts():
     assert reasons(PRINTED) == {
         "QUANTIZE": "Unsupported dataType Int32",
         "FULLY_CONNECTED": "Operation has tensor with unsupported DataType Float32",
@@ -126,7 +122,7 @@ def test_the_first_reason_of_each_kind_of_operator_counts() -> None:
     ]
 
 
-def test_a_file_that_is_compiled_already_is_refused() -> None:
+def test_a_file_that_is_compiled_already_is_refused():
     with pytest.raises(ToolFailed, match="already compiled for an NPU"):
         estimate_of("n", "v", TABLE, "", compiled(), compiled())
 
@@ -135,20 +131,18 @@ def test_a_file_that_is_compiled_already_is_refused() -> None:
     "table",
     ["", "a,b\n1,2\n", TABLE + TABLE.splitlines()[1] + "\n", TABLE.replace("memory_mode", "mode")],
 )
-def test_another_table_is_refused(table: str) -> None:
+def test_another_table_is_refused(table):
     with pytest.raises(ToolFailed, match="does not have the form"):
         summary_row(table)
 
 
-def test_a_number_that_is_none_is_refused() -> None:
+def test_a_number_that_is_none_is_refused():
     table = TABLE.replace("0.3125", "much")
     with pytest.raises(ToolFailed, match="'much' as sram_memory_used"):
         estimate_of("n", "v", table, "", packed(int8_model()), compiled())
 
 
-def test_without_vela_the_command_that_installs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_vela_the_command_that_installs_it(tmp_path, monkeypatch):
     find_spec = util.find_spec
     missing = {"ethosu"}
     monkeypatch.setattr(util, "find_spec", lambda n: None if n in missing else find_spec(n))

@@ -48,7 +48,7 @@ X[0], X[1] = [1e6, -1e6, 3.4e38, 0], [0.25, 0.75, -0.25, -0.75]
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path) -> Path:
     """An empty directory, for the model, the samples and the runs."""
     return tmp_path
 

@@ -216,14 +216,14 @@ TIMING = Timing(warmup=10, warmup_seconds=0.5, repeats=5, seconds=1.0)
 
 
 @pytest.fixture
-def phone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Phone:
+def phone(tmp_path, monkeypatch) -> Phone:
     one = Phone(tmp_path / "phone")
     monkeypatch.setenv("PATH", f"{one.root / 'path'}:{os.environ['PATH']}")
     return one
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path) -> Model:
     file = tmp_path / "model.tflite"
     file.write_bytes(packed(float_model()))
     return Model(file=file)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,15 +12,12 @@ from edgeconv.runtimes.kinds.fake import open_runtime
 from edgeconv.types import RuntimeChoice, Timing
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 SAMPLES = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
 TIMING = Timing(warmup=3, repeats=7)
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path) -> Model:
     file = tmp_path / "model.tflite"
     file.write_bytes(packed(float_model()))
     return Model(file=file)

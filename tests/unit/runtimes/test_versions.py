@@ -15,7 +15,7 @@ from edgeconv.types.errors import ToolFailed, UsageError
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch) -> Path:
     """A directory that is pip's only index, with four versions of LiteRT, which it only lists."""
     for version in ("2.0.0", "2.0.3", "2.1.0", "2.10.0rc1"):
         (tmp_path / f"ai_edge_litert-{version}-py3-none-any.whl").touch()
@@ -34,7 +34,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("tensorflow==2.15.*", "tensorflow==2.15.*"),
     ],
 )
-def test_a_runtime_and_a_specifier_are_read_and_written(text: str, again: str) -> None:
+def test_a_runtime_and_a_specifier_are_read_and_written(text, again):
     assert str(parse_versions(text)) == again
     assert parse_versions(again) == parse_versions(text)
 
@@ -52,7 +52,7 @@ def test_a_runtime_and_a_specifier_are_read_and_written(text: str, again: str) -
         ("", "unknown runtime"),
     ],
 )
-def test_what_is_no_specifier_is_refused(text: str, message: str) -> None:
+def test_what_is_no_specifier_is_refused(text, message):
     with pytest.raises(UsageError, match=message):
         parse_versions(text)
 
@@ -65,21 +65,19 @@ def test_what_is_no_specifier_is_refused(text: str, message: str) -> None:
         ("litert>2.0.0,!=2.1.0", ["2.0.3"]),
     ],
 )
-def test_the_versions_of_the_index_that_match_come_oldest_first(
-    text: str, versions: list[str]
-) -> None:
+def test_the_versions_of_the_index_that_match_come_oldest_first(text, versions):
     matching = matching_versions(parse_versions(text))
     assert [str(each) for each in matching] == [f"litert=={version}" for version in versions]
 
 
 @pytest.mark.usefixtures("index")
-def test_where_none_matches_those_of_the_index_are_named() -> None:
+def test_where_none_matches_those_of_the_index_are_named():
     with pytest.raises(UsageError, match=r"no version of litert .* matches >=9") as error:
         matching_versions(parse_versions("litert>=9"))
     assert "2.0.0, 2.0.3, 2.1.0" in error.value.hint
 
 
-def test_an_index_without_the_package_is_a_failure_that_says_what_to_check(index: Path) -> None:
+def test_an_index_without_the_package_is_a_failure_that_says_what_to_check(index):
     for wheel in index.iterdir():
         wheel.unlink()
     with pytest.raises(ToolFailed, match=r"the versions of litert .* are unknown") as error:
@@ -87,7 +85,7 @@ def test_an_index_without_the_package_is_a_failure_that_says_what_to_check(index
     assert "pip index versions ai-edge-litert" in error.value.hint
 
 
-def test_the_index_is_asked_once_a_day(index: Path) -> None:
+def test_the_index_is_asked_once_a_day(index):
     first = index_versions("litert")
     (index / "ai_edge_litert-2.2.0-py3-none-any.whl").touch()
     with starts() as started:
@@ -99,7 +97,7 @@ def test_the_index_is_asked_once_a_day(index: Path) -> None:
     assert set(index_versions("litert")) == {*first, "2.2.0"}
 
 
-def test_a_list_of_versions_that_somebody_else_wrote_is_not_taken(index: Path) -> None:
+def test_a_list_of_versions_that_somebody_else_wrote_is_not_taken(index):
     first = index_versions("litert")
     (note,) = (cache_directory() / "versions").iterdir()
     note.write_bytes(note.read_bytes().replace(b"2.0.3", b"9.0.3"))
@@ -107,7 +105,7 @@ def test_a_list_of_versions_that_somebody_else_wrote_is_not_taken(index: Path) -
     assert index.is_dir()
 
 
-def test_another_index_has_its_own_list(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_index_has_its_own_list(index, monkeypatch):
     first = index_versions("litert")
     other = index / "other"
     other.mkdir()

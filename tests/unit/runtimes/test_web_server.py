@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import http.client
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from edgeconv.plugins.devices.web_runner import PageServer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
+def server(tmp_path, monkeypatch) -> Iterator[PageServer]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "a.js").write_text("1")

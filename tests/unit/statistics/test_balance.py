@@ -1,7 +1,5 @@
 """The factors that equalization divides and multiplies by."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

@@ -36,7 +36,7 @@ def winners(samples: int, classes: int = 10, *, wins_by: float = 6.0) -> Any:
     return scores
 
 
-def test_the_documented_thresholds_are_those_of_the_code() -> None:
+def test_the_documented_thresholds_are_those_of_the_code():
     text = (ROOT / "docs/methods.md").read_text(encoding="utf-8")
     row = r"^\| ([a-z ]+) \|[^|]*\| [≤≥] ([\d.]+) \| (?:[≤≥] ([\d.]+)|–) \|$"
     documented = {
@@ -46,7 +46,7 @@ def test_the_documented_thresholds_are_those_of_the_code() -> None:
     assert documented == {name: each[:2] for name, each in THRESHOLDS.items()}
 
 
-def test_a_thousandth_on_outputs_of_moderate_range_is_close() -> None:
+def test_a_thousandth_on_outputs_of_moderate_range_is_close():
     """29 dB of an output from .04 to .84: once refused."""
     want = np.linspace(0.04, 0.84, 40)[:, None]
     off = 0.001 * np.where(np.arange(40) % 2, 1, -1)[:, None]
@@ -57,21 +57,21 @@ def test_a_thousandth_on_outputs_of_moderate_range_is_close() -> None:
 @pytest.mark.parametrize(
     ("off", "grade"), [(0.04, "close"), (0.18, "usable"), (0.21, "poor"), (0.39, "poor")]
 )
-def test_a_sigmoid_is_judged_by_its_largest_error(off: float, grade: str) -> None:
+def test_a_sigmoid_is_judged_by_its_largest_error(off, grade):
     want = RANDOM.uniform(0.0, 0.6, size=(60, 3))
     have = want.copy()
     have[7, 1] += off
     assert grade_of(want, have, is_sigmoid=True) == ("probabilities", grade)
 
 
-def test_a_rare_event_is_close_where_its_probability_is_however_little_it_varies() -> None:
+def test_a_rare_event_is_close_where_its_probability_is_however_little_it_varies():
     want = RANDOM.uniform(0.0, 0.002, size=(60, 1))
     have = np.zeros((60, 1))
     assert grade_of(want, have, is_sigmoid=True) == ("probabilities", "close")
     assert judged(want, have).broken
 
 
-def test_the_edges_of_a_mask_do_not_make_it_poor() -> None:
+def test_the_edges_of_a_mask_do_not_make_it_poor():
     want = RANDOM.uniform(size=(8, 80, 80, 1))
     have = want.copy()
     have[0, :2, :5] += 0.4
@@ -87,7 +87,7 @@ def test_the_edges_of_a_mask_do_not_make_it_poor() -> None:
         *((4, 3, "usable"), (2, 1, "poor"), (8, 8, "close"), (7, 7, "unproven")),
     ],
 )
-def test_a_classifier_is_judged_by_its_answers(samples: int, same: int, grade: str) -> None:
+def test_a_classifier_is_judged_by_its_answers(samples, same, grade):
     want = softmax(np.log(np.tile([0.50, 0.44, 0.06], (samples, 1))))
     have = want.copy()
     have[:, 2] += 0.001
@@ -95,7 +95,7 @@ def test_a_classifier_is_judged_by_its_answers(samples: int, same: int, grade: s
     assert grade_of(want, have) == ("classes", grade)
 
 
-def test_scores_are_judged_as_classes_and_landmarks_are_not() -> None:
+def test_scores_are_judged_as_classes_and_landmarks_are_not():
     scores = winners(100)
     flipped = scores.copy()
     flipped[:20] = np.roll(flipped[:20], 1, axis=1)
@@ -114,13 +114,13 @@ def test_scores_are_judged_as_classes_and_landmarks_are_not() -> None:
 
 
 @pytest.mark.parametrize(("noise", "grade"), [(0.02, "close"), (0.1, "usable"), (0.3, "poor")])
-def test_other_numbers_are_judged_by_their_spread(noise: float, grade: str) -> None:
+def test_other_numbers_are_judged_by_their_spread(noise, grade):
     want = RANDOM.normal(1000.0, 5.0, size=(2000, 1))
     have = want + RANDOM.normal(0.0, 5.0 * noise, size=(2000, 1))
     assert grade_of(want, have) == ("numbers", grade)
 
 
-def test_labels_and_texts_are_equal_or_not() -> None:
+def test_labels_and_texts_are_equal_or_not():
     indices = RANDOM.integers(0, 99, size=(40, 3))
     other = indices.copy()
     other[:4] += 50
@@ -130,14 +130,14 @@ def test_labels_and_texts_are_equal_or_not() -> None:
     assert grade_of(words, words) == ("labels", "close")
 
 
-def test_pixels_are_close_where_they_are_off_by_little() -> None:
+def test_pixels_are_close_where_they_are_off_by_little():
     picture = RANDOM.integers(0, 256, size=(9, 8, 8, 3)).astype(np.uint8)
     off = RANDOM.integers(-4, 5, size=picture.shape)
     other = np.clip(picture + off, 0, 255).astype(np.uint8)
     assert grade_of(picture, other) == ("labels", "usable")
 
 
-def test_what_is_no_better_than_chance_is_broken() -> None:
+def test_what_is_no_better_than_chance_is_broken():
     scores = winners(60)
     chance = "no more than by chance"
     assert chance in judged(softmax(scores), softmax(np.roll(scores, 1, 1))).broken
@@ -149,31 +149,31 @@ def test_what_is_no_better_than_chance_is_broken() -> None:
     assert judged(want, want + 0.5).broken == ""
 
 
-def test_too_few_samples_never_show_that_answers_are_chance() -> None:
+def test_too_few_samples_never_show_that_answers_are_chance():
     want = softmax(winners(7))
     assert not judged(want, np.roll(want, 1, axis=1)).broken
 
 
-def test_an_error_of_a_step_of_coarse_integers_is_poor_and_not_broken() -> None:
+def test_an_error_of_a_step_of_coarse_integers_is_poor_and_not_broken():
     want = np.linspace(5000.0, 5001.0, 12)[:, None]
     have = np.full((12, 1), 5004.0)
     assert grade_of(want, have, step=19.6) == ("numbers", "poor")
 
 
-def test_an_output_that_is_flat_is_judged_by_its_size() -> None:
+def test_an_output_that_is_flat_is_judged_by_its_size():
     assert grade_of(np.ones((8, 2)), np.full((8, 2), 0.996)) == ("numbers", "close")
     assert grade_of(np.ones((8, 2)), np.full((8, 2), 0.9)) == ("numbers", "usable")
     assert grade_of(np.zeros((6, 2)), np.zeros((6, 2))) == ("numbers", "close")
     assert grade_of(np.zeros((6, 2)), np.full((6, 2), 0.5)) == ("numbers", "poor")
 
 
-def test_the_worst_grade_is_that_of_the_whole() -> None:
+def test_the_worst_grade_is_that_of_the_whole():
     assert worst_grade(["close", "poor", "usable"]) == "poor"
     assert worst_grade(["", "close"]) == "close"
     assert worst_grade([]) == ""
 
 
-def test_a_few_samples_do_not_prove_that_a_file_is_close_but_for_rounding() -> None:
+def test_a_few_samples_do_not_prove_that_a_file_is_close_but_for_rounding():
     want = RANDOM.normal(size=(2, 4))
     assert grade_of(want, want + 0.001)[1] == "unproven"
     assert grade_of(want, want * (1 + 1e-7))[1] == "close"

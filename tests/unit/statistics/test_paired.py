@@ -59,39 +59,37 @@ def searched(won: int, lost: int, agreed: int) -> tuple[float, float]:
 @pytest.mark.parametrize(
     "counts", [(1, 7, 13), (40, 20, 100), (0, 1, 43), (5, 0, 5), (3, 9, 348), (12, 68, 2320)]
 )
-def test_the_interval_is_that_of_the_likelihood_itself(counts: tuple[int, int, int]) -> None:
+def test_the_interval_is_that_of_the_likelihood_itself(counts):
     assert of_counts(*counts)[1:] == pytest.approx(searched(*counts), abs=1e-6)
 
 
-def test_the_interval_is_the_one_in_print() -> None:
+def test_the_interval_is_the_one_in_print():
     # Fagerland, Lydersen and Laake, Statistics in Medicine 33 (2014), on airways before and
     # after a transplantation: of 21 pairs, 1 and 7 differ.
     difference, low, high = of_counts(1, 7, 13)
     assert (round(difference, 3), round(low, 3), round(high, 3)) == (-0.286, -0.517, -0.026)
 
 
-def test_two_that_never_differ_still_have_an_interval_with_a_width() -> None:
+def test_two_that_never_differ_still_have_an_interval_with_a_width():
     # There the score equation is that of one proportion: z² / (n + z²).
     assert of_counts(0, 0, 50) == pytest.approx((0, -(Z**2) / (50 + Z**2), Z**2 / (50 + Z**2)))
     assert of_counts(0, 0, 1)[1:] == pytest.approx((-(Z**2) / (1 + Z**2), Z**2 / (1 + Z**2)))
 
 
-def test_two_that_always_differ_have_one_end_at_the_end() -> None:
+def test_two_that_always_differ_have_one_end_at_the_end():
     assert of_counts(10, 0, 0) == pytest.approx((1, (10 - Z**2) / (10 + Z**2), 1))
     assert of_counts(1, 0, 0)[2] == 1.0
 
 
 @given(COUNTS)
-def test_swapping_the_two_swaps_the_signs(counts: tuple[int, int, int]) -> None:
+def test_swapping_the_two_swaps_the_signs(counts):
     won, lost, agreed = counts
     difference, low, high = of_counts(won, lost, agreed)
     assert of_counts(lost, won, agreed) == (-difference, -high, -low)
 
 
 @given(COUNTS)
-def test_the_estimate_is_inside_and_the_interval_is_inside_one(
-    counts: tuple[int, int, int],
-) -> None:
+def test_the_estimate_is_inside_and_the_interval_is_inside_one(counts):
     difference, low, high = of_counts(*counts)
     assert -1 <= low <= difference <= high <= 1
     assert low < high
@@ -99,16 +97,14 @@ def test_the_estimate_is_inside_and_the_interval_is_inside_one(
 
 
 @given(COUNTS, st.integers(2, 8))
-def test_more_samples_of_the_same_kind_narrow_it(counts: tuple[int, int, int], times: int) -> None:
+def test_more_samples_of_the_same_kind_narrow_it(counts, times):
     _, low, high = of_counts(*counts)
     _, lower, higher = of_counts(*(count * times for count in counts))
     assert higher - lower < high - low
 
 
 @given(COUNTS)
-def test_only_the_samples_that_differ_and_their_number_count(
-    counts: tuple[int, int, int],
-) -> None:
+def test_only_the_samples_that_differ_and_their_number_count(counts):
     a, b = answers(*counts)
     order = np.random.default_rng(0).permutation(len(a))
     shuffled = ["".join(text[i] for i in order) for text in (a, b)]
@@ -120,9 +116,7 @@ def test_only_the_samples_that_differ_and_their_number_count(
 @pytest.mark.parametrize(
     "shares", [(0.02, 0.02), (0.1, 0.1), (0.2, 0.05), (0.3, 0.3), (0.0, 0.1), (0.5, 0.1)]
 )
-def test_the_true_difference_is_in_as_many_intervals_as_is_promised(
-    samples: int, shares: tuple[float, float]
-) -> None:
+def test_the_true_difference_is_in_as_many_intervals_as_is_promised(samples, shares):
     # Not by simulation: the probability of every outcome there is, added up.
     outcomes = [(w, x, samples - w - x) for w in range(samples + 1) for x in range(samples + 1 - w)]
     likely = multinomial.pmf(outcomes, samples, [*shares, 1 - sum(shares)])
@@ -132,7 +126,7 @@ def test_the_true_difference_is_in_as_many_intervals_as_is_promised(
     assert 0.93 <= likely[covered].sum() <= 1
 
 
-def test_what_cannot_be_paired_is_refused() -> None:
+def test_what_cannot_be_paired_is_refused():
     with pytest.raises(InputRefused, match="2 and 1 samples cannot be paired"):
         paired_difference("11", "1")
     with pytest.raises(InputRefused, match="0 and 0 samples"):

@@ -15,7 +15,7 @@ def errors_of(noise: np.ndarray) -> SampleErrors:
     return SampleErrors(noise[None], None, np.zeros(1))
 
 
-def test_ratio_agreement_and_step_are_those_of_the_worst_output() -> None:
+def test_ratio_agreement_and_step_are_those_of_the_worst_output():
     reference = {"a": RNG.normal(size=(50, 4)), "b": RNG.normal(size=(50, 3))}
     actual = {"a": reference["a"] + 0.1, "b": reference["b"] + 0.01}
     actual["b"][:5] = -reference["b"][:5]
@@ -30,7 +30,7 @@ def test_ratio_agreement_and_step_are_those_of_the_worst_output() -> None:
     assert not sample_errors({"a": reference["a"]}, {"a": actual["a"]}, {}).is_within_step
 
 
-def test_an_output_that_never_varies_is_compared_with_its_magnitude() -> None:
+def test_an_output_that_never_varies_is_compared_with_its_magnitude():
     flat = {"y": np.full((40, 1), 5.0)}
     assert sample_errors(flat, {"y": np.full((40, 1), 5.05)}, {}).snr_db == pytest.approx(40.0)
     assert sample_errors(flat, flat, {}).snr_db == 200.0
@@ -40,9 +40,7 @@ def test_an_output_that_never_varies_is_compared_with_its_magnitude() -> None:
 
 @pytest.mark.parametrize("samples", [9, 14, 28, 64])
 @pytest.mark.parametrize("spread", [0.3, 0.8, 1.3])
-def test_an_interval_of_the_ratio_holds_the_true_one_in_about_95_of_100_draws(
-    samples: int, spread: float
-) -> None:
+def test_an_interval_of_the_ratio_holds_the_true_one_in_about_95_of_100_draws(samples, spread):
     """Errors are skewed, and the output varies from sample to sample as well."""
     shape = (600, samples)
     energies = np.exp(spread * RNG.normal(size=shape) - spread**2 / 2) / 100
@@ -53,12 +51,12 @@ def test_an_interval_of_the_ratio_holds_the_true_one_in_about_95_of_100_draws(
     assert np.mean(held) > 0.93
 
 
-def test_few_errors_and_none_have_no_interval() -> None:
+def test_few_errors_and_none_have_no_interval():
     assert snr_interval_db(np.ones(7), np.full(7, 0.1)) is None
     assert snr_interval_db(np.ones(40), np.zeros(40)) is None
 
 
-def test_what_is_equally_good_is_seldom_taken_for_better() -> None:
+def test_what_is_equally_good_is_seldom_taken_for_better():
     """Errors of few samples with heavy tails, as of a classifier that is usually sure."""
     wins = 0
     for _ in range(400):
@@ -68,7 +66,7 @@ def test_what_is_equally_good_is_seldom_taken_for_better() -> None:
     assert wins <= 0.05 * 400
 
 
-def test_half_the_error_is_found_with_38_samples() -> None:
+def test_half_the_error_is_found_with_38_samples():
     wins = 0
     for _ in range(200):
         common = RNG.lognormal(0, 1, size=38)
@@ -79,7 +77,7 @@ def test_half_the_error_is_found_with_38_samples() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_errors_that_are_not_finite_gain_nothing(bad: float) -> None:
+def test_errors_that_are_not_finite_gain_nothing(bad):
     good, broken = errors_of(np.ones(30)), errors_of(np.r_[np.ones(29), bad])
     assert broken.gain_db(good)[1] == -np.inf
     assert good.gain_db(broken)[1] == np.inf
@@ -87,7 +85,7 @@ def test_errors_that_are_not_finite_gain_nothing(bad: float) -> None:
     assert broken.least_snr_db == -200.0
 
 
-def test_an_answer_lost_by_chance_does_not_outweigh_a_smaller_error() -> None:
+def test_an_answer_lost_by_chance_does_not_outweigh_a_smaller_error():
     noise = RNG.lognormal(0, 0.3, size=128)
     same = np.r_[np.zeros(2), np.ones(126)]
     before = SampleErrors(noise[None], same, np.zeros(1))

@@ -28,7 +28,7 @@ def drawn(seed: int, samples: int, mean: float = 0.0) -> tuple[float, ...]:
     return tuple(np.random.default_rng(seed).normal(mean, 1.0, samples).tolist())
 
 
-def test_normal_numbers_have_nearly_students_bounds_and_never_narrower_ones() -> None:
+def test_normal_numbers_have_nearly_students_bounds_and_never_narrower_ones():
     values = drawn(1, 400, 0.3)
     low, high = mean_bounds(values, 4.0, LEVEL, LEVEL, DRAWS)
     mean, error = np.mean(values), np.std(values, ddof=1) / 20
@@ -38,14 +38,14 @@ def test_normal_numbers_have_nearly_students_bounds_and_never_narrower_ones() ->
     assert high - low == pytest.approx(2 * half, rel=0.1)
 
 
-def test_skewed_numbers_have_the_wider_bound_where_their_tail_is() -> None:
+def test_skewed_numbers_have_the_wider_bound_where_their_tail_is():
     values = tuple(np.random.default_rng(1).exponential(size=100).tolist())
     low, high = mean_bounds(values, 10.0, LEVEL, LEVEL, DRAWS)
     mean = float(np.mean(values))
     assert high - mean > 1.15 * (mean - low)
 
 
-def test_the_same_seed_gives_the_same_bounds_and_another_one_nearly_the_same() -> None:
+def test_the_same_seed_gives_the_same_bounds_and_another_one_nearly_the_same():
     values = tuple(np.random.default_rng(3).exponential(size=80).tolist())
     first = mean_bounds(values, 10.0, LEVEL, LEVEL, Resampling(2000, 1))
     resampled_scores.cache_clear()
@@ -55,7 +55,7 @@ def test_the_same_seed_gives_the_same_bounds_and_another_one_nearly_the_same() -
     assert other == pytest.approx(first, rel=0.1)
 
 
-def test_right_and_wrong_answers_have_nearly_the_exact_bounds() -> None:
+def test_right_and_wrong_answers_have_nearly_the_exact_bounds():
     values = (1.0,) * 60 + (-1.0,) * 30 + (0.0,) * 910
     low, high = mean_bounds(values, 1.0, LEVEL, LEVEL, Resampling(20_000, 0))
     exact = MatchedDrop(60, 30, 1000)
@@ -66,19 +66,19 @@ def test_right_and_wrong_answers_have_nearly_the_exact_bounds() -> None:
 
 
 @pytest.mark.parametrize("samples", [20, 100])
-def test_numbers_that_never_differ_do_not_prove_that_they_never_will(samples: int) -> None:
+def test_numbers_that_never_differ_do_not_prove_that_they_never_will(samples):
     low, high = mean_bounds((0.0,) * samples, 2.0, LEVEL, LEVEL, DRAWS)
     assert high == pytest.approx(2.0 * (1 - (KEPT * LEVEL) ** (1 / samples)))
     assert low == -high
 
 
-def test_a_single_number_can_be_anything() -> None:
+def test_a_single_number_can_be_anything():
     assert mean_bounds((0.5,), 2.0, LEVEL, LEVEL, DRAWS) == (-2.0, 2.0)
     assert mean_bounds((0.0,), 0.0, LEVEL, LEVEL, DRAWS) == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize("shape", ["normal", "laplace", "uniform"])
-def test_a_bound_is_wrong_about_as_often_as_its_level_at_most(shape: str) -> None:
+def test_a_bound_is_wrong_about_as_often_as_its_level_at_most(shape):
     rng = np.random.default_rng(4)
     draw = {"normal": rng.normal, "laplace": rng.laplace, "uniform": rng.uniform}[shape]
     truth = 0.5 if shape == "uniform" else 0.0
@@ -98,7 +98,7 @@ def test_a_bound_is_wrong_about_as_often_as_its_level_at_most(shape: str) -> Non
     st.sampled_from([2.0**-40, 0.5, 4.0, 2.0**40]),
 )
 @settings(deadline=None, max_examples=40)
-def test_the_mean_is_inside_and_the_unit_does_not_matter(values: list[float], unit: float) -> None:
+def test_the_mean_is_inside_and_the_unit_does_not_matter(values, unit):
     low, high = mean_bounds(tuple(values), 200.0, LEVEL, LEVEL, Resampling(200, 0))
     mean = math.fsum(values) / len(values)
     assert low <= mean + 1e-9
@@ -108,14 +108,14 @@ def test_the_mean_is_inside_and_the_unit_does_not_matter(values: list[float], un
     assert bounds == pytest.approx((low * unit, high * unit), rel=1e-6, abs=1e-6 * unit)
 
 
-def test_samples_are_enough_by_how_much_they_differ() -> None:
+def test_samples_are_enough_by_how_much_they_differ():
     near, far = MeanOf(drawn(5, 50), 4.0, DRAWS), MeanOf(drawn(6, 50), 4.0, DRAWS)
     assert near.enough(0.1, LEVELS) == pytest.approx(far.enough(0.1, LEVELS), rel=0.6)
     assert near.enough(0.1, LEVELS) > 3 * near.enough(0.2, LEVELS)
     assert near.enough(0.0, LEVELS) is None
 
 
-def test_with_enough_samples_a_mean_of_twice_the_limit_is_caught() -> None:
+def test_with_enough_samples_a_mean_of_twice_the_limit_is_caught():
     enough = MeanOf(drawn(7, 50), 4.0, DRAWS).enough(0.3, LEVELS)
     caught = passed = 0
     for number in range(100):
@@ -126,7 +126,7 @@ def test_with_enough_samples_a_mean_of_twice_the_limit_is_caught() -> None:
     assert passed >= 92
 
 
-def test_a_relative_mean_is_that_over_the_other() -> None:
+def test_a_relative_mean_is_that_over_the_other():
     of = tuple(0.1 + 0.01 * v for v in drawn(8, 200))
     to = tuple(2.0 + 0.1 * v for v in drawn(9, 200))
     share = RelativeMean(MeanOf(of, 1.0, DRAWS), to)

@@ -53,15 +53,13 @@ def likely(samples: int, drop: float, won: float) -> np.ndarray:
 @pytest.mark.parametrize("samples", [6, 20, 45])
 @pytest.mark.parametrize("drop", [-0.05, 0.0, 0.01, 0.1, 0.4])
 @pytest.mark.parametrize("level", [0.05, 0.004])
-def test_the_test_is_never_wrong_more_often_than_its_level(
-    samples: int, drop: float, level: float
-) -> None:
+def test_the_test_is_never_wrong_more_often_than_its_level(samples, drop, level):
     said = np.array([is_above(a, b, samples, drop, level) for a, b, _ in outcomes(samples)])
     for won in np.linspace(max(0.0, -drop), (1 - drop) / 2, 40):
         assert likely(samples, drop, float(won))[said].sum() <= level
 
 
-def test_a_smaller_true_drop_is_said_to_be_above_the_limit_less_often_still() -> None:
+def test_a_smaller_true_drop_is_said_to_be_above_the_limit_less_often_still():
     samples, limit = 30, 0.1
     said = np.array([is_above(a, b, samples, limit, LEVEL) for a, b, _ in outcomes(samples)])
     for drop in (0.0, 0.05, 0.09):
@@ -69,7 +67,7 @@ def test_a_smaller_true_drop_is_said_to_be_above_the_limit_less_often_still() ->
             assert likely(samples, drop, float(won))[said].sum() <= LEVEL
 
 
-def test_the_p_value_is_the_worst_tail_there_is() -> None:
+def test_the_p_value_is_the_worst_tail_there_is():
     lost, won, samples, drop = 9, 2, 40, 0.05
     scores = np.array([float(score(a, b, samples, drop)) for a, b, _ in outcomes(samples)])
     tail = scores >= float(score(lost, won, samples, drop)) - 1e-9
@@ -79,27 +77,25 @@ def test_the_p_value_is_the_worst_tail_there_is() -> None:
     assert drop_p_value(lost, won, samples, drop, LEVEL) == pytest.approx(worst, abs=0.01)
 
 
-def test_it_is_nearly_as_sharp_as_the_normal_distribution_for_many_samples() -> None:
+def test_it_is_nearly_as_sharp_as_the_normal_distribution_for_many_samples():
     exact = drop_p_value(300, 200, 10_000, 0.005, LEVEL)
     assert exact == pytest.approx(norm.sf(float(score(300, 200, 10_000, 0.005))), abs=0.002)
 
 
-def test_it_is_sharper_than_the_test_of_those_that_differ_alone() -> None:
+def test_it_is_sharper_than_the_test_of_those_that_differ_alone():
     # Five of 50 lost and none won: by the five alone, as McNemar's exact test has it, 1 in 32.
     assert binomtest(5, 5, alternative="greater").pvalue == 1 / 32
     assert drop_p_value(5, 0, 50, 0.0, LEVEL) < 1 / 32
 
 
-def test_what_is_not_above_the_limit_is_not_said_to_be() -> None:
+def test_what_is_not_above_the_limit_is_not_said_to_be():
     assert drop_p_value(1, 1, 50, 0.0, LEVEL) == 1.0
     assert drop_p_value(0, 9, 50, 0.0, LEVEL) == 1.0
 
 
 @given(COUNTS, st.floats(-0.3, 0.3))
 @settings(deadline=None, max_examples=60)
-def test_what_is_above_a_limit_is_above_a_lower_one_and_below_none_of_them(
-    counts: tuple[int, int, int], limit: float
-) -> None:
+def test_what_is_above_a_limit_is_above_a_lower_one_and_below_none_of_them(counts, limit):
     drop = MatchedDrop(counts[0], counts[1], sum(counts))
     turned = MatchedDrop(counts[1], counts[0], sum(counts))
     assert turned.is_below(-limit, LEVEL) == drop.is_above(limit, LEVEL)
@@ -109,7 +105,7 @@ def test_what_is_above_a_limit_is_above_a_lower_one_and_below_none_of_them(
         assert drop.is_above(limit - 0.1, LEVEL)
 
 
-def test_pairs_that_never_differ_bound_the_drop_by_the_rule_of_three() -> None:
+def test_pairs_that_never_differ_bound_the_drop_by_the_rule_of_three():
     drop = MatchedDrop(0, 0, 300)
     # What is likeliest to show nothing is that all that differ are won: 0.95 ** 300 of them.
     bound = 1 - LEVEL ** (1 / 300)
@@ -117,7 +113,7 @@ def test_pairs_that_never_differ_bound_the_drop_by_the_rule_of_three() -> None:
     assert not drop.is_below(bound - 1e-4, LEVEL)
 
 
-def test_a_test_at_a_lower_level_rejects_less() -> None:
+def test_a_test_at_a_lower_level_rejects_less():
     drop = MatchedDrop(12, 3, 200)
     assert drop.is_above(0.005, 0.05)
     assert not drop.is_above(0.005, 0.005)
@@ -125,7 +121,7 @@ def test_a_test_at_a_lower_level_rejects_less() -> None:
     assert not drop.is_below(0.09, 0.005)
 
 
-def test_a_relative_drop_is_the_drop_over_the_accuracy_before() -> None:
+def test_a_relative_drop_is_the_drop_over_the_accuracy_before():
     evidence = RelativeDrop(MatchedDrop(30, 10, 1000), 800)
     assert evidence.value == pytest.approx(0.025)
     plain = MatchedDrop(30, 10, 1000)
@@ -136,7 +132,7 @@ def test_a_relative_drop_is_the_drop_over_the_accuracy_before() -> None:
 
 
 @pytest.mark.parametrize("accuracy", [0.3, 0.8])
-def test_a_relative_bound_is_wrong_at_most_as_often_as_its_level(accuracy: float) -> None:
+def test_a_relative_bound_is_wrong_at_most_as_often_as_its_level(accuracy):
     samples, limit = 200, 0.1
     rng = np.random.default_rng(3)
     lost = limit * accuracy + 0.05
@@ -151,7 +147,7 @@ def test_a_relative_bound_is_wrong_at_most_as_often_as_its_level(accuracy: float
     assert below <= 33
 
 
-def test_one_pair_says_almost_nothing() -> None:
+def test_one_pair_says_almost_nothing():
     lost = MatchedDrop(1, 0, 1)
     assert not lost.is_above(-0.8, LEVEL)
     assert not lost.is_below(0.99, LEVEL)
@@ -178,8 +174,8 @@ def power(samples: int, limit: float, won: float, drop: float, level: float) -> 
 )
 @pytest.mark.parametrize("count", [1, 8])
 def test_with_enough_pairs_a_drop_of_twice_the_limit_is_caught_and_none_passes(
-    differ: float, limit: float, count: int
-) -> None:
+    differ, limit, count
+):
     levels = LEVELS.shared(count)
     enough = enough_pairs(differ, limit, levels)
     assert enough is not None
@@ -194,33 +190,33 @@ def test_with_enough_pairs_a_drop_of_twice_the_limit_is_caught_and_none_passes(
     assert min(caught, power(half, -limit, differ / 2, 0.0, levels.hold)) < 1 - levels.missed
 
 
-def test_fewer_pairs_are_enough_for_a_wider_limit_and_where_fewer_differ() -> None:
+def test_fewer_pairs_are_enough_for_a_wider_limit_and_where_fewer_differ():
     numbers = [enough_pairs(0.05, limit, LEVELS) for limit in (0.005, 0.01, 0.02, 0.05)]
     assert numbers == sorted(numbers, reverse=True)
     assert enough_pairs(0.02, 0.01, LEVELS) < enough_pairs(0.2, 0.01, LEVELS)
 
 
-def test_no_number_of_pairs_shows_that_a_drop_is_nothing_at_most() -> None:
+def test_no_number_of_pairs_shows_that_a_drop_is_nothing_at_most():
     assert enough_pairs(0.05, 0.0, LEVELS) is None
     assert MatchedDrop(0, 0, 50).enough(0.0, LEVELS) is None
     assert Flips(0, 50).enough(0.0, LEVELS) is None
 
 
-def test_fifty_samples_of_which_none_differs_are_told_to_be_too_few() -> None:
+def test_fifty_samples_of_which_none_differs_are_told_to_be_too_few():
     # Hardly more than 3.2 % differ, and so many pairs tell a drop of 1 % where 3.2 % do.
     enough = MatchedDrop(0, 0, 50).enough(0.01, LEVELS)
     assert enough == enough_pairs(proportion_bounds(0, 50, 0.2, 0.2)[1], 0.01, LEVELS)
     assert 3500 <= enough <= 4500
 
 
-def test_a_drop_close_to_the_limit_needs_more_than_enough() -> None:
+def test_a_drop_close_to_the_limit_needs_more_than_enough():
     near = MatchedDrop(190, 100, 10_000)
     enough = near.enough(0.01, LEVELS)
     assert enough > 10_000
     assert MatchedDrop(200, 100, 10_000).enough(0.01, LEVELS) is None
 
 
-def test_a_relative_drop_needs_more_the_lower_the_accuracy_is() -> None:
+def test_a_relative_drop_needs_more_the_lower_the_accuracy_is():
     drop = MatchedDrop(3, 2, 100)
     needed = [RelativeDrop(drop, right).enough(0.05, LEVELS) for right in (90, 60, 30)]
     assert needed == sorted(needed)
@@ -228,7 +224,7 @@ def test_a_relative_drop_needs_more_the_lower_the_accuracy_is() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.005, 0.03, 0.2])
-def test_with_enough_samples_flips_of_twice_the_limit_are_caught(limit: float) -> None:
+def test_with_enough_samples_flips_of_twice_the_limit_are_caught(limit):
     enough = Flips(0, 1).enough(limit, LEVELS)
     assert proportion_bounds(0, enough, 0.05, 0.05)[1] <= limit
     counts = np.arange(enough + 1)
@@ -237,7 +233,7 @@ def test_with_enough_samples_flips_of_twice_the_limit_are_caught(limit: float) -
 
 
 @pytest.mark.parametrize("right", [50, 48])
-def test_an_accuracy_that_stays_as_it_is_is_told_with_enough_samples(right: int) -> None:
+def test_an_accuracy_that_stays_as_it_is_is_told_with_enough_samples(right):
     limit = 0.9
     evidence = Proportion(right, 50)
     assert not evidence.bounds(0.05, 0.05)[0] >= limit or right == 50
@@ -248,7 +244,7 @@ def test_an_accuracy_that_stays_as_it_is_is_told_with_enough_samples(right: int)
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0), st.integers(1, 10**6))
-def test_what_resolves_is_more_than_there_is(value: float, limit: float, samples: int) -> None:
+def test_what_resolves_is_more_than_there_is(value, limit, samples):
     found = samples_to_resolve(value, limit, 0.25, samples, LEVELS)
     assert found is None or found > samples
     if value == limit:
@@ -256,23 +252,23 @@ def test_what_resolves_is_more_than_there_is(value: float, limit: float, samples
 
 
 @given(st.integers(1, 10**9))
-def test_numbers_are_rounded_up_to_two_digits(count: int) -> None:
+def test_numbers_are_rounded_up_to_two_digits(count):
     found = round_up(count)
     assert count <= found <= count * 1.1 + 1
     assert not str(found)[2:].strip("0")
 
 
 @given(st.integers(1, 5000), st.floats(1, 10_000))
-def test_the_least_is_found_from_any_guess(truth: int, guess: float) -> None:
+def test_the_least_is_found_from_any_guess(truth, guess):
     found = smallest_sufficient(lambda count: count >= truth, guess)
     assert truth <= found <= 1.2 * truth + 2
 
 
-def test_nothing_is_least_where_nothing_is_enough() -> None:
+def test_nothing_is_least_where_nothing_is_enough():
     assert smallest_sufficient(lambda _: False, 10.0) is None
 
 
-def test_shared_levels_add_up_to_those_of_one() -> None:
+def test_shared_levels_add_up_to_those_of_one():
     shared = LEVELS.shared(4)
     assert 4 * shared.fail == LEVELS.fail
     assert 4 * shared.missed == LEVELS.missed
@@ -289,9 +285,7 @@ def drop(before: int, after: int, *, is_relative: bool = False) -> UnpairedDrop:
 @pytest.mark.parametrize(
     "truth", [(0.5, 0.5), (0.9, 0.9), (0.99, 0.95), (0.9, 0.4), (0.3, 0.6), (1.0, 0.95)]
 )
-def test_each_bound_is_wrong_at_most_as_often_as_its_level(
-    truth: tuple[float, float], is_relative: bool
-) -> None:
+def test_each_bound_is_wrong_at_most_as_often_as_its_level(truth, is_relative):
     """Over all outcomes there are, each with its probability."""
     true_drop = (truth[0] - truth[1]) / (truth[0] if is_relative else 1)
     too_high = too_low = 0.0
@@ -304,7 +298,7 @@ def test_each_bound_is_wrong_at_most_as_often_as_its_level(
     assert too_low <= LEVEL
 
 
-def test_a_large_loss_is_sure_and_a_small_one_is_not() -> None:
+def test_a_large_loss_is_sure_and_a_small_one_is_not():
     large = UnpairedDrop(Proportion(999, 1000), Proportion(495, 1000))
     low, high = large.bounds(LEVEL, LEVEL)
     assert 0.46 < low < large.value < high < 0.55
@@ -313,7 +307,7 @@ def test_a_large_loss_is_sure_and_a_small_one_is_not() -> None:
     assert large.enough(0.01, Levels(LEVEL, LEVEL, LEVEL)) is None
 
 
-def test_of_an_error_more_is_worse() -> None:
+def test_of_an_error_more_is_worse():
     draws = Resampling(1000, 0)
     small = MeanOf(tuple(i % 3 / 10 for i in range(90)), 0.2, draws, has_zero=False)
     large = MeanOf(tuple(1 + i % 3 / 10 for i in range(90)), 1.2, draws, has_zero=False)

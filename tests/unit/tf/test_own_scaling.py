@@ -21,7 +21,6 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (40, 6, 6, 3)).astype(np.floa
 )
 def test_scaled_pixels_are_seen_and_the_steps_undo_it(divisor, scaled, steps):
     found = scaled_before("image", scaled, divisor)
-    assert found is not None
     assert found.steps == steps
     np.testing.assert_allclose(undone(scaled, found), PIXELS, atol=1e-3)
 
@@ -29,7 +28,6 @@ def test_scaled_pixels_are_seen_and_the_steps_undo_it(divisor, scaled, steps):
 def test_audio_of_16_bits_is_seen_too():
     wave = np.sin(np.arange(4000, dtype=np.float32).reshape(4, 1000)) * 0.8
     found = scaled_before("wave", wave, 32768.0)
-    assert found is not None
     assert found.steps == "scale=32768"
 
 
@@ -53,7 +51,6 @@ def test_labels_say_whether_the_samples_are_right():
     labels = np.arange(40) % 4
     good, bad = np.eye(4, dtype=np.float32)[labels], np.eye(4, dtype=np.float32)[labels * 0]
     found = scaled_before("image", PIXELS / 255, 255.0)
-    assert found is not None
     assert not found.is_confirmed
     assert not found.is_refuted
 
@@ -61,7 +58,6 @@ def test_labels_say_whether_the_samples_are_right():
         return msgspec.structs.replace(found, hits=hits_of(labels, {"y": outputs}, {"y": others}))
 
     wrong = compared(bad, good)
-    assert wrong.hits is not None
     assert (wrong.hits.own, wrong.hits.other, wrong.hits.gained) == (10, 40, 30)
     assert wrong.is_confirmed
     right = compared(good, bad)

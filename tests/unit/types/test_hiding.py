@@ -1,7 +1,5 @@
 """What a message of a tool still says once the values of samples are out of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

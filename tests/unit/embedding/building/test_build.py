@@ -27,7 +27,7 @@ NEXT = "`edgeconv check` shows whether it keeps the budget\n"
 
 
 @pytest.fixture
-def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, cache, monkeypatch) -> Path:
     """A project, and the directory that commands are called in."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(cache))
     directory = write_project(tmp_path / "project")
@@ -38,7 +38,7 @@ def project(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture
-def build(capfd: pytest.CaptureFixture[str]) -> Builds:
+def build(capfd) -> Builds:
     """Builds; returns the exit code, stdout and stderr."""
 
     def built(*arguments: str) -> tuple[int, str, str]:

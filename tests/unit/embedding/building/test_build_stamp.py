@@ -47,14 +47,14 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
+def project(tmp_path) -> Project:
     made = Project(tmp_path / "project")
     made.note()
     return made
 
 
 @pytest.fixture
-def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def hashed(monkeypatch) -> list[str]:
     """The names of the files that are read."""
     names: list[str] = []
     compute = stamps.sha256_file
@@ -69,7 +69,6 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_is_as_it_was_is_fresh_and_not_read(project, hashed):
     found = read_fresh(project.place, "key")
-    assert found is not None
     assert found.embedded == EMBEDDED
     assert [Path(state.path).name for state in found.inputs] == ["data", "a", "model.keras"]
     assert hashed == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from foreign_files import write
@@ -10,9 +10,6 @@ from tiny_saved_model import PLAIN, meta_graph, write_plain, write_saved_model
 
 from edgeconv.model.source import inspect_model, load
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VARIABLES = ("VarHandleOp", "LSTM", "RestoreV2")
 INDEX, DATA = "variables/variables.index", "variables/variables.data-00000-of-00001"

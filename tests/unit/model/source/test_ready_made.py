@@ -71,11 +71,11 @@ def int16_model() -> schema.ModelT:
         (hybrid_model(unpacked=True), "weight-only-int8"),
     ],
 )
-def test_a_file_is_known_by_the_types_in_it(model: schema.ModelT, recipe: str) -> None:
+def test_a_file_is_known_by_the_types_in_it(model, recipe):
     assert likely_recipe(packed(model), where="it") == recipe
 
 
-def test_its_description_claims_no_comparison(tmp_path: Path) -> None:
+def test_its_description_claims_no_comparison(tmp_path):
     (tmp_path / "net v1.tflite").write_bytes(packed(uint8_model()))
     made = artifact_of_file(tmp_path / "net v1.tflite")
     assert (made.name, made.key, made.quantized_weight_share) == ("net-v1", "", 1.0)
@@ -84,7 +84,7 @@ def test_its_description_claims_no_comparison(tmp_path: Path) -> None:
     assert made.verification.reference.startswith("none")
 
 
-def test_converting_it_says_what_it_is_and_what_takes_it(tmp_path: Path) -> None:
+def test_converting_it_says_what_it_is_and_what_takes_it(tmp_path):
     (tmp_path / "net.tflite").write_bytes(packed(uint8_model()))
     with pytest.raises(InputRefused, match=r"quantized already, as by the recipe int8") as refused:
         convert(tmp_path / "net.tflite", out=tmp_path / "out", to=["dynamic"])
@@ -92,7 +92,7 @@ def test_converting_it_says_what_it_is_and_what_takes_it(tmp_path: Path) -> None
     assert "bench, check and embed take this file" in str(refused.value)
 
 
-def test_bench_takes_files_of_both_eras_beside_each_other_and_a_baseline(tmp_path: Path) -> None:
+def test_bench_takes_files_of_both_eras_beside_each_other_and_a_baseline(tmp_path):
     (tmp_path / "float.tflite").write_bytes(packed(float_model(signature=("s", ["x"], ["y"]))))
     for name, model in (("old", uint8_model()), ("new", int8_model()), ("half", hybrid_model())):
         (tmp_path / f"{name}.tflite").write_bytes(packed(model))
@@ -111,7 +111,7 @@ def test_bench_takes_files_of_both_eras_beside_each_other_and_a_baseline(tmp_pat
 
 
 @pytest.mark.parametrize("make", [uint8_model, int8_model])
-def test_embed_takes_it_without_a_manifest(tmp_path: Path, make) -> None:
+def test_embed_takes_it_without_a_manifest(tmp_path, make):
     file = tmp_path / "net.tflite"
     file.write_bytes(packed(make()))
     done = embed(file, "python", tmp_path / "app")
@@ -155,7 +155,7 @@ baseline = "float.tflite"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path) -> Path:
     (tmp_path / "float.tflite").write_bytes(packed(float_model()))
     (tmp_path / "net.tflite").write_bytes(packed(uint8_model()))
     data = np.eye(4, dtype=np.float32) * 3
@@ -174,7 +174,7 @@ def check(project: Path, limit_bytes: int, more: str = "") -> subprocess.Complet
     )
 
 
-def test_check_judges_the_file_itself_by_the_limits_of_what_it_looks_like(project: Path) -> None:
+def test_check_judges_the_file_itself_by_the_limits_of_what_it_looks_like(project):
     before = sorted(path.name for path in project.iterdir())
     done = check(project, 10_000)
     assert done.returncode == 0, done.stderr
@@ -188,7 +188,7 @@ def test_check_judges_the_file_itself_by_the_limits_of_what_it_looks_like(projec
     assert check(project, 100).returncode == 1
 
 
-def test_options_to_convert_what_is_not_converted_are_refused(project: Path) -> None:
+def test_options_to_convert_what_is_not_converted_are_refused(project):
     done = check(project, 10_000, '[model.download.convert]\nengine = "litert"\n')
     assert done.returncode == 2
     assert "'download' is quantized already, so it is not converted" in done.stderr

@@ -18,7 +18,7 @@ def graph(key: str, *tags: str) -> bytes:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
+def model(tmp_path) -> Path:
     """One graph for each of three sets of tags, none for serving."""
     graphs = graph("one", "train"), graph("two", "eval", "gpu"), graph("three", "eval")
     directory = write_saved_model(tmp_path / "model", *graphs)

@@ -87,7 +87,7 @@ def test_a_file_that_does_not_say_its_version_gets_it():
 
 
 @pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory) -> Conversion:
+def converted(tmp_path_factory) -> Conversion:
     """An old file to every recipe."""
     place = tmp_path_factory.mktemp("old")
     (place / "old.tflite").write_bytes(packed(as_before_2_4(two_layers())))

@@ -62,7 +62,7 @@ def test_another_table_and_one_that_a_rule_keeps_stay():
 
 
 @pytest.mark.parametrize("off", [0.02, 0.08])
-def test_a_table_that_is_only_similar_stays(off: float) -> None:
+def test_a_table_that_is_only_similar_stays(off):
     """As that of a model which was trained a little further for one of its uses."""
     noise = np.random.default_rng(4).normal(size=TABLE.shape).astype(np.float32)
     similar = tied(unpacks=False, table=TABLE * (1 + off * noise))

@@ -9,8 +9,8 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -26,10 +26,6 @@ from edgeconv.reporting.inspected import evidence_schema, render_evidence_text
 from edgeconv.system.store import read_noun, sha256_file
 from edgeconv.types import LINK_NAMES, Artifact, Evidence, Link
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 MODEL = Path("net.tflites/net.int8.tflite")
 REPORT = Path("reports/report.json")
@@ -64,7 +60,7 @@ MANIFEST = MODEL.with_suffix(".json")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def made(tmp_path_factory) -> Iterator[Path]:
     """What is at first in the directory of `project`."""
     before, place = Path.cwd(), tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -76,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def project(made: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(made, monkeypatch) -> Iterator[Path]:
     """A copy that a test may change, at the place where it was made."""
     place = made.with_name("project")
     shutil.copytree(made, place)
@@ -92,12 +88,12 @@ def failures(evidence: Evidence) -> list[Link]:
 def is_found(*paths: str, **options: object) -> bool:
     """Whether `verify` says that something does not match, or that there is nothing to verify."""
     try:
-        return not edgeconv.verify(*paths, **options).ok  # type: ignore[arg-type]
+        return not edgeconv.verify(*paths, **options).ok
     except InputRefused:
         return True
 
 
-def test_a_whole_project_is_verified_link_by_link(project: Path) -> None:
+def test_a_whole_project_is_verified_link_by_link(project):
     evidence = edgeconv.verify(".", require=["manifest", "source", "verdict", "report", "lock"])
     assert evidence.ok
     assert failures(evidence) == []
@@ -120,7 +116,7 @@ def test_a_whole_project_is_verified_link_by_link(project: Path) -> None:
     }
 
 
-def test_every_flipped_byte_and_every_cut_is_found(project: Path) -> None:
+def test_every_flipped_byte_and_every_cut_is_found(project):
     random_ = random.Random(0)
     missed = []
     for file in evidence_files(Path()):
@@ -144,7 +140,7 @@ def test_every_flipped_byte_and_every_cut_is_found(project: Path) -> None:
     assert edgeconv.verify(".").ok
 
 
-def test_any_two_files_of_a_kind_that_are_swapped_are_found(project: Path) -> None:
+def test_any_two_files_of_a_kind_that_are_swapped_are_found(project):
     files = evidence_files(Path())
     missed = []
     for index, one in enumerate(files):
@@ -161,9 +157,7 @@ def test_any_two_files_of_a_kind_that_are_swapped_are_found(project: Path) -> No
     assert missed == []
 
 
-def test_a_removed_file_is_found_and_one_that_may_be_absent_by_requiring_it(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removed_file_is_found_and_one_that_may_be_absent_by_requiring_it(project, monkeypatch):
     # Another test has converted the same model, under the same name.
     monkeypatch.setattr("edgeconv.system.store.converted._hashes", {})
     required = ["source", "verdict", "report", "lock"]
@@ -176,7 +170,7 @@ def test_a_removed_file_is_found_and_one_that_may_be_absent_by_requiring_it(
         file.write_bytes(data)
 
 
-def test_an_absence_is_said_and_is_no_pass(project: Path) -> None:
+def test_an_absence_is_said_and_is_no_pass(project):
     shutil.rmtree("app")
     for file in (VERDICT, REPORT, Path("edgeconv.lock"), Path("net.tflite")):
         file.unlink()
@@ -197,7 +191,7 @@ def test_an_absence_is_said_and_is_no_pass(project: Path) -> None:
         assert is_found("moved", require=[name]), name
 
 
-def test_what_its_check_rejected_does_not_verify(project: Path) -> None:
+def test_what_its_check_rejected_does_not_verify(project):
     config = Path("edgeconv.toml").read_text()
     Path("edgeconv.toml").write_text(config.replace("100_000", "1"))
     assert run(["check", "-q"]) == 1
@@ -206,7 +200,7 @@ def test_what_its_check_rejected_does_not_verify(project: Path) -> None:
     assert "rejected it: int8: max-size-bytes" in failed.text or "max-size-bytes" in failed.text
 
 
-def test_a_verdict_report_lock_or_embedding_of_other_bytes_is_found(project: Path) -> None:
+def test_a_verdict_report_lock_or_embedding_of_other_bytes_is_found(project):
     """Each is whole in itself, and belongs to another file."""
     from build_project import calibrate
 
@@ -231,7 +225,7 @@ def test_a_verdict_report_lock_or_embedding_of_other_bytes_is_found(project: Pat
     assert "embeds other bytes" in embedding.text
 
 
-def test_another_source_is_found_and_a_named_one_has_to_be_there(project: Path) -> None:
+def test_another_source_is_found_and_a_named_one_has_to_be_there(project):
     Path("other.tflite").write_bytes(Path("net.tflite").read_bytes() + b"\0")
     (failed,) = failures(edgeconv.verify("net.tflites", source="other.tflite"))
     assert failed.link == "source"
@@ -240,14 +234,14 @@ def test_another_source_is_found_and_a_named_one_has_to_be_there(project: Path) 
         edgeconv.verify("net.tflites", source="nothing.keras")
 
 
-def test_a_manifest_that_was_edited_is_made_again_by_convert(project: Path) -> None:
+def test_a_manifest_that_was_edited_is_made_again_by_convert(project):
     Path(MANIFEST).write_text(MANIFEST.read_text().replace('"samples": ', '"samples": 9'))
     assert is_found("net.tflites")
     assert run(["check", "-q"]) == 0
     assert not is_found("net.tflites")
 
 
-def test_a_damaged_verdict_or_report_is_made_again_by_check(project: Path) -> None:
+def test_a_damaged_verdict_or_report_is_made_again_by_check(project):
     for file in (VERDICT, REPORT):
         before = file.read_bytes()
         file.write_bytes(before.replace(b'"passed"', b'"failed"', 1))
@@ -256,7 +250,7 @@ def test_a_damaged_verdict_or_report_is_made_again_by_check(project: Path) -> No
         assert not is_found("net.tflites", "reports"), file
 
 
-def test_the_array_of_a_c_file_is_the_model_and_not_only_its_text(project: Path) -> None:
+def test_the_array_of_a_c_file_is_the_model_and_not_only_its_text(project):
     """A record and a source that agree with each other, and not with the model."""
     source = Path("app/model/net_model.c")
     assert array_sha256(source.read_bytes()) == sha256_file(MODEL)
@@ -277,7 +271,7 @@ def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_tflite_that_nothing_speaks_of_is_found(project: Path) -> None:
+def test_a_tflite_that_nothing_speaks_of_is_found(project):
     foreign = Path("net.tflite").read_bytes() + b"\0"
     Path("net.tflites/foreign.tflite").write_bytes(foreign)
     (failed,) = failures(edgeconv.verify("net.tflites"))
@@ -285,7 +279,7 @@ def test_a_tflite_that_nothing_speaks_of_is_found(project: Path) -> None:
     assert "it has no manifest" in failed.text
 
 
-def test_what_has_no_checksum_is_read_and_listed_as_unchecked(project: Path) -> None:
+def test_what_has_no_checksum_is_read_and_listed_as_unchecked(project):
     for file in (MANIFEST, VERDICT, REPORT, RECORD):
         content = json.loads(file.read_bytes())
         del content["checksum"]
@@ -303,9 +297,7 @@ def test_what_has_no_checksum_is_read_and_listed_as_unchecked(project: Path) -> 
 # The command
 
 
-def test_the_exit_codes_are_0_verified_1_does_not_match_3_nothing_to_verify(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_exit_codes_are_0_verified_1_does_not_match_3_nothing_to_verify(project, capsys):
     assert run(["verify", "net.tflites"]) == 0
     assert capsys.readouterr().out.endswith("not checked\n")
     MODEL.write_bytes(MODEL.read_bytes()[:-1] + b"\1")
@@ -318,10 +310,10 @@ def test_the_exit_codes_are_0_verified_1_does_not_match_3_nothing_to_verify(
     assert run(["verify", "app", "empty"]) == 3
     assert run(["verify"]) == 2
     with pytest.raises(UsageError, match="'all' is not one of"):
-        edgeconv.verify("app", require=["all"])  # type: ignore[list-item]
+        edgeconv.verify("app", require=["all"])
 
 
-def test_a_file_is_verified_with_what_belongs_to_it(project: Path) -> None:
+def test_a_file_is_verified_with_what_belongs_to_it(project):
     for file in (MODEL, MANIFEST, VERDICT):
         links = edgeconv.verify(file).links
         verified = {link.link for link in links if link.state == "verified"}
@@ -330,23 +322,21 @@ def test_a_file_is_verified_with_what_belongs_to_it(project: Path) -> None:
     assert edgeconv.verify(MODEL, REPORT, RECORD, "edgeconv.lock").ok
 
 
-def test_json_is_by_its_schema_and_says_the_same(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_by_its_schema_and_says_the_same(project, capsys):
     assert run(["verify", ".", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     jsonschema.validate(said, json.loads(SCHEMA.read_bytes()))
     assert msgspec.convert(said, Evidence) == edgeconv.verify(".")
 
 
-def test_the_published_schema_is_that_of_the_nouns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_schema_is_that_of_the_nouns(capsys):
     """Write it anew with: python -m edgeconv verify --schema > docs/schemas/evidence.json"""
     assert SCHEMA.read_bytes() == evidence_schema()
     assert run(["verify", "--schema"]) == 0
     assert capsys.readouterr().out == evidence_schema().decode()
 
 
-def test_it_takes_less_than_a_second_of_work_with_a_model_of_100_mb(project: Path) -> None:
+def test_it_takes_less_than_a_second_of_work_with_a_model_of_100_mb(project):
     large = Path("large/large.int8.tflite")
     large.parent.mkdir()
     large.write_bytes(os.urandom(1 << 20) * 100)
@@ -398,7 +388,7 @@ HOSTILE = ("pipe", "link out", "link to itself", "device", "directory", "huge", 
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_file_in_the_place_of_any_is_found_soon(project: Path, kind: str) -> None:
+def test_a_hostile_file_in_the_place_of_any_is_found_soon(project, kind):
     for file in (MODEL, MANIFEST, VERDICT, REPORT, RECORD, Path("app/model/net_model.c")):
         shutil.rmtree("work", ignore_errors=True)
         shutil.copytree(".", "work", ignore=shutil.ignore_patterns("work", "elsewhere"))
@@ -409,7 +399,7 @@ def test_a_hostile_file_in_the_place_of_any_is_found_soon(project: Path, kind: s
         Path("elsewhere").unlink(missing_ok=True)
 
 
-def test_links_to_folders_are_not_followed_and_loops_have_an_end(project: Path) -> None:
+def test_links_to_folders_are_not_followed_and_loops_have_an_end(project):
     Path("net.tflites/loop").symlink_to(".")
     Path("net.tflites/root").symlink_to("/")
     evidence = edgeconv.verify("net.tflites")
@@ -418,9 +408,7 @@ def test_links_to_folders_are_not_followed_and_loops_have_an_end(project: Path) 
     assert {link.state for link in links} == {"unchecked"}
 
 
-def test_a_folder_of_too_many_files_is_refused_soon(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_too_many_files_is_refused_soon(project, capsys):
     Path("many").mkdir()
     for index in range(100_000):
         # A file system has no more than 65,000 names for a file.
@@ -430,7 +418,7 @@ def test_a_folder_of_too_many_files_is_refused_soon(
     assert "more files than any folder of published models" in capsys.readouterr().err
 
 
-def test_a_record_cannot_name_files_outside_and_a_manifest_none_elsewhere(project: Path) -> None:
+def test_a_record_cannot_name_files_outside_and_a_manifest_none_elsewhere(project):
     content = json.loads(RECORD.read_bytes())
     del content["checksum"]
     content["files"][0]["path"] = "../../../../../../etc/passwd"
@@ -448,7 +436,7 @@ def test_a_record_cannot_name_files_outside_and_a_manifest_none_elsewhere(projec
         assert any(why in one.text for one in failures(edgeconv.verify("net.tflites")))
 
 
-def test_foreign_text_is_printed_harmless(project: Path) -> None:
+def test_foreign_text_is_printed_harmless(project):
     manifest = json.loads(MANIFEST.read_bytes())
     del manifest["checksum"]
     manifest |= {"file": "\x1b[2J.tflite", "source_path": "/\x1b]0;x\x07\u202e"}
@@ -457,7 +445,7 @@ def test_foreign_text_is_printed_harmless(project: Path) -> None:
     assert all(character.isprintable() or character == "\n" for character in text)
 
 
-def test_no_source_of_a_manifest_makes_it_hang_or_read_for_ever(project: Path) -> None:
+def test_no_source_of_a_manifest_makes_it_hang_or_read_for_ever(project):
     os.mkfifo("pipe.keras")
     Path("model").mkdir()
     Path("model/saved_model.pb").write_bytes(b"")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from sweeps import SWEEP, planned, write_models
 
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DATA = '[data.test]\nsource = "test.npz?labels=y"\n'
 CALIBRATED = DATA + 'calibration = "cal.npz"\n'
@@ -18,12 +15,12 @@ TOP = 'models = ["nets/*.tflite"]\nrecipes = ["float32"]\n'
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     write_models(tmp_path, "a", "b")
     return tmp_path
 
 
-def test_every_combination_is_a_cell(folder: Path) -> None:
+def test_every_combination_is_a_cell(folder):
     text = 'runtimes = ["litert", "tflite-micro"]\n' + SWEEP + CALIBRATED.replace("test]", "more]")
     plan = planned(folder, text)
     names = {cell.name for cell in plan.cells}
@@ -32,7 +29,7 @@ def test_every_combination_is_a_cell(folder: Path) -> None:
     assert [len(job.cells) for job in plan.jobs] == [4, 4, 4, 4]
 
 
-def test_a_model_may_have_its_own_data_sets_and_calibration(folder: Path) -> None:
+def test_a_model_may_have_its_own_data_sets_and_calibration(folder):
     text = SWEEP + CALIBRATED.replace("test]", "more]")
     text += '[model."*/b.*"]\ndata = ["more"]\ncalibration = "test.npz"\n'
     plan = planned(folder, text)
@@ -42,11 +39,10 @@ def test_a_model_may_have_its_own_data_sets_and_calibration(folder: Path) -> Non
         ("nets/b.tflite", "more"),
     }
     own = plan.jobs[-1].converting
-    assert own is not None
     assert own.calibration[""].location == str(folder / "test.npz")
 
 
-def test_a_model_may_have_its_own_options_and_limits(folder: Path) -> None:
+def test_a_model_may_have_its_own_options_and_limits(folder):
     general = '[bench]\nmetric = "top1"\nsamples = 9\n[budget]\nmax-accuracy-drop = 0.01\n'
     own = '[model."*/b.*".bench]\nmetric = "top5"\n[model."*/b.*".convert]\nbatch = 1\n'
     own += '[model."*/b.*".budget]\nmax-size-bytes = 100\n'
@@ -65,13 +61,12 @@ def test_a_model_may_have_its_own_options_and_limits(folder: Path) -> None:
         assert {name: limit.limit for name, limit in written.items()} == limits
 
 
-def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
+def test_a_search_is_a_job_of_itself_in_each_runtime(folder):
     recipe = '"tune( max-drop = 0.5,trials=3 )"'
     plan = planned(folder, SWEEP.replace('"int8"', recipe))
     searches = [job for job in plan.jobs if job.tuning]
     assert [len(job.cells) for job in searches] == [1, 1]
     tuning = searches[0].tuning
-    assert tuning is not None
     assert (tuning.max_drop, tuning.trials) == (0.5, 3)
     assert searches[0].cells[0].recipe == "tune(max-drop=0.5, trials=3)"
 
@@ -115,7 +110,7 @@ def test_a_search_is_a_job_of_itself_in_each_runtime(folder: Path) -> None:
         (TOP.replace("nets/*.tflite", "../a.*"), 1, "not in the project"),
     ],
 )
-def test_what_is_wrong_has_its_line(folder: Path, text: str, line: int, part: str) -> None:
+def test_what_is_wrong_has_its_line(folder, text, line, part):
     inner = folder / "inner"
     inner.mkdir()
     (folder / "a.tflite").write_bytes((folder / "nets" / "a.tflite").read_bytes())
@@ -127,13 +122,13 @@ def test_what_is_wrong_has_its_line(folder: Path, text: str, line: int, part: st
     assert part in str(caught.value)
 
 
-def test_a_file_that_is_not_a_model_is_refused_with_the_line(folder: Path) -> None:
+def test_a_file_that_is_not_a_model_is_refused_with_the_line(folder):
     (folder / "nets" / "readme.tflite").write_text("no model", encoding="utf-8")
     with pytest.raises(InputRefused, match=r"line 1: nets/readme\.tflite: "):
         planned(folder)
 
 
-def test_the_name_of_a_model_that_cannot_be_shown_is_refused(folder: Path) -> None:
+def test_the_name_of_a_model_that_cannot_be_shown_is_refused(folder):
     (folder / "nets" / "a.tflite").rename(folder / "nets" / "\x1b[2Ja.tflite")
     with pytest.raises(UsageError, match="printable characters only"):
         planned(folder)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 from sweeps import SWEEP, planned, write_models
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     (tmp_path / "one").mkdir()
     write_models(tmp_path / "one", "a", "b")
     return tmp_path / "one"
@@ -26,11 +22,11 @@ def keys(folder: Path, text: str = SWEEP, **fields) -> dict[tuple[str, ...], str
     return {cell.name: cell.key for cell in planned(folder, text, **fields).cells}
 
 
-def test_no_two_cells_have_the_same_key(folder: Path) -> None:
+def test_no_two_cells_have_the_same_key(folder):
     assert len({*keys(folder).values()}) == 4
 
 
-def test_copies_of_a_model_share_their_cells(folder: Path) -> None:
+def test_copies_of_a_model_share_their_cells(folder):
     shutil.copy(folder / "nets" / "a.tflite", folder / "nets" / "c.tflite")
     plan = planned(folder)
     keys_of = {cell.name: cell.key for cell in plan.cells}
@@ -39,7 +35,7 @@ def test_copies_of_a_model_share_their_cells(folder: Path) -> None:
     assert [len(job.cells) for job in plan.missing(())] == [2, 2]
 
 
-def test_where_and_when_and_how_fast_are_not_in_it(folder: Path) -> None:
+def test_where_and_when_and_how_fast_are_not_in_it(folder):
     before = keys(folder)
     other = folder.with_name("two")
     shutil.copytree(folder, other)
@@ -48,7 +44,7 @@ def test_where_and_when_and_how_fast_are_not_in_it(folder: Path) -> None:
     assert keys(other, jobs=7) == before
 
 
-def test_other_cells_are_not_in_it(folder: Path) -> None:
+def test_other_cells_are_not_in_it(folder):
     before = keys(folder)
     more = SWEEP.replace('"int8"', '"int8", "float16", "tune(max-drop=0.1)"')
     more = 'runtimes = ["litert", "tflite-micro"]\n' + more
@@ -65,13 +61,13 @@ def _calibration(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [_samples, _calibration])
-def test_the_content_of_samples_is_in_it(folder: Path, change: Callable[[Path], None]) -> None:
+def test_the_content_of_samples_is_in_it(folder, change):
     before = keys(folder)
     change(folder)
     assert not {*keys(folder).values()} & {*before.values()}
 
 
-def test_the_content_of_a_model_is_in_it(folder: Path) -> None:
+def test_the_content_of_a_model_is_in_it(folder):
     before = keys(folder)
     with (folder / "nets" / "a.tflite").open("ab") as file:
         file.write(b"\0" * 64)
@@ -88,11 +84,11 @@ def test_the_content_of_a_model_is_in_it(folder: Path) -> None:
         "timing = true\n" + SWEEP,
     ],
 )
-def test_options_are_in_it(folder: Path, text: str) -> None:
+def test_options_are_in_it(folder, text):
     assert not {*keys(folder, text).values()} & {*keys(folder).values()}
 
 
-def test_the_code_of_a_metric_is_in_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_metric_is_in_it(folder, monkeypatch):
     monkeypatch.chdir(folder)
     text = SWEEP + '[bench]\nmetric = "own_metric:f"\n'
     (folder / "own_metric.py").write_text("def f(o, y): return y * 0.0\n", encoding="utf-8")

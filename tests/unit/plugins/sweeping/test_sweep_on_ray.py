@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from sweeps import SWEEP, planned, result_of, write_models
 
 import edgeconv
 from edgeconv.plugins.scale.sweep import run_jobs
-from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_executors import Handle
+from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
 from edgeconv.plugins.scale.sweep_on_ray import RayExecutor
 from edgeconv.types.errors import EdgeconvError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from edgeconv.plugins.scale.sweep_executors import Handle
-    from edgeconv.plugins.scale.sweep_jobs import SweepJob
 
 
 @pytest.mark.parametrize("device", ["adb", "adb:R58", "ssh:pi@host"])
 def test_a_device_of_one_machine_is_refused_before_a_cluster_is_asked(
-    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    device, tmp_path, monkeypatch
+):
     write_models(tmp_path)
     monkeypatch.chdir(tmp_path)
     text = f'runtimes = ["litert", "{device}"]\n'
@@ -35,7 +29,7 @@ def test_a_device_of_one_machine_is_refused_before_a_cluster_is_asked(
     assert caught.value.message.count(device) == 1
 
 
-def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path: Path) -> None:
+def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path):
     write_models(tmp_path, "a", "b")
     text = 'runtimes = ["litert", "ssh:pi@host", "tflite-micro"]\n' + SWEEP
     plan = planned(tmp_path, text, allow=("runtime=ssh:pi@host",))
@@ -57,11 +51,11 @@ class NoNodes:
         return ()
 
 
-def test_where_all_nodes_that_time_are_lost_their_cells_fail(tmp_path: Path) -> None:
+def test_where_all_nodes_that_time_are_lost_their_cells_fail(tmp_path):
     write_models(tmp_path)
     plan = planned(tmp_path, "timing = true\n" + SWEEP)
     results = Results(tmp_path / "out")
-    executor = RayExecutor(NoNodes(), width=2, timing=("node",))  # type: ignore[arg-type]
+    executor = RayExecutor(NoNodes(), width=2, timing=("node",))
     run_jobs(plan.jobs, executor, results, lambda *_: None)
     reasons = {(result.reason if (result := results.read(c.key)) else "") for c in plan.cells}
     assert reasons == {"every node that measures times is lost"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ from sweeps import SWEEP, planned, result_of, write_models
 import edgeconv
 from edgeconv.plugins.scale.sweep import summarize
 from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_plan import SweepPlan
 from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.sweeps import render_sweep, sweep_csv, write_sweep
 from edgeconv.reporting.verdicts.machine import schema_of
@@ -23,23 +24,18 @@ from edgeconv.system.store import read_noun
 from edgeconv.types import Limits, Swept
 from edgeconv.types.errors import ToolFailed, UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.plugins.scale.sweep_plan import SweepPlan
-
 SCHEMA = ROOT / "docs" / "schemas" / "sweep.json"
 FOUR = SWEEP.replace('"int8"', '"int8", "float16", "dynamic"')
 
 
 @pytest.fixture
-def plan(tmp_path: Path) -> SweepPlan:
+def plan(tmp_path) -> SweepPlan:
     write_models(tmp_path)
     return planned(tmp_path, FOUR + "[budget]\nmax-accuracy-drop = 0.5\n")
 
 
 @pytest.fixture
-def results(plan: SweepPlan, tmp_path: Path) -> Results:
+def results(plan, tmp_path) -> Results:
     """One cell is fine, one is worse, one failed, and one is missing."""
     results = Results(tmp_path / "out")
     float32, int8, float16, _ = plan.jobs[0].cells
@@ -53,14 +49,14 @@ def swept(plan: SweepPlan, results: Results, last: Swept | None = None) -> Swept
     return summarize(plan, results, last, title="portfolio", directory="")
 
 
-def test_the_worst_cells_are_first(plan: SweepPlan, results: Results) -> None:
+def test_the_worst_cells_are_first(plan, results):
     cells = swept(plan, results).cells
     assert [cell.recipe for cell in cells] == ["float16", "dynamic", "int8", "float32"]
     assert [cell.state for cell in cells] == ["failed", "missing", "done", "done"]
     assert (cells[0].reason, cells[0].hint) == ("<b>it</b> crashed", "try again")
 
 
-def test_the_front_has_what_no_other_cell_betters(plan: SweepPlan, results: Results) -> None:
+def test_the_front_has_what_no_other_cell_betters(plan, results):
     fronts = {cell.recipe for cell in swept(plan, results).cells if cell.on_front}
     assert fronts == {"float32", "int8"}
     # As large as int8, and worse.
@@ -72,7 +68,7 @@ def test_the_front_has_what_no_other_cell_betters(plan: SweepPlan, results: Resu
     assert fronts == {"dynamic"}
 
 
-def test_what_one_runtime_runs_does_not_better_what_another_one_runs(tmp_path: Path) -> None:
+def test_what_one_runtime_runs_does_not_better_what_another_one_runs(tmp_path):
     write_models(tmp_path)
     plan = planned(tmp_path, 'runtimes = ["litert", "tflite-micro"]\n' + SWEEP)
     results = Results(tmp_path / "out")
@@ -83,9 +79,7 @@ def test_what_one_runtime_runs_does_not_better_what_another_one_runs(tmp_path: P
     assert {runtime for _, runtime in fronts} == {"litert", "tflite-micro"}
 
 
-def test_what_changed_is_shown_and_kept_until_something_else_does(
-    plan: SweepPlan, results: Results
-) -> None:
+def test_what_changed_is_shown_and_kept_until_something_else_does(plan, results):
     first = swept(plan, results)
     assert not any(cell.change for cell in first.cells)
     results.write(result_of(plan.jobs[0].cells[2], "int8", drop=0.01))
@@ -98,7 +92,7 @@ def test_what_changed_is_shown_and_kept_until_something_else_does(
     assert third.removed == ("nets/a.tflite test float32 litert",)
 
 
-def test_the_order_of_the_results_does_not_count(plan: SweepPlan, tmp_path: Path) -> None:
+def test_the_order_of_the_results_does_not_count(plan, tmp_path):
     texts = []
     for number, cells in enumerate((plan.jobs[0].cells, plan.jobs[0].cells[::-1])):
         results = Results(tmp_path / str(number))
@@ -111,7 +105,7 @@ def test_the_order_of_the_results_does_not_count(plan: SweepPlan, tmp_path: Path
     assert len(texts[0]) == 3
 
 
-def test_the_files_have_every_cell(plan: SweepPlan, results: Results) -> None:
+def test_the_files_have_every_cell(plan, results):
     whole = swept(plan, results)
     write_sweep(whole, results.directory)
     assert read_noun(results.directory / "sweep.json", Swept, what="sweep") == whole
@@ -122,7 +116,7 @@ def test_the_files_have_every_cell(plan: SweepPlan, results: Results) -> None:
     jsonschema.validate(json.loads((results.directory / "sweep.json").read_bytes()), schema)
 
 
-def test_no_text_becomes_markup(plan: SweepPlan, results: Results) -> None:
+def test_no_text_becomes_markup(plan, results):
     page = render_sweep(swept(plan, results))
     assert "<b>it</b>" not in page
     assert "&lt;b&gt;it&lt;/b&gt; crashed" in page
@@ -132,16 +126,14 @@ def test_no_text_becomes_markup(plan: SweepPlan, results: Results) -> None:
     assert "http" not in page.replace("http-equiv", "")
 
 
-def test_the_text_has_the_reasons(plan: SweepPlan, results: Results) -> None:
+def test_the_text_has_the_reasons(plan, results):
     lines = text_of(swept(plan, results)).splitlines()
     assert lines[0] == "portfolio: 4 cells, 2 done, 1 failed, 1 missing"
     assert "<b>it</b> crashed" in lines[5]
     assert all(len(line) <= 60 for line in text_of(swept(plan, results), width=60).splitlines())
 
 
-def test_the_reason_of_several_cells_is_below_the_last_of_them(
-    plan: SweepPlan, tmp_path: Path
-) -> None:
+def test_the_reason_of_several_cells_is_below_the_last_of_them(plan, tmp_path):
     results = Results(tmp_path / "twice")
     listing = "m has 2 signatures:\n  one(x)\n  two(x)\nthe log of a tool"
     results.fail(plan.jobs[0].cells, UsageError(listing, hint="choose one"))
@@ -152,7 +144,7 @@ def test_the_reason_of_several_cells_is_below_the_last_of_them(
     assert hint.strip() == "next: choose one"
 
 
-def test_the_schema_is_the_documented_one() -> None:
+def test_the_schema_is_the_documented_one():
     """Set EDGECONV_WRITE_GOLDEN=1 to write it anew."""
     schema = schema_of(Swept, "edgeconv sweep")
     if os.environ.get("EDGECONV_WRITE_GOLDEN"):
@@ -166,9 +158,7 @@ def check(whole: Swept, tmp_path: Path, **changes) -> dict[str, bool]:
     return {each.name: each.verdict.ok for each in checked.checks}
 
 
-def test_the_gate_holds_each_cell_to_the_budget(
-    plan: SweepPlan, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gate_holds_each_cell_to_the_budget(plan, results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "nets/a.tflite on test"
     whole = swept(plan, results)
@@ -180,9 +170,7 @@ def test_the_gate_holds_each_cell_to_the_budget(
     assert check(swept(plan, results), tmp_path) == {name: True}
 
 
-def test_the_gate_holds_a_model_to_its_own_limits(
-    plan: SweepPlan, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gate_holds_a_model_to_its_own_limits(plan, results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     name = "nets/a.tflite on test"
     for cell in plan.jobs[0].cells[2:]:
@@ -195,9 +183,7 @@ def test_the_gate_holds_a_model_to_its_own_limits(
         check(whole, tmp_path, budget=edgeconv.Budget(), budgets={"another": tight})
 
 
-def test_without_any_budget_the_gate_is_refused(
-    plan: SweepPlan, results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_any_budget_the_gate_is_refused(plan, results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no budget to check the sweep against"):
         check(swept(plan, results), tmp_path, budget=edgeconv.Budget())

@@ -87,7 +87,7 @@ def run(bench: Bench, trials: int = 40) -> SearchResult:
     return search_and_confirm(fake, request, 500, fake)
 
 
-def test_after_a_failure_the_search_goes_on_to_the_next_larger(tmp_path: Path):
+def test_after_a_failure_the_search_goes_on_to_the_next_larger(tmp_path):
     bench = Bench(tmp_path, RECIPES, time.monotonic() + 60)
     done = run(bench)
     assert [(one.trial, one.is_met) for one in done.confirmations] == [
@@ -97,7 +97,7 @@ def test_after_a_failure_the_search_goes_on_to_the_next_larger(tmp_path: Path):
     assert done.stopped == ""
 
 
-def test_nothing_is_made_twice_and_each_trial_is_told_with_the_best_so_far(tmp_path: Path):
+def test_nothing_is_made_twice_and_each_trial_is_told_with_the_best_so_far(tmp_path):
     bench = Bench(tmp_path, RECIPES, time.monotonic() + 60)
     done = run(bench)
     assert len(set(bench.made)) == len(done.trials)
@@ -105,14 +105,14 @@ def test_nothing_is_made_twice_and_each_trial_is_told_with_the_best_so_far(tmp_p
     assert f"best so far: weight-only-int4{METHODS}" in bench.said[0]
 
 
-def test_what_is_confirmed_at_once_leaves_larger_ones_unmade(tmp_path: Path):
+def test_what_is_confirmed_at_once_leaves_larger_ones_unmade(tmp_path):
     bench = Bench(tmp_path, {**RECIPES, "weight-only-int4": (4_000, 0, 0)}, time.monotonic() + 60)
     done = run(bench)
     assert [one.trial for one in done.confirmations] == [f"weight-only-int4{METHODS}"]
     assert "float16" not in bench.made
 
 
-def test_where_all_fail_the_fresh_samples_are_looked_at_no_more_than_that(tmp_path: Path):
+def test_where_all_fail_the_fresh_samples_are_looked_at_no_more_than_that(tmp_path):
     bad = {name: (size, searched, 50) for name, (size, searched, _) in RECIPES.items()}
     done = run(Bench(tmp_path, bad, time.monotonic() + 60))
     assert len(done.confirmations) == MOST
@@ -122,13 +122,13 @@ def test_where_all_fail_the_fresh_samples_are_looked_at_no_more_than_that(tmp_pa
     assert last.chance > 0.95
 
 
-def test_what_is_there_when_the_trials_end_is_confirmed_all_the_same(tmp_path: Path):
+def test_what_is_there_when_the_trials_end_is_confirmed_all_the_same(tmp_path):
     bench = Bench(tmp_path, RECIPES, time.monotonic() + 60)
     done = run(bench, trials=2)
     assert done.stopped == "trials"
     assert [one.is_met for one in done.confirmations] == [False, True]
 
 
-def test_without_any_time_there_is_nothing(tmp_path: Path):
+def test_without_any_time_there_is_nothing(tmp_path):
     done = run(Bench(tmp_path, RECIPES, time.monotonic()))
     assert (done.trials, done.confirmations, done.stopped) == ((), (), "time")

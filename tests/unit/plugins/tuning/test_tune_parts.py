@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -45,9 +44,7 @@ from edgeconv.types import (
 from edgeconv.types.errors import InputRefused, UsageError
 
 
-def test_a_result_in_which_something_was_refused_is_none_of_other_code(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_result_in_which_something_was_refused_is_none_of_other_code(monkeypatch, tmp_path):
     request = TuneRequest(model="m", data=DataSource(kind="npz", location="d.npz"), max_drop=0.1)
     model = SourceModel(path="m", kind="tflite", name="m", sha256="0" * 64, size_bytes=1)
     run = TuneRun(request, model, tmp_path, ("a", "b"), lambda _: None, 0.0)
@@ -111,7 +108,6 @@ def test_both_halves_have_equal_shares_of_the_labels_and_are_the_same_each_time(
 def test_a_label_stays_with_its_sample():
     parts = split_samples(source(90, 5), None, 0.005, 1)
     for part in (parts.search, parts.fresh):
-        assert part.labels is not None
         assert [int(x / 3) % 5 for x in first_column(part)] == part.labels.tolist()
 
 
@@ -128,7 +124,7 @@ def test_too_few_samples_are_refused_with_the_number_that_is_wanted():
         split_samples(source(100), 30, 0.01, 1)
 
 
-def test_the_calibration_file_has_search_samples_only_and_equal_bytes(tmp_path: Path):
+def test_the_calibration_file_has_search_samples_only_and_equal_bytes(tmp_path):
     parts = split_samples(source(100), None, 0.005, 1)
     content = archive_of(parts.search, 1)
     assert content == archive_of(parts.search, 1)
@@ -140,7 +136,7 @@ def test_the_calibration_file_has_search_samples_only_and_equal_bytes(tmp_path: 
     assert open_samples(str(tmp_path / "c.npz"), (X,)).count == 50
 
 
-def test_the_calibration_file_has_what_is_stored_and_not_what_preprocessing_makes(tmp_path: Path):
+def test_the_calibration_file_has_what_is_stored_and_not_what_preprocessing_makes(tmp_path):
     steps = parse_preprocessing("scale=1/255")
     stored = np.tile(np.arange(100, dtype=np.uint8)[:, None], (1, 3))
     np.savez(tmp_path / "d.npz", x=stored)
@@ -192,7 +188,7 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
         ({"recipes": ("int9",)}, "unknown recipe 'int9'"),
     ],
 )
-def test_impossible_options_are_refused(fields, message: str):
+def test_impossible_options_are_refused(fields, message):
     with pytest.raises(UsageError) as refused:
         refuse_options(request(**fields))
     assert message in str(refused.value)
@@ -221,7 +217,7 @@ def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency
         ({"on_npu": 2, "macs_on_npu": 150, "latency_us": 5.0}, "25.0% of the multiplications"),
     ],
 )
-def test_a_time_of_a_part_of_the_work_is_no_candidate(counts, reason: str):
+def test_a_time_of_a_part_of_the_work_is_no_candidate(counts, reason):
     left = (NpuLeft(operator="SVDF", count=1),)
     estimate = NpuEstimate(
         npu="ethos-u55-128", compiler="v", operators=3, macs=200, left=left, **counts
@@ -306,7 +302,7 @@ def lost(name: str, drop: float) -> TuningTrial:
     return TuningTrial(name=name, recipe=recipe, loss=loss)
 
 
-def test_the_advice_has_the_shares_as_measured_and_the_command(tmp_path: Path):
+def test_the_advice_has_the_shares_as_measured_and_the_command(tmp_path):
     keras = SourceModel(path="/m/a b.keras", kind="keras", name="a", sha256="0", size_bytes=1)
     trials = [lost("int8", 0.04), lost("weight-only-int8", 0.01)]
     said, command = qat_advice(keras, request(max_drop=0.005), trials, "")
@@ -316,7 +312,7 @@ def test_the_advice_has_the_shares_as_measured_and_the_command(tmp_path: Path):
     assert qat_advice(keras, request(max_drop=0.05), trials, "") == ()
 
 
-def test_qat_takes_what_has_its_layers(tmp_path: Path):
+def test_qat_takes_what_has_its_layers(tmp_path):
     saved = SourceModel(path=str(tmp_path), kind="saved_model", name="a", sha256="0", size_bytes=1)
     assert not can_be_trained(saved)
     (tmp_path / "keras_metadata.pb").touch()

@@ -43,7 +43,7 @@ max-size-ratio = 0.3 # of the baseline
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     return tmp_path / "edgeconv.toml"
 
 
@@ -59,7 +59,7 @@ def refused(file: Path, text: str) -> UsageError:
     return error.value
 
 
-def test_a_models_tables_are_the_general_ones_with_its_own_in_their_place(file: Path) -> None:
+def test_a_models_tables_are_the_general_ones_with_its_own_in_their_place(file):
     config = load(file, WHOLE)
     assert config.tables == {
         "convert": {"to": ["float32", "int8"]},
@@ -73,7 +73,7 @@ def test_a_models_tables_are_the_general_ones_with_its_own_in_their_place(file: 
     assert other.tables["convert"] == {"to": "float32"}
 
 
-def test_a_models_paths_start_in_the_files_folder(file: Path) -> None:
+def test_a_models_paths_start_in_the_files_folder(file):
     mnist, other = load(file, WHOLE).models.values()
     folder = file.parent
     assert (mnist.source, mnist.checkpoint) == (f"{folder}/models/mnist/1", f"{folder}/mnist.keras")
@@ -81,7 +81,7 @@ def test_a_models_paths_start_in_the_files_folder(file: Path) -> None:
     assert (other.source, other.slices) == ("/models/other.tflite", f"{folder}/slices.txt")
 
 
-def test_the_budget_has_values_alone_and_with_a_severity(file: Path) -> None:
+def test_the_budget_has_values_alone_and_with_a_severity(file):
     assert load(file, WHOLE).budget == Budget(
         every=Limits(
             max_accuracy_drop=0.01,
@@ -94,20 +94,20 @@ def test_the_budget_has_values_alone_and_with_a_severity(file: Path) -> None:
     )
 
 
-def test_a_models_budget_is_the_general_one_with_its_own_limits_in_their_place(file: Path) -> None:
+def test_a_models_budget_is_the_general_one_with_its_own_limits_in_their_place(file):
     budget = load(file, WHOLE).models["mnist"].budget
     assert budget.every.max_accuracy_drop == 0.005
     assert budget.every.max_size_bytes == 500_000
     assert budget.recipe["int8"] == Limits(max_size_ratio=0.3, max_latency_ratio=1.5)
 
 
-def test_a_model_is_not_held_to_limits_of_recipes_that_it_is_not_converted_to(file: Path) -> None:
+def test_a_model_is_not_held_to_limits_of_recipes_that_it_is_not_converted_to(file):
     budget = load(file, WHOLE).models["other"].budget
     assert budget.recipe == {}
     assert budget.every.max_accuracy_drop == 0.01
 
 
-def test_it_is_known_where_each_value_is_written(file: Path) -> None:
+def test_it_is_known_where_each_value_is_written(file):
     config = load(file, WHOLE)
     assert config.origin("budget", "recipe", "int8", "max-size-ratio") == f"{file}:27"
     assert config.key("convert", "to", model="mnist") == ("convert", "to")
@@ -116,14 +116,14 @@ def test_it_is_known_where_each_value_is_written(file: Path) -> None:
     assert config.line("model", "other", "convert", "to") == 13
 
 
-def test_the_line_of_what_is_not_there_is_that_of_the_table_around_it(file: Path) -> None:
+def test_the_line_of_what_is_not_there_is_that_of_the_table_around_it(file):
     config = load(file, WHOLE)
     assert config.line("model", "mnist", "bench", "data") == 1
     assert config.line("model", "other", "bench", "data") == 10
     assert config.line("doctor") == 1
 
 
-def test_every_limit_of_the_noun_can_be_set_and_is_explained(file: Path) -> None:
+def test_every_limit_of_the_noun_can_be_set_and_is_explained(file):
     values = dict.fromkeys(LIMIT_FIELDS, "0.5") | {
         "oldest-runtime": '"2.14.0"',
         "allowed-operators": '["ADD"]',
@@ -134,12 +134,12 @@ def test_every_limit_of_the_noun_can_be_set_and_is_explained(file: Path) -> None
     assert sum(kind.is_above_zero for kind in kinds) == sum(kind.is_fraction for kind in kinds) == 7
 
 
-def test_a_zero_drop_and_a_negative_ratio_in_decibels_are_limits(file: Path) -> None:
+def test_a_zero_drop_and_a_negative_ratio_in_decibels_are_limits(file):
     every = load(file, "[budget]\nmax-accuracy-drop = 0\nmin-output-snr-db = -3\n").budget.every
     assert (every.max_accuracy_drop, every.min_output_snr_db) == (0.0, -3.0)
 
 
-def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file: Path) -> None:
+def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file):
     config = load(file, "[bench]\nrounds = 1\n")
     with pytest.raises(UsageError, match=r"\[budget\] sets no limit"):
         limited(config)
@@ -232,16 +232,14 @@ def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file: Path) ->
         ),
     ],
 )
-def test_what_is_not_understood_is_refused_with_its_line(
-    text: str, line: int, message: str, hint: str, file: Path
-) -> None:
+def test_what_is_not_understood_is_refused_with_its_line(text, line, message, hint, file):
     error = refused(file, text)
     assert f"edgeconv.toml, line {line}: " in error.message
     assert message in error.message
     assert hint in error.hint
 
 
-def test_a_general_limit_holds_where_one_of_several_models_has_the_recipe(file: Path) -> None:
+def test_a_general_limit_holds_where_one_of_several_models_has_the_recipe(file):
     models = "".join(
         f"[model.{name}]\nsource = 'm'\nconvert.to = '{name}'\n" for name in ("int8", "float16")
     )
@@ -250,7 +248,7 @@ def test_a_general_limit_holds_where_one_of_several_models_has_the_recipe(file: 
     assert config.models["float16"].budget == Budget()
 
 
-def test_malformed_toml_is_refused_with_line_and_column(file: Path) -> None:
+def test_malformed_toml_is_refused_with_line_and_column(file):
     error = refused(file, "[budget]\nmin-accuracy = = 1\n")
     assert "line 2, column 16" in error.message
 
@@ -259,9 +257,7 @@ def test_malformed_toml_is_refused_with_line_and_column(file: Path) -> None:
     ("text", "place"),
     [("[budget", "line 1, column 8"), ('[bench]\na = """x\n\n', "line 4, column 1")],
 )
-def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(
-    text: str, place: str, file: Path
-) -> None:
+def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(text, place, file):
     error = refused(file, text)
     assert place in error.message
     assert error.location == f"{file}:{place.split()[1].strip(',')}"
@@ -277,24 +273,22 @@ def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(
         ("a = 1\n" * (MOST_BYTES // 6 + 1), "256 KiB"),
     ],
 )
-def test_a_file_that_is_no_configuration_at_all_is_refused(
-    text: str, message: str, file: Path
-) -> None:
+def test_a_file_that_is_no_configuration_at_all_is_refused(text, message, file):
     assert message in refused(file, text).message
 
 
-def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
+def test_a_file_that_is_no_text_is_refused(file):
     file.write_bytes(b"[bench]\n\xff\xfe\x00")
     with pytest.raises(UsageError, match="line 2: not UTF-8"):
         load_config(file, COMMANDS)
 
 
-def test_a_file_with_a_byte_order_mark_is_read(file: Path) -> None:
+def test_a_file_with_a_byte_order_mark_is_read(file):
     file.write_bytes(b"\xef\xbb\xbf[bench]\r\nrounds = 1\r\n")
     assert load_config(file, COMMANDS).tables == {"bench": {"rounds": 1}}
 
 
-def test_a_missing_file_a_directory_and_no_path_at_all_are_refused(file: Path) -> None:
+def test_a_missing_file_a_directory_and_no_path_at_all_are_refused(file):
     with pytest.raises(UsageError, match="does not exist"):
         load_config(file, COMMANDS)
     with pytest.raises(UsageError, match="cannot be read: Is a directory"):
@@ -315,7 +309,7 @@ def test_a_missing_file_a_directory_and_no_path_at_all_are_refused(file: Path) -
         "é" * 40,
     ],
 )
-def test_a_hostile_key_is_shown_escaped_and_short(key: str, file: Path) -> None:
+def test_a_hostile_key_is_shown_escaped_and_short(key, file):
     quoted = "".join(f"\\U{ord(c):08X}" for c in key)
     for text in (f'"{quoted}" = 1\n', f'[budget]\n"{quoted}" = 1\n', f'[model."{quoted}"]\na=1\n'):
         said = str(refused(file, text))
@@ -324,7 +318,7 @@ def test_a_hostile_key_is_shown_escaped_and_short(key: str, file: Path) -> None:
         assert len(said) < 600
 
 
-def test_the_directorys_own_file_comes_before_pyproject(tmp_path: Path) -> None:
+def test_the_directorys_own_file_comes_before_pyproject(tmp_path):
     assert find_config(tmp_path) is None
     project = tmp_path / "pyproject.toml"
     project.write_text("[project]\nname = 'x'\n")
@@ -337,7 +331,7 @@ def test_the_directorys_own_file_comes_before_pyproject(tmp_path: Path) -> None:
     assert find_config(tmp_path) == tmp_path / "edgeconv.toml"
 
 
-def test_the_table_of_pyproject_is_read_like_a_file_of_its_own(tmp_path: Path) -> None:
+def test_the_table_of_pyproject_is_read_like_a_file_of_its_own(tmp_path):
     project = tmp_path / "pyproject.toml"
     project.write_text(
         "[project]\nname = 'x'\n[tool.other]\na = 1\n[tool.edgeconv.bench]\nrounds = 2\n"
@@ -356,7 +350,7 @@ def test_the_table_of_pyproject_is_read_like_a_file_of_its_own(tmp_path: Path) -
         load_config(project, COMMANDS)
 
 
-def test_a_pyproject_that_names_edgeconv_and_is_no_toml_is_refused(tmp_path: Path) -> None:
+def test_a_pyproject_that_names_edgeconv_and_is_no_toml_is_refused(tmp_path):
     (tmp_path / "pyproject.toml").write_text("[tool.edgeconv\n")
     with pytest.raises(UsageError, match="line 1"):
         find_config(tmp_path)
@@ -377,13 +371,11 @@ def test_a_pyproject_that_names_edgeconv_and_is_no_toml_is_refused(tmp_path: Pat
         ("min-accuracy", "", "", 20),
     ],
 )
-def test_a_limit_is_on_the_line_of_the_table_that_holds(
-    file: Path, limit: str, model: str, recipe: str, line: int
-) -> None:
+def test_a_limit_is_on_the_line_of_the_table_that_holds(file, limit, model, recipe, line):
     assert load(file, WHOLE).limit_line(limit, model=model, recipe=recipe) == line
 
 
-def test_a_limit_of_a_pyproject_is_on_its_line_there(tmp_path: Path) -> None:
+def test_a_limit_of_a_pyproject_is_on_its_line_there(tmp_path):
     text = '[project]\nname = "x"\n\n[tool.edgeconv.budget]\n# a comment\nmin-accuracy = 0.9\n'
     config = load(tmp_path / "pyproject.toml", text)
     assert config.limit_line("min-accuracy", recipe="int8") == 6

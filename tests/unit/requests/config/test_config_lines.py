@@ -11,7 +11,7 @@ from edgeconv.system.store.toml_file import TomlFile
 from edgeconv.system.store.toml_text import key_lines, toml_header, toml_key, toml_value
 
 
-def test_each_key_and_table_is_on_the_line_of_its_first_mention() -> None:
+def test_each_key_and_table_is_on_the_line_of_its_first_mention():
     text = (
         "# [no.table]\n"
         "top = 1\n"
@@ -52,13 +52,13 @@ def test_each_key_and_table_is_on_the_line_of_its_first_mention() -> None:
         "[{a = 1},\n{b = 2}]",
     ],
 )
-def test_a_value_of_several_lines_hides_nothing_and_counts_its_lines(value: str) -> None:
+def test_a_value_of_several_lines_hides_nothing_and_counts_its_lines(value):
     text = f"first = {value}\nafter = 1\n"
     assert set(msgspec.toml.decode(text)) == {"first", "after"}
     assert key_lines(text) == {("first",): 1, ("after",): 2 + value.count("\n")}
 
 
-def test_lines_that_end_as_on_windows_count_once() -> None:
+def test_lines_that_end_as_on_windows_count_once():
     assert key_lines("a = 1\r\n\r\nb = 2\r\n") == {("a",): 1, ("b",): 3}
 
 
@@ -68,9 +68,7 @@ VALUES = st.one_of(SCALARS, st.lists(SCALARS, max_size=3))
 
 
 @given(st.dictionaries(TEXTS, st.dictionaries(TEXTS, VALUES, max_size=3), max_size=3), st.data())
-def test_every_key_of_any_document_is_found_on_its_line(
-    tables: dict[str, dict[str, object]], data: st.DataObject
-) -> None:
+def test_every_key_of_any_document_is_found_on_its_line(tables, data):
     lines: list[str] = []
     expected: dict[tuple[str, ...], int] = {}
     for table, pairs in tables.items():
@@ -85,12 +83,12 @@ def test_every_key_of_any_document_is_found_on_its_line(
     assert key_lines(text) == expected
 
 
-def test_a_header_alike_in_an_array_is_none() -> None:
+def test_a_header_alike_in_an_array_is_none():
     text = 'a = [\n["b"],\n[\n"c=1",\n],\n]\n[b]\nc = 1\n'
     assert key_lines(text) == {("a",): 1, ("b",): 7, ("b", "c"): 8}
 
 
-def test_keys_of_thousands_of_parts_take_no_room() -> None:
+def test_keys_of_thousands_of_parts_take_no_room():
     """Each part had an entry as long as the key up to it: gigabytes for 256 KiB of keys."""
     text = "".join(f"k{i}.{'.'.join(['a'] * 400)} = 1\n" for i in range(20))
     lines = key_lines(text)

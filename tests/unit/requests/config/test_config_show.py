@@ -43,7 +43,7 @@ confidence = 0.9
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     Path("edgeconv.toml").write_text(TEXT, encoding="utf-8")
     return tmp_path
@@ -54,9 +54,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_every_value_is_shown_with_the_line_it_is_from_or_as_the_default(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_value_is_shown_with_the_line_it_is_from_or_as_the_default(capsys):
     lines = [" ".join(line.split()) for line in said(capsys, "show").splitlines()]
     assert lines[0] == "[model.mnist]"
     for line in (
@@ -75,9 +73,7 @@ def test_every_value_is_shown_with_the_line_it_is_from_or_as_the_default(
     assert [line.split(" = ")[0] for line in lines].count("to") == 1
 
 
-def test_what_is_shown_is_a_configuration_that_says_the_same(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_shown_is_a_configuration_that_says_the_same(capsys):
     shown = said(capsys, "show")
     before = read_config(Path("edgeconv.toml"))
     Path("edgeconv.toml").write_text(shown, encoding="utf-8")
@@ -91,7 +87,7 @@ def test_what_is_shown_is_a_configuration_that_says_the_same(
     assert values == [line.split("#")[0].rstrip() for line in shown.splitlines()]
 
 
-def test_as_json_there_is_everything_by_model(capsys: pytest.CaptureFixture[str]) -> None:
+def test_as_json_there_is_everything_by_model(capsys):
     document = json.loads(said(capsys, "show", "--json"))
     assert document["file"] == "edgeconv.toml"
     mnist = document["model"]["mnist"]
@@ -103,9 +99,7 @@ def test_as_json_there_is_everything_by_model(capsys: pytest.CaptureFixture[str]
     assert document["budget"]["max-accuracy-drop"]["from"] == "edgeconv.toml:10"
 
 
-def test_a_limit_of_a_runtime_is_in_the_table_of_that_runtime(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_limit_of_a_runtime_is_in_the_table_of_that_runtime(capsys):
     text = "[budget.runtime.web]\nmax-latency-ratio = 2\n"
     Path("edgeconv.toml").write_text(f"{text}[model.m]\nsource = 'm'\n", encoding="utf-8")
     shown = tomllib.loads(said(capsys, "show"))
@@ -117,27 +111,25 @@ def test_a_limit_of_a_runtime_is_in_the_table_of_that_runtime(
         assert found == {"value": limit, "from": "edgeconv.toml:2"}
 
 
-def test_only_the_tables_that_are_asked_for_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_the_tables_that_are_asked_for_are_shown(capsys):
     shown = tomllib.loads(said(capsys, "show", "bench"))
     assert set(shown) == {"model", "bench"}
     assert set(json.loads(said(capsys, "show", "doctor", "--json"))) == {"file", "model", "doctor"}
     assert run(["config", "show", "dance"]) == 2
 
 
-def test_a_value_that_is_refused_is_refused_when_it_is_shown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_value_that_is_refused_is_refused_when_it_is_shown(capsys):
     Path("edgeconv.toml").write_text("[model.m]\nsource = 'm'\n[model.m.bench]\nrounds = 0\n")
     assert run(["config", "show"]) == 2
     assert "edgeconv.toml, line 4: rounds of [model.m.bench] is refused" in capsys.readouterr().err
 
 
-def test_code_is_shown_and_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_is_shown_and_not_run(capsys):
     Path("edgeconv.toml").write_text('[bench]\ndata = "module.name:load"\n')
     assert tomllib.loads(said(capsys, "show"))["bench"]["data"] == "module.name:load"
 
 
-def test_what_cannot_be_seen_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_seen_is_escaped(capsys):
     text = 'a\u202eb\u001b[31m"\\\n#é😀'
     quoted = json.dumps(text, ensure_ascii=False)
     Path("edgeconv.toml").write_text(f"[bench]\ntitle = {quoted}\n", encoding="utf-8")
@@ -146,9 +138,7 @@ def test_what_cannot_be_seen_is_escaped(capsys: pytest.CaptureFixture[str]) -> N
     assert tomllib.loads(shown)["bench"]["title"] == text
 
 
-def test_a_directory_without_a_configuration_says_how_to_get_one(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_directory_without_a_configuration_says_how_to_get_one(capsys):
     Path("edgeconv.toml").unlink()
     assert run(["config", "show"]) == 2
     assert "edgeconv init" in capsys.readouterr().err
@@ -161,13 +151,13 @@ def schema() -> Any:
     return json.loads(config_schema(COMMANDS))
 
 
-def test_the_published_schema_is_that_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_schema_is_that_of_the_commands(capsys):
     assert config_schema(COMMANDS) == SCHEMA.read_bytes(), "edgeconv config schema > docs/schemas/…"
     assert said(capsys, "schema").encode() == config_schema(COMMANDS)
     jsonschema.Draft7Validator.check_schema(schema())
 
 
-def test_every_option_is_in_it_with_its_help_and_default() -> None:
+def test_every_option_is_in_it_with_its_help_and_default():
     definitions = schema()["definitions"]
     for name in TABLES:
         options = options_of(name)
@@ -190,7 +180,7 @@ def test_every_option_is_in_it_with_its_help_and_default() -> None:
         "[budget]\nallowed-operators = { limit = ['ADD'], severity = 'warn' }\n",
     ],
 )
-def test_what_is_read_is_valid_by_the_schema(text: str, here: Path) -> None:
+def test_what_is_read_is_valid_by_the_schema(text, here):
     Path("edgeconv.toml").write_text(text, encoding="utf-8")
     read_config(here / "edgeconv.toml")
     jsonschema.validate(tomllib.loads(text), schema())
@@ -220,7 +210,7 @@ def test_what_is_read_is_valid_by_the_schema(text: str, here: Path) -> None:
         "[convert]\nto = [1]\n",
     ],
 )
-def test_what_is_refused_is_not_valid_by_the_schema_either(text: str, here: Path) -> None:
+def test_what_is_refused_is_not_valid_by_the_schema_either(text, here):
     Path("edgeconv.toml").write_text(text, encoding="utf-8")
     assert run(["config", "show"]) == 2
     with pytest.raises(jsonschema.ValidationError):

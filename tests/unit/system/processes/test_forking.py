@@ -55,7 +55,7 @@ def ended(scratch: Path, end: str, is_forked: bool) -> tuple[Any, str, str]:
 
 
 @pytest.mark.parametrize("end", ["0", "3", "error", "signal"])
-def test_a_fork_is_and_ends_as_what_is_started(end: str, tmp_path: Path) -> None:
+def test_a_fork_is_and_ends_as_what_is_started(end, tmp_path):
     started = ended(tmp_path, end, is_forked=False)
     forked = ended(tmp_path, end, is_forked=True)
     for name, fact in started[0].items():
@@ -67,13 +67,13 @@ def test_a_fork_is_and_ends_as_what_is_started(end: str, tmp_path: Path) -> None
     assert facts["line"] == "a line\n"
 
 
-def test_a_fork_is_confined(tmp_path: Path) -> None:
+def test_a_fork_is_confined(tmp_path):
     facts = ended(tmp_path, "0", is_forked=True)[0]
     assert facts["outside"] == ["PermissionError"]
     assert facts["status"]["NoNewPrivs"] == 1
 
 
-def test_a_fork_is_held_to_its_time_and_is_gone(tmp_path: Path) -> None:
+def test_a_fork_is_held_to_its_time_and_is_gone(tmp_path):
     running = child(tmp_path, "sleep", True, allowance=Allowance(timeout_s=0.5))
     process = psutil.Process(running._process.pid)
     (asked,) = (fork for pid, fork in forking.forks_of(os.getpid()).items() if pid == process.pid)
@@ -83,7 +83,7 @@ def test_a_fork_is_held_to_its_time_and_is_gone(tmp_path: Path) -> None:
     assert not process.is_running()
 
 
-def test_a_fork_ends_with_whoever_asked_for_it(tmp_path: Path) -> None:
+def test_a_fork_ends_with_whoever_asked_for_it(tmp_path):
     running = child(tmp_path, "sleep", True)
     process = psutil.Process(running._process.pid)
     running._process._connection.shutdown(socket.SHUT_RDWR)
@@ -93,7 +93,7 @@ def test_a_fork_ends_with_whoever_asked_for_it(tmp_path: Path) -> None:
     assert running.ending_signal == signal.SIGKILL
 
 
-def test_threads_that_ask_at_once_learn_the_same_end(tmp_path: Path) -> None:
+def test_threads_that_ask_at_once_learn_the_same_end(tmp_path):
     for number in range(20):
         scratch = tmp_path / str(number)
         scratch.mkdir()

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeconv.system.processes.failures import NewLines, shown, tail, worth_showing
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def append(file: Path, data: bytes) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -17,12 +17,9 @@ from edgeconv.system.processes.tasks import PersistentChild
 from edgeconv.types import Allowance
 from edgeconv.types.errors import UsageError, WorkerCrashed, WorkerTimedOut
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture
-def standing(tmp_path: Path) -> Iterator[PersistentChild]:
+def standing(tmp_path) -> Iterator[PersistentChild]:
     child = make(tmp_path)
     yield child
     child.close()
@@ -38,14 +35,14 @@ def make(scratch: Path, allowance: Allowance = Allowance(timeout_s=60)) -> Persi
     )
 
 
-def test_what_a_call_keeps_is_there_for_the_next_one(standing: PersistentChild) -> None:
+def test_what_a_call_keeps_is_there_for_the_next_one(standing):
     calls = [standing.start(worker_tasks.keep, Job(number=number)) for number in (1, 2, 3)]
     told: list[str] = []
     assert [call.result(told.append).total for call in calls] == [1, 3, 6]
     assert told == ["kept [1]", "kept [1, 2]", "kept [1, 2, 3]"]
 
 
-def test_a_confined_child_answers_as_well(tmp_path: Path) -> None:
+def test_a_confined_child_answers_as_well(tmp_path):
     child = PersistentChild(
         label="the child",
         scratch=tmp_path,
@@ -57,7 +54,7 @@ def test_a_confined_child_answers_as_well(tmp_path: Path) -> None:
     child.close()
 
 
-def test_an_error_ends_its_call_and_nothing_else(standing: PersistentChild) -> None:
+def test_an_error_ends_its_call_and_nothing_else(standing):
     with pytest.raises(UsageError, match="cannot do that") as caught:
         standing.start(worker_tasks.refuse, Job(text="that")).result()
     assert caught.value.hint == "ask for something else"
@@ -65,7 +62,7 @@ def test_an_error_ends_its_call_and_nothing_else(standing: PersistentChild) -> N
     assert standing.start(worker_tasks.keep, Job(number=7)).result().total == 7
 
 
-def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing: PersistentChild) -> None:
+def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing):
     numbers = (0, signal.SIGSEGV, 0)
     functions = (worker_tasks.keep, worker_tasks.die_by_signal, worker_tasks.keep)
     calls = [standing.start(f, Job(number=n)) for f, n in zip(functions, numbers, strict=True)]
@@ -78,12 +75,12 @@ def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing: Persis
         standing.start(worker_tasks.keep, Job()).result()
 
 
-def test_a_child_that_leaves_without_an_answer_has_crashed(standing: PersistentChild) -> None:
+def test_a_child_that_leaves_without_an_answer_has_crashed(standing):
     with pytest.raises(WorkerCrashed, match="the child ended without an answer"):
         standing.start(worker_tasks.leave_without_answer, Job()).result()
 
 
-def test_its_time_is_that_of_each_call_and_not_of_the_rest_between(tmp_path: Path) -> None:
+def test_its_time_is_that_of_each_call_and_not_of_the_rest_between(tmp_path):
     child = make(tmp_path, Allowance(timeout_s=8))
     child.start(worker_tasks.keep, Job()).result()
     began_s = child.child._started_s
@@ -96,13 +93,13 @@ def test_its_time_is_that_of_each_call_and_not_of_the_rest_between(tmp_path: Pat
     assert not child.is_at_work
 
 
-def test_it_ends_when_it_is_closed(standing: PersistentChild) -> None:
+def test_it_ends_when_it_is_closed(standing):
     standing.start(worker_tasks.keep, Job()).result()
     process = psutil.Process(standing.child._process.pid)
     standing.close()
     assert not process.is_running()
 
 
-def test_it_ends_with_whoever_could_still_call_it(tmp_path: Path) -> None:
+def test_it_ends_with_whoever_could_still_call_it(tmp_path):
     child = PersistentChild(label="left", scratch=tmp_path, access=Access()).child
     assert child.has_ended()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -18,22 +17,18 @@ from edgeconv.system.processes.sandbox import walls
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import Allowance
 from edgeconv.types.errors import SandboxMissing, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.types.execution import SandboxMode
+from edgeconv.types.execution import SandboxMode
 
 
 @pytest.mark.parametrize(
     "text", ["ray:x", "ray://", "ray://host", "http://h:1", "RAY", "ray://h:x"]
 )
-def test_other_texts_are_refused(text: str) -> None:
+def test_other_texts_are_refused(text):
     with pytest.raises(UsageError, match="is not a cluster"):
         parse_address(text)
 
 
-def test_without_the_extra_there_is_one_error_with_the_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_extra_there_is_one_error_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="a cluster needs Ray") as caught:
         RayCluster("local")
@@ -49,18 +44,14 @@ def test_without_the_extra_there_is_one_error_with_the_command(
         ("local", "disabled"),
     ],
 )
-def test_a_cluster_without_a_token_is_refused(
-    address: str, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_without_a_token_is_refused(address, mode, monkeypatch):
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     with pytest.raises(UsageError, match="runs the code of any client"):
         RayCluster(address)
 
 
-def test_a_node_without_a_sandbox_runs_nothing_where_the_caller_requires_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_node_without_a_sandbox_runs_nothing_where_the_caller_requires_one(monkeypatch):
     missing = walls.Wall(kind="none", reason="this node has no Landlock")
     monkeypatch.setattr(walls, "available", lambda: missing)
     # So that the child finds the function.
@@ -81,5 +72,5 @@ def add_one_remotely(mode: SandboxMode) -> tuple[bytes, bytes, dict[str, bytes]]
     return run_remotely(reference, job, "add one", FREE, Allowance(), mode)
 
 
-def test_what_a_worker_imports_is_not_heavy() -> None:
+def test_what_a_worker_imports_is_not_heavy():
     assert not loaded_by("import edgeconv.plugins.scale.cluster") & {"tensorflow", "ai_edge_litert"}

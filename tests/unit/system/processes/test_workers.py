@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import psutil
 import pytest
@@ -34,10 +36,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
 
 
 def task(function: Callable[[Job], Sum], scratch: Path, limit: Allowance | None = None, **job: Any):
@@ -513,7 +511,7 @@ class Started:
 
 
 @pytest.fixture(autouse=True)
-def _only_children_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def _only_children_of_its_own(monkeypatch):
     """What another file's fixtures still hold does not count here."""
     monkeypatch.setattr(workers, "_running", set())
 
@@ -524,7 +522,7 @@ def events() -> list[str]:
 
 
 @pytest.fixture
-def starts(tmp_path: Path, events: list[str]) -> Iterator[list[Callable[[], Started]]]:
+def starts(tmp_path, events) -> Iterator[list[Callable[[], Started]]]:
     def start_one(number: int) -> Started:
         return Started(number, events, sleeper(tmp_path / str(number), seconds=0.05))
 

@@ -15,7 +15,7 @@ from edgeconv.system.store.hashes import CLOCK_STEP_NS, sha256_once
 
 
 @pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def read(monkeypatch) -> list[Path]:
     """The files whose bytes are hashed, in order."""
     paths: list[Path] = []
     compute = hashes.sha256_file
@@ -29,7 +29,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "data.npz"
     path.write_bytes(b"first")
     settle()
@@ -44,16 +44,14 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_a_file_is_read_once_by_whatever_name_it_is_called(file: Path, read: list[Path]) -> None:
+def test_a_file_is_read_once_by_whatever_name_it_is_called(file, read):
     link = file.with_name("link.npz")
     link.symlink_to(file)
     assert {sha256_once(path) for path in (file, link, file)} == {sha256(b"first")}
     assert read == [file]
 
 
-def test_a_change_of_equal_size_is_seen_though_its_time_is_put_back(
-    file: Path, read: list[Path]
-) -> None:
+def test_a_change_of_equal_size_is_seen_though_its_time_is_put_back(file, read):
     before = file.stat()
     sha256_once(file)
     file.write_bytes(b"other")
@@ -62,7 +60,7 @@ def test_a_change_of_equal_size_is_seen_though_its_time_is_put_back(
     assert read == [file, file]
 
 
-def test_a_file_in_its_place_with_the_same_times_is_another(file: Path, read: list[Path]) -> None:
+def test_a_file_in_its_place_with_the_same_times_is_another(file, read):
     sha256_once(file)
     replacement = file.with_name("new")
     replacement.write_bytes(b"other")
@@ -72,7 +70,7 @@ def test_a_file_in_its_place_with_the_same_times_is_another(file: Path, read: li
     assert len(read) == 2
 
 
-def test_what_has_only_just_changed_is_read_again(tmp_path: Path, read: list[Path]) -> None:
+def test_what_has_only_just_changed_is_read_again(tmp_path, read):
     path = tmp_path / "new"
     for content in (b"first", b"other"):
         # Both within one step of the system's clock for files, as it may be.
@@ -81,9 +79,7 @@ def test_what_has_only_just_changed_is_read_again(tmp_path: Path, read: list[Pat
     assert len(read) == 2
 
 
-def test_what_changes_while_it_is_hashed_is_not_remembered(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_changes_while_it_is_hashed_is_not_remembered(file, monkeypatch):
     compute = hashes.sha256_file
 
     def late(path: Path) -> str:
@@ -98,9 +94,7 @@ def test_what_changes_while_it_is_hashed_is_not_remembered(
     assert sha256_once(file) == sha256(b"other")
 
 
-def test_a_model_is_read_once_and_each_file_that_changed_once_more(
-    tmp_path: Path, read: list[Path]
-) -> None:
+def test_a_model_is_read_once_and_each_file_that_changed_once_more(tmp_path, read):
     model = tmp_path / "saved"
     (model / "variables").mkdir(parents=True)
     (model / "saved_model.pb").write_bytes(b"graph")

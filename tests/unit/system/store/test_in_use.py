@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -15,9 +15,6 @@ from click.testing import CliRunner
 from edgeconv.cli.house import cache as command
 from edgeconv.system.store import cache_directory, locks
 from edgeconv.system.store.pruning import entries, prune, prune_environments
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DAY = 86400.0
 HOLDING = (
@@ -50,7 +47,7 @@ def environments() -> dict[str, Path]:
 
 
 @pytest.fixture
-def holder(environments: dict[str, Path]) -> Iterator[subprocess.Popen[str]]:
+def holder(environments) -> Iterator[subprocess.Popen[str]]:
     """Another process that uses the environment that was used least recently."""
     directory = environments["litert-2.0.3-py311"]
     # As if it had taken it days ago.
@@ -69,13 +66,13 @@ def left() -> set[str]:
     return {path.name for path in (cache_directory() / "runtimes").glob("*-py3*")}
 
 
-def test_the_least_recently_used_goes_first(environments: dict[str, Path]) -> None:
+def test_the_least_recently_used_goes_first(environments):
     removed = prune_environments(cache_directory(), 2500)
     assert [each.path.name for each in removed] == ["litert-2.0.3-py311"]
     assert left() == environments.keys() - {"litert-2.0.3-py311"}
 
 
-def test_a_use_counts(environments: dict[str, Path]) -> None:
+def test_a_use_counts(environments):
     oldest = environments["litert-2.0.3-py311"]
     locks.take(oldest, oldest / "ready.json")
     assert entries(cache_directory())[0].path == oldest
@@ -83,9 +80,7 @@ def test_a_use_counts(environments: dict[str, Path]) -> None:
     assert left() == {oldest.name}
 
 
-def test_what_another_process_uses_stays_until_it_ends(
-    environments: dict[str, Path], holder: subprocess.Popen[str]
-) -> None:
+def test_what_another_process_uses_stays_until_it_ends(environments, holder):
     removed = prune(cache_directory(), 0)
     assert {each.path.name for each in removed} == environments.keys() - {"litert-2.0.3-py311"}
     assert left() == {"litert-2.0.3-py311"}
@@ -95,13 +90,13 @@ def test_what_another_process_uses_stays_until_it_ends(
     assert left() == set()
 
 
-def test_what_was_used_within_the_hour_stays() -> None:
+def test_what_was_used_within_the_hour_stays():
     new = environment("litert-2.3.0-py311", 1000, 0.0)
     assert prune(cache_directory(), 0) == ()
     assert new.is_dir()
 
 
-def test_the_command_counts_shows_and_prunes_them(environments: dict[str, Path]) -> None:
+def test_the_command_counts_shows_and_prunes_them(environments):
     shown = CliRunner().invoke(command, ["show"]).output
     assert "runtimes: 3, 3.00 kB" in shown
     done = CliRunner().invoke(command, ["prune", "--max-size", "1.5K"]).output
@@ -110,7 +105,7 @@ def test_the_command_counts_shows_and_prunes_them(environments: dict[str, Path])
     assert len(environments) == 3
 
 
-def test_an_environment_that_was_made_again_is_held_again(environments: dict[str, Path]) -> None:
+def test_an_environment_that_was_made_again_is_held_again(environments):
     directory = environments["litert-2.1.0-py311"]
     locks.take(directory, directory / "ready.json")
     (directory / ".in-use").unlink()

@@ -29,7 +29,7 @@ def keep(root: Path, key: str, size: int, age_days: float, stage: str = "float")
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     root = tmp_path / "cache"
     for number, key in enumerate((NEW, OLDER, OLDEST)):
         keep(root, key, 1000, number + 1.0)

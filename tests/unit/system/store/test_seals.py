@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from fault_injection import Fault, Run, require_tracing, traced
@@ -28,9 +28,6 @@ from edgeconv.system.store import (
     sha256_tree,
 )
 from edgeconv.types.errors import OutputRefused, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 STAGE, KEY, OTHER = "float", "1" * 64, "2" * 64
 SECRET = "a secret of the CI system"

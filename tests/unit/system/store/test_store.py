@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,9 +39,6 @@ from edgeconv.system.store import (
 from edgeconv.types import OperatorCount
 from edgeconv.types.errors import InputRefused, OutputRefused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 OLD, NEW = b"the old content", b"the new content"
 
 
@@ -50,7 +48,7 @@ def other_process(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
+def target(tmp_path) -> Path:
     (tmp_path / "out").mkdir()
     file = tmp_path / "out" / "model.tflite"
     file.write_bytes(OLD)
@@ -58,7 +56,7 @@ def target(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["bytes", "file"])
-def publish(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[bytes, Path], None]:
+def publish(request, tmp_path) -> Callable[[bytes, Path], None]:
     """`publish_bytes`, and `publish_all` from a file elsewhere."""
 
     def from_file(content: bytes, target: Path) -> None:
@@ -199,7 +197,7 @@ def test_a_full_cache_leaves_no_entry_and_no_part_of_one(tiny_disk, tmp_path):
 
 
 @pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
+def read_only(tmp_path) -> Iterator[Path]:
     """A directory that not even root can write."""
     place = tmp_path / "read-only"
     place.mkdir()
@@ -256,7 +254,6 @@ def test_a_publisher_killed_at_any_moment_leaves_the_whole_old_or_the_whole_new(
     seen = set()
     for _ in range(50):
         with other_process("publish_for_ever", target) as process:
-            assert process.stdout is not None
             process.stdout.readline()
             time.sleep(chance.uniform(0, 0.01))
             process.kill()
@@ -314,7 +311,7 @@ def test_a_noun_that_is_not_there_or_is_a_directory_is_refused(tmp_path):
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> dict[str, Path]:
+def files(tmp_path) -> dict[str, Path]:
     tree = tmp_path / "source" / "tree"
     tree.mkdir(parents=True)
     (tree / "inner").write_bytes(b"inner")
@@ -327,7 +324,6 @@ def test_an_entry_that_was_kept_is_found_with_its_files_and_directories(tmp_path
     assert cache.find("stage", "key") is None
     cache.keep("stage", "key", files)
     entry = cache.find("stage", "key")
-    assert entry is not None
     assert sorted(p.name for p in entry.iterdir()) == ["a", "b"]
     assert (entry / "a").read_bytes() == b"a"
     assert (entry / "b" / "inner").read_bytes() == b"inner"
@@ -423,7 +419,6 @@ def test_processes_take_turns_at_a_lock(tmp_path):
 def test_who_must_wait_is_told_once_and_gets_the_lock_when_its_holder_is_killed(tmp_path):
     told: list[str] = []
     with other_process("hold_for_ever", tmp_path / "lock") as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
 
         def release() -> None:
@@ -440,7 +435,6 @@ def test_who_waits_for_a_lock_that_is_taken_away_holds_a_new_one_against_others(
     told: list[str] = []
     with locked(lock):
         waiting = other_process("hold_for_ever", lock)
-        assert waiting.stdout is not None
         assert waiting.stdout.readline() == "waiting\n"
         # At once: between the two steps of removing it the other may make the file anew.
         lock.parent.rename(tmp_path / "gone")

@@ -9,8 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from places import SUPPORT
@@ -21,9 +22,6 @@ from edgeconv.system.processes.sandbox.policy import PROFILES
 from edgeconv.system.processes.sandbox.walls import Wall
 from edgeconv.system.processes.workers import Child
 from edgeconv.types.errors import SandboxMissing, WorkerCrashed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ACTS = SUPPORT / "sandbox_acts.py"
 SECRETS = {
@@ -55,7 +53,7 @@ class Place(NamedTuple):
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path, monkeypatch) -> Iterator[Place]:
     """Canaries outside and at home, listeners, secrets in the environment."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)

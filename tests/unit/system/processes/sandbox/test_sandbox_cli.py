@@ -23,7 +23,7 @@ WITHOUT = {"cmake-dir", "cache", "config", "report", "compare", "visualize", "ve
 
 
 @pytest.fixture
-def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(tmp_path, monkeypatch) -> Path:
     """A Keras file, which a child reads."""
     monkeypatch.chdir(tmp_path)
     config = {"class_name": "Sequential", "config": {"name": "s", "layers": []}}
@@ -43,7 +43,7 @@ def scan(
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(cli.list_commands(None)) - WITHOUT))  # type: ignore[arg-type]
+@pytest.mark.parametrize("name", sorted(set(cli.list_commands(None)) - WITHOUT))
 def test_every_command_that_starts_children_has_the_option(name):
     if name not in WITHOUT:
         assert "--sandbox" in {text for each in command_named(name).params for text in each.opts}
