@@ -120,6 +120,8 @@ def wide_activation(candidate: Candidate) -> str:
     if not ranges or ranges[-1].step < _WIDE * ranges[len(ranges) // 4].step:
         return ""
     widest = ranges[-1]
+    if widest.is_input:
+        return ""
     return (
         f"inside, {widest.name!r} spans {widest.low:.4g} to {widest.high:.4g}, which 8 bits "
         f"represent in steps of {widest.step:.2g}"

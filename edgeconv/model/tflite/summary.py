@@ -260,39 +260,40 @@ class InnerRange(NamedTuple):
     low: float
     high: float
     step: float
+    is_input: bool
 
 
 def inner_ranges(data: bytes) -> list[InnerRange]:
     """The int8 activations that operators compute for others, in the order of the file.
 
-    What goes to the model's outputs is left out, and so are its quantized inputs. Raises
+    The quantized inputs are among them, and what goes to the model's outputs is not. Raises
     `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where="the model")
     ranges = []
     for graph in model.subgraphs:
-        ends = _at_the_ends(model, graph)
+        inputs, outputs = set(graph.inputs), _outputs(model, graph)
         for operator in graph.operators:
-            for index in set(operator.outputs) - ends - {-1}:
+            is_input = operator_name(model, operator) == "QUANTIZE"
+            is_input = is_input and not inputs.isdisjoint(operator.inputs)
+            for index in set(operator.outputs) - outputs - {-1}:
                 tensor = graph.tensors[index]
                 spec = spec_of(text(tensor.name), tensor)
                 if spec.dtype == "int8" and len(spec.scale) == 1:
                     step, zero = spec.scale[0], spec.zero_point[0]
                     low, high = (-128 - zero) * step, (127 - zero) * step
-                    ranges.append(InnerRange(spec.name, low, high, step))
+                    ranges.append(InnerRange(spec.name, low, high, step, is_input))
     return ranges
 
 
-def _at_the_ends(model: ModelT, graph: SubGraphT) -> set[int]:
-    """The outputs of a graph, what a DEQUANTIZE makes one of, and its quantized inputs."""
-    ends, starts = set(graph.outputs), set(graph.inputs)
+def _outputs(model: ModelT, graph: SubGraphT) -> set[int]:
+    """The outputs of a graph, and what a DEQUANTIZE makes one of."""
+    outputs = set(graph.outputs)
     for operator in graph.operators:
-        name = operator_name(model, operator)
-        if name == "DEQUANTIZE" and not ends.isdisjoint(operator.outputs):
-            ends.update(operator.inputs)
-        if name == "QUANTIZE" and not starts.isdisjoint(operator.inputs):
-            ends.update(operator.outputs)
-    return ends
+        is_last = not outputs.isdisjoint(operator.outputs)
+        if is_last and operator_name(model, operator) == "DEQUANTIZE":
+            outputs.update(operator.inputs)
+    return outputs
 
 
 def vocabularies(data: bytes, *, where: str) -> tuple[tuple[bytes, ...], ...]:

@@ -8,7 +8,10 @@ import pytest
 from tiny_tflite import Graph, packed
 
 from edgeconv.cli import run
+from edgeconv.conversion.candidate import Candidate
+from edgeconv.conversion.output_checks import wide_activation
 from edgeconv.model.tflite import inner_ranges
+from edgeconv.types import Recipe
 
 FAILED = 4
 
@@ -70,6 +73,22 @@ def test_an_accepted_int8_that_changes_answers_is_warned_of(convert):
     assert "closer: int16x8: inside, '" in printed
 
 
+@pytest.mark.parametrize(("inside", "is_wide"), [(4.0, True), (0.02, False)])
+def test_the_only_activation_inside_is_wide_beside_the_input(inside, is_wide, tmp_path):
+    graph = Graph()
+    x, y = (graph.tensor(name, (1, 4), "float32") for name in ("x", "y"))
+    steps = {"quantized_x": 0.01, "state": inside, "quantized_y": 0.1}
+    start, state, end = (graph.tensor(n, (1, 4), "int8", scale=s) for n, s in steps.items())
+    graph.operator("QUANTIZE", [x], [start])
+    graph.operator("RELU", [start], [state])
+    graph.operator("TANH", [state], [end])
+    graph.operator("DEQUANTIZE", [end], [y])
+    file = tmp_path / "int8.tflite"
+    file.write_bytes(packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))))
+    candidate = Candidate(recipe=Recipe(name="int8"), file=file, engine="litert")
+    assert ("'state' spans" in wide_activation(candidate)) == is_wide
+
+
 def test_a_state_of_an_ordinary_range_is_not_mentioned(convert):
     code, printed = convert(1, "--to", "int8")
     assert code == 0, printed
@@ -78,6 +97,8 @@ def test_a_state_of_an_ordinary_range_is_not_mentioned(convert):
 
 def test_what_is_at_the_ends_is_not_inside(convert):
     assert convert(1, "--to", "int8")[0] == 0
-    names = {inner.name for inner in inner_ranges(Path("out/model.int8.tflite").read_bytes())}
+    ranges = inner_ranges(Path("out/model.int8.tflite").read_bytes())
+    names = {inner.name for inner in ranges}
     assert {"state", "next_state", "change"} <= names
-    assert not any(name.startswith(("x", "y")) for name in names)
+    assert not any(name.startswith("y") for name in names)
+    assert all(inner.is_input == inner.name.startswith("x") for inner in ranges)
