@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TF1_VARIABLES = "VariableV2"
+# What Keras 3 looks at the sign of -0.0 with, in `ops.argmax`.
+_SIGN_BITS = "BitwiseAnd"
 
 
 class FloatJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,9 +146,22 @@ def _restored(job: FloatJob, graph: FloatConversion) -> FloatConversion:
 
 
 def _unchanged(job: FloatJob, graph: FloatConversion) -> tuple[FloatConversion, bytes]:
-    """The model as it is and its .tflite; one of TF1 has its variables frozen if need be."""
+    """The model as it is and its .tflite, or without what the converter does not take.
+
+    That is the variables of TF1, and sign bits in Keras 3.
+    """
     try:
         return _convert(job, graph)
+    except UnsupportedOperators as error:
+        if _SIGN_BITS not in error.cause.operators:
+            raise
+        lean.import_the_rest()
+        steps = (
+            LadderStep(attempt="as it is", failed=error.message),
+            LadderStep(attempt="0.0 and -0.0 as one number"),
+        )
+        loading = (*graph.loading[:-1], *steps)
+        return _changed(job, msgspec.structs.replace(graph, loading=loading), ("inlined",))
     except ConversionRefused as error:
         if graph.read != graph.trained:
             # Its layers could not be fused.
@@ -180,7 +195,8 @@ def _changed(
         try:
             return _convert(job, graph)
         except (ConversionRefused, UnsupportedOperators) as error:
-            if way == ways[-1] or LISTS.keys().isdisjoint(error.cause.operators):
+            inlined = LISTS.keys() | {_SIGN_BITS}
+            if way == ways[-1] or inlined.isdisjoint(error.cause.operators):
                 raise
     raise AssertionError("the last way returned or raised")
 

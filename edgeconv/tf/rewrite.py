@@ -113,6 +113,7 @@ def _rewritten(
     if change == "traced":
         return lambda **inputs: signature(**inputs)
     frozen = freeze(signature, specs)
+    _drop_sign_bits(frozen.graph_def)
     batch = next((spec.shape[0] for spec in specs.values() if spec.shape.rank), None)
     if batch is not None:
         fix_list_batch(frozen, batch)
@@ -153,6 +154,29 @@ def _widen(frozen: Frozen) -> None:
     for function in functions:
         for argument in (*function.signature.input_arg, *function.signature.output_arg):
             argument.type = single if argument.type in others else argument.type
+
+
+def _drop_sign_bits(graph_def: Any) -> None:
+    """Take the largest value as it is, without the sign bits that TFLite cannot look at.
+
+    Keras 3 replaces -0.0 by a tiny negative number in `ops.argmax` and `ops.argmin`.
+    """
+    by_name = {node.name: node for node in graph_def.node}
+
+    def made_by(node: Any, *operators: str) -> list[Any]:
+        """What gives a node's first inputs, if it is of these operators."""
+        makers = [by_name[_split(source)[0]] for source in node.input[: len(operators)]]
+        return makers if [maker.op for maker in makers] == list(operators) else []
+
+    for node in graph_def.node:
+        both = made_by(node, "LogicalAnd") if node.op == "SelectV2" else []
+        tests = made_by(both[0], "Equal", "Less") if both else []
+        masked = made_by(tests[1], "BitwiseAnd") if tests else []
+        bits = made_by(masked[0], "Bitcast") if masked else []
+        if bits and bits[0].input[0] == tests[0].input[0] == node.input[2]:
+            node.op = "Identity"
+            del node.input[:2]
+            node.attr.pop("t", None)
 
 
 # Loops of a known number of turns, unrolled: a graph that every quantizer understands.

@@ -47,6 +47,24 @@ def test_a_model_of_float64_keeps_its_inputs(models, tmp_path):
     assert artifact.verification.outputs[0].snr_db > 100
 
 
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("name", ["argmax", "argmax.keras", "argmin"])
+def test_the_largest_of_keras_3_is_taken_without_sign_bits(name, batch, models, tmp_path):
+    """TFLiteConverter alone ends in "TF Select ops: BitwiseAnd"."""
+    source = str(models / "image.npz")
+    conversion = convert(
+        models / name, out=tmp_path, to=["float32", "int8"], calibration=source, batch=batch
+    )
+    assert conversion.failures == ()
+    for artifact in conversion.artifacts:
+        (output,) = artifact.signature.outputs
+        assert output.shape == (batch or -1, 6, 6)
+        (answers,) = artifact.verification.outputs
+        assert answers.kind == "labels"
+        assert answers.argmax_agreement > 0.95
+    assert conversion["int8"].float_operators == ()
+
+
 @pytest.mark.slow
 def test_weights_of_a_recurrent_layer_become_small_in_every_format_of_small_weights(
     models, tmp_path

@@ -163,7 +163,7 @@ def of_the_converter(root: Path) -> None:
 
 
 def other_floats(root: Path) -> None:
-    """Models that compute in other floats than float32, and one whose weights are in an LSTM."""
+    """Models that compute in other floats than float32, or look at their signs, and an LSTM."""
     mixed = keras.DTypePolicy("mixed_float16")
     image = keras.Input((8, 8, 1), name="image")
     x = layers.Conv2D(8, 3, dtype=mixed, name="conv")(image)
@@ -171,6 +171,11 @@ def other_floats(root: Path) -> None:
     model = keras.Model(image, layers.Dense(4, dtype="float32", name="out")(x))
     model.save(root / "mixed.keras")
     model.export(root / "mixed", format="tf_saved_model", verbose=False)
+    scores = layers.Conv2D(3, 3, name="scores")(image)
+    for take in (keras.ops.argmax, keras.ops.argmin):
+        classes = keras.Model(image, take(scores, axis=-1))
+        classes.save(root / f"{take.__name__}.keras")
+        classes.export(root / take.__name__, format="tf_saved_model", verbose=False)
     weights = tf.constant(np.random.default_rng(1).normal(size=(8, 4)))
     module = tf.Module()
     module.double = tf.function(lambda x: {"y": x @ weights}).get_concrete_function(
