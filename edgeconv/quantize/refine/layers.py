@@ -47,13 +47,17 @@ class OperatorTensors(NamedTuple):
 
 
 class RefinableLayer(NamedTuple):
-    """A weighted operator of both graphs; `left_alone` says why it is not to be refined."""
+    """A weighted operator of both graphs; `left_alone` says why it is not to be refined.
+
+    `shares`: that is because others like it have the same weights, which can have other bits.
+    """
 
     name: str
     operator: str
     quantized: OperatorTensors
     floating: OperatorTensors
     left_alone: str
+    shares: bool = False
 
 
 def unrefined_operators(model: ModelT) -> tuple[str, ...]:

@@ -32,6 +32,9 @@ _LEAST_SIMILARITY = 0.9
 _ROUNDING = 0.51
 
 
+_SHARES = "it shares its weights with another operator"
+
+
 def match_layers(quantized: ModelT, floating: ModelT) -> list[RefinableLayer]:
     """The layers that the first graphs of both models have, in the order of the quantized one.
 
@@ -135,12 +138,14 @@ def _stored(model: ModelT, graph: SubGraphT, makers: dict[int, OperatorT], index
 def _layer(
     quantized: ModelT, floating: ModelT, inside: OperatorTensors, outside: OperatorTensors
 ) -> RefinableLayer:
+    reason = _reason(quantized, floating, inside, outside)
     return RefinableLayer(
         _name(floating, outside.number),
         operator_name(floating, floating.subgraphs[0].operators[outside.number]),
         inside,
         outside,
-        _reason(quantized, floating, inside, outside),
+        reason,
+        reason == _SHARES and _alike_share(quantized, inside.weights),
     )
 
 
@@ -169,7 +174,7 @@ def _reason(
     if weights.sparsity is not None or original.sparsity is not None:
         return "its weights are sparse"
     if _shares(quantized, inside.weights) or _shares(floating, outside.weights):
-        return "it shares its weights with another operator"
+        return _SHARES
     quantization = weights.quantization
     if type_of(weights) != "float32":
         if is_in_blocks(weights) and activations == "float32":
@@ -183,6 +188,30 @@ def _reason(
 
 def _bias_is_stored(model: ModelT, index: int) -> bool:
     return index == -1 or is_constant(model, model.subgraphs[0].tensors[index])
+
+
+def _alike_share(model: ModelT, index: int) -> bool:
+    """Whether a tensor is read as the weights of operators of one kind, and its buffer by it."""
+    graph = model.subgraphs[0]
+    buffer = graph.tensors[index].buffer
+    if sum(t.buffer == buffer for each in model.subgraphs for t in each.tensors) > 1:
+        return False
+    numbers = {each.number for each in _weighted(model) if each.weights == index}
+    kinds = {operator_name(model, graph.operators[number]) for number in numbers}
+    read = {
+        index,
+        *(
+            o.outputs[0]
+            for o in graph.operators
+            if index in o.inputs and operator_name(model, o) == "DEQUANTIZE"
+        ),
+    }
+    others = (
+        operator
+        for number, operator in enumerate(graph.operators)
+        if number not in numbers and operator_name(model, operator) != "DEQUANTIZE"
+    )
+    return len(kinds) == 1 and all(read.isdisjoint(operator.inputs) for operator in others)
 
 
 def _shares(model: ModelT, index: int) -> bool:

@@ -126,6 +126,7 @@ def refine_layers(
         inputs = _inputs(inside, outside, methods, layers, feeds)
         runs = _runs((inside.model, outside.model), layers, inputs, threads, kept or KeptOutputs())
     refined = []
+    together = _fewer_bits_together(inside.model, layers, bits)
     for layer in layers:
         options = RefineOptions(
             rounding="rounding" in methods,
@@ -133,6 +134,13 @@ def refine_layers(
             bits=bits.get(layer.name),
             rounded=(rounded or {}).get(layer.floating.number),
         )
+        if layer.quantized.weights in together:
+            layer = layer._replace(left_alone="")
+            options = RefineOptions(rounding=False, bias=False, bits=4)
+            refined.append(
+                LayerCorrection(inside.model, outside.model, layer, options).without_samples()
+            )
+            continue
         refined.append(_refine(LayerCorrection(inside.model, outside.model, layer, options), runs))
     is_changed = any(layer.changed for layer in refined)
     return RefinedModel(
@@ -140,6 +148,25 @@ def refine_layers(
         tuple(refined),
         _notes(inside.model, refined, unmatched_layers(outside.model, layers)),
     )
+
+
+def _fewer_bits_together(
+    model: ModelT, layers: Sequence[RefinableLayer], bits: Mapping[str, int]
+) -> set[int]:
+    """The tensors of weights that several layers share, all of which are to have 4 bits.
+
+    They are rounded to nearest, since inputs of one layer say nothing about the others'.
+    """
+    users: dict[int, list[RefinableLayer]] = {}
+    for layer in layers:
+        users.setdefault(layer.quantized.weights, []).append(layer)
+    return {
+        tensor
+        for tensor, sharing in users.items()
+        if all(
+            each.shares and bits.get(each.name) == 4 and takes_int4(model, each) for each in sharing
+        )
+    }
 
 
 class _Runs(NamedTuple):
@@ -326,8 +353,12 @@ class LayerCorrection:
     options: RefineOptions
 
     def without_samples(self) -> RefinedLayer:
-        """Round the weights to nearest where they are to have other bits."""
-        if self.layer.left_alone or self._start is None or self._bits == self._stored_bits:
+        """Round the weights to nearest where they are to have other bits.
+
+        Another layer that shares them may have done so; the bias has to follow them.
+        """
+        is_done = self._bits == self._stored_bits and not self.layer.shares
+        if self.layer.left_alone or self._start is None or is_done:
             return self._outcome(changed=False)
         self._write(self._start, self._float_bias)
         return self._outcome(changed=True)
@@ -387,6 +418,8 @@ class LayerCorrection:
             write_weights(self.inside, self.layer, weights, self._bits)
             scales = weights.scales.reshape(-1)
         if self.layer.quantized.bias == -1 and not np.any(bias):
+            return self.layer
+        if self.layer.shares and bias_type(self.inside, self.layer) == "float32":
             return self.layer
         return write_bias(self.inside, self.layer, bias, scales)
 

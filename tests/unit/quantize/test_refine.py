@@ -14,10 +14,13 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.model.tflite.operators import scales_of, type_of
-from edgeconv.quantize.calibrate import Feed
+from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.refine.matching import match_layers
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.refine.weights import pack_int4, read_bias, unpack_int4
+from edgeconv.quantize.trials import lowest_snr_db, outputs_of
+from edgeconv.types import Recipe
 from edgeconv.types.errors import InputRefused
 
 NAMES = ("first", "depth", "wide", "y")
@@ -228,6 +231,33 @@ def test_shared_weights_are_left_alone():
     )
     assert done.model == data
     assert done.notes == ("y, z: it shares its weights with another operator",)
+
+
+@pytest.mark.parametrize("methods", [(), ("rounding", "bias-correction")])
+@pytest.mark.parametrize("recipe", ["int8x4", "weight-only-int4"])
+def test_layers_of_one_kind_get_four_bits_in_the_weights_that_they_share(recipe, methods):
+    """As the towers of a siamese network, or the steps of a recurrent one, have them."""
+    random, graph = np.random.default_rng(0), Graph()
+    values = random.normal(size=(64, 64)).astype(np.float32) / 8
+    w = graph.tensor("w", (64, 64), "float32", data=values)
+    b = graph.tensor("b", (64,), "float32", data=random.normal(size=64).astype(np.float32))
+    x, y, z = (graph.tensor(name, (1, 64), "float32", dynamic=True) for name in "xyz")
+    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    graph.operator("FULLY_CONNECTED", [y, w, b], [z])
+    floating = packed(graph.model([x], [z], signature=("serving_default", ["x"], ["z"])))
+    given = {"serving_default": Feed({"x": random.normal(size=(40, 64)).astype(np.float32)}, 1)}
+    calibrated = CalibratedGraph(floating, given, threads=1)
+    small, large = (
+        make_file(calibrated, Recipe(name=each), MethodSettings("minmax", methods))
+        for each in (recipe, recipe.replace("int8x4", "int8").replace("int4", "int8"))
+    )
+    assert small.four_bit == ("y", "z")
+    assert len(large.model) - len(small.model) > 64 * 64 / 2 - 500
+    expected = outputs_of(floating, given, threads=1)
+    # What the rounding of weights to 15 values leaves.
+    assert lowest_snr_db(expected, outputs_of(small.model, given, threads=1)) > 14
+    tensors = parse(small.model, where="it").subgraphs[0].tensors
+    assert [type_of(tensor) for tensor in tensors].count("int4") == 1
 
 
 def test_too_few_samples_name_the_number_that_is_wanted():
