@@ -41,6 +41,8 @@ _ALTERNATIVES = {
     "CombinedNonMaxSuppression": "call tf.image.non_max_suppression_padded for each image and "
     "class, which TFLite has an operator for, or give out boxes and scores and suppress in the "
     "application; else ",
+    "DenseBincount": "encode ids with tf.one_hot, and take its sum over them (CategoryEncoding's "
+    "count) or its largest (multi_hot); else ",
     "HashBucket": "compute the bucket in the application and give the model its number, or use a "
     "StringLookup with a vocabulary; else ",
     "Table": "TFLite has tables from strings to int64 and back only: look up the int64 index of "

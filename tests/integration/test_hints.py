@@ -73,6 +73,7 @@ FOLLOWED = {
         "give the model its number": f"by_number {FLOATS}",
         "a StringLookup with a vocabulary": f"by_index {FLOATS}",
     },
+    f"counts {FLOATS}": {"take its sum": f"sums {FLOATS}", "its largest": f"largest {FLOATS}"},
     f"numbers {FLOATS}": {
         "look up the int64 index of a string, and gather": f"by_index {FLOATS}",
     },

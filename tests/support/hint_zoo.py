@@ -136,6 +136,15 @@ def of_words(root: Path) -> None:
     save(root, "hashed", lambda word: {"y": tf.gather(rows, hashed(word, 32))}, word=word)
     save(root, "by_number", lambda n: {"y": tf.gather(rows, n)}, n=([None], tf.int64))
     save(root, "by_index", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
+    ids, count = ([None, 3], tf.int32), tf.math.bincount
+
+    def of(counted: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., dict[str, tf.Tensor]]:
+        return lambda ids: {"y": counted(ids) @ rows}
+
+    counts = of(lambda ids: count(ids, minlength=32, maxlength=32, axis=-1, dtype=tf.float32))
+    save(root, "counts", counts, ids=ids)
+    save(root, "sums", of(lambda ids: tf.reduce_sum(tf.one_hot(ids, 32), 1)), ids=ids)
+    save(root, "largest", of(lambda ids: tf.reduce_max(tf.one_hot(ids, 32), 1)), ids=ids)
     save(root, "numbers", lambda word: {"y": numbers.lookup(word)[:, None] * rows[:1]}, word=word)
 
 
