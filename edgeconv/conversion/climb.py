@@ -464,6 +464,9 @@ def size_warning(
     if not beyond_float and size > (1 - _SAME) * float_bytes:
         other = f"; {least} has {others[least]:,} bytes" if least else ""
         return f"the file is no smaller than float32 ({size:,} and {float_bytes:,} bytes){other}"
+    wide: RecipeName = "int8" if recipe.full_integer else "weight-only-int8"
+    if recipe.has_four_bits and wide in sizes and size > (1 - _SAME) * sizes[wide]:
+        return f"the file is no smaller than {wide} ({size:,} and {sizes[wide]:,} bytes)"
     if not (beyond_float or beyond_other):
         return ""
     why = ", because its loops were unrolled: each step became an operator" * unrolled
