@@ -20,14 +20,15 @@ from edgeconv.data.suspects import (
     evenly,
     is_at_chance,
     is_image,
+    is_larger,
     is_overdriven,
     is_saturated,
     more_right,
     more_telling,
     other_preprocessings,
     saturated_share,
-    smaller_scales,
     state_suspicions,
+    usual_scales,
     variation,
 )
 from edgeconv.model.tflite import constant_outputs
@@ -205,7 +206,9 @@ def _answers_of_graph(session: Session, part: Part) -> StatisticsCheck:
             with contextlib.suppress(ToolFailed):
                 yield steps, session.answers_to(part, directory)
 
-    better, information = more_telling(outputs, answered("scaled", smaller_scales(some.arrays)))
+    better, information = more_telling(
+        outputs, answered("scaled", usual_scales(some.arrays, outputs))
+    )
     some_outputs = {n: a[evenly(held_back.count, most)] for n, a in outputs.items()}
     others = answered("other", other_preprocessings(some.arrays))
     right, hits = more_right(some.labels, some_outputs, others)
@@ -245,7 +248,8 @@ def verify_samples(
     farthest = statistics.farthest if statistics else None
     # What is strange about the answers may be the model's own; both together are not.
     is_extreme = is_unscaled or (farthest is None and _is_at_ends(outputs.values()))
-    is_wrong = (is_extreme and not _fits_only_as_is(statistics)) or bool(layers and remarks)
+    seen = bool(layers) and not (statistics and is_larger(statistics.better))
+    is_wrong = (is_extreme and not _fits_only_as_is(statistics)) or bool(seen and remarks)
     is_wrong = is_wrong and not are_hit(labels, outputs)
     twice = statistics.twice if statistics else None
     better = statistics.better if statistics else ""
@@ -254,7 +258,7 @@ def verify_samples(
         *layers,
         *_scaled_twice(twice),
         *(Suspicion(remark, is_wrong) for remark in remarks),
-        *(Suspicion(remark, bool(layers)) for remark in useless),
+        *(Suspicion(remark, seen) for remark in useless),
         *overdriven,
         *_narrow(record.inputs, images, outputs.values()),
     )
@@ -282,7 +286,10 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
                 f"the float model's answers carry {other:.0%} of the possible information with "
                 f"{check.better}, and {own:.0%} as they are"
             )
-            yield Suspicion(reason, other - own > _CLEARLY_APART and check.samples >= _ENOUGH)
+            is_clear = other - own > _CLEARLY_APART and check.samples >= _ENOUGH
+            # A model that was hardly trained is surer of itself with larger samples, too.
+            if is_clear or not is_larger(check.better):
+                yield Suspicion(reason, is_clear and not is_larger(check.better))
         return
     # Deep layers lag behind those before them.
     chance = max(1.0, math.sqrt(_ENOUGH / check.samples)) * (1 + check.left)

@@ -101,6 +101,9 @@ _LEAST_CLASSES, _FAR_APART = 3, 50.0
 # How much more answers tell of samples in a smaller scale that fits, of all they could. To samples
 # that fit as they are, those of 12 models told as much at most.
 _TELLS_MORE = 0.1
+# What answers tell less than of samples in a far smaller scale than that of the training.
+_TELLS_NOTHING = 0.02
+_FROM_0_TO_1, _FROM_BOTH_SIDES = "scale=255", "scale=127.5&mean=-127.5"
 # The share of the labels that answers to right samples hit at least, to be sure. By how many
 # deviations others have to hit more, of which there are about a dozen.
 _MOSTLY_HIT, _SURELY = 0.5, 3.5
@@ -271,15 +274,20 @@ def other_preprocessings(
             yield f"{first!r} and {second!r} exchanged", {**arrays, **exchanged}
 
 
-def smaller_scales(arrays: Mapping[str, Array]) -> Iterator[tuple[str, dict[str, Array]]]:
+def usual_scales(
+    arrays: Mapping[str, Array], outputs: Mapping[str, Array]
+) -> Iterator[tuple[str, dict[str, Array]]]:
     """The samples in usual scales smaller than theirs, as `other_preprocessings` gives them.
 
     `arrays` are (samples, ...); the floats among them, whose range suggests it, are changed one at
-    a time. No scale is larger: any model is surer of itself with that.
+    a time. Any model is surer of itself with a larger scale, so that is tried for images only of
+    which `outputs` with classes, (samples, ...), tell nothing.
     """
+    told = _most_information(outputs)
     for name, array in arrays.items():
         if array.dtype.kind == "f" and array.size:
-            for steps, change in _smaller(array).items():
+            larger = _larger(array) if 0 < told < _TELLS_NOTHING else {}
+            for steps, change in (_smaller(array) | larger).items():
                 prefix = f"{name}." if len(arrays) > 1 else ""
                 changed = {**arrays, name: _scaled(array, change)}
                 yield "&".join(prefix + step for step in steps.split("&")), changed
@@ -305,6 +313,19 @@ def _smaller(array: Array) -> dict[str, Scaling]:
     else:
         names = []
     return {name: _SCALES[name] for name in names}
+
+
+def _larger(array: Array) -> dict[str, Scaling]:
+    low, high = float(array.min()), float(array.max())
+    if not is_image(array.shape) or high > 1 or low < -1:
+        return {}
+    names = [_FROM_0_TO_1] if low >= 0 else [_FROM_BOTH_SIDES]
+    return {name: _SCALES[name] for name in names}
+
+
+def is_larger(steps: str) -> bool:
+    """Whether these steps of `usual_scales` make samples larger."""
+    return any(each in steps for each in (_FROM_0_TO_1, "scale=127.5&"))
 
 
 def _negative(image: Array) -> dict[str, Scaling]:

@@ -19,7 +19,7 @@ from edgeconv.data.suspects import (
     more_right,
     more_telling,
     other_preprocessings,
-    smaller_scales,
+    usual_scales,
 )
 from edgeconv.statistics.outputs import TOGETHER, differing_outputs, same_outputs
 from edgeconv.tf import lean
@@ -295,7 +295,7 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
     _write(outputs, Path(part.directory, CHECKED))
     twice = _scaled_twice(loaded, probe, some, outputs, batch)
     if not done.layers:
-        scaled = ((name, probe.run_if_taken(x, batch)) for name, x in smaller_scales(arrays))
+        scaled = ((name, probe.run_if_taken(x, batch)) for name, x in usual_scales(arrays, outputs))
         better, information = more_telling(
             outputs, ((name, _joined(ran.answers, arrays, batch)) for name, ran in scaled if ran)
         )

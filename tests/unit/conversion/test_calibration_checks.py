@@ -119,6 +119,16 @@ def test_answers_that_tell_more_in_another_scale_say_it(told, is_wrong):
     assert (found.is_wrong, found.better) == (is_wrong, "scale=1/255")
 
 
+@pytest.mark.parametrize(("told", "warnings"), [((0.01, 0.8), 2), ((0.01, 0.2), 1)])
+def test_images_that_were_scaled_for_a_model_of_pixels_are_warned_of(told, warnings):
+    """A model that was hardly trained looks the same, so nothing is refused for it."""
+    without = StatisticsCheck(samples=64, better="scale=255", information=told)
+    always_first = {"scores": FLAT["scores"] * 0.9 + [0.19, 0, 0, 0]}
+    found = verify_samples(record(1), always_first, None, without)
+    assert len(found.suspicions) == warnings
+    assert not found.is_wrong
+
+
 def without_layers(**facts: Any) -> StatisticsCheck:
     return StatisticsCheck(samples=64, **facts)
 

@@ -11,10 +11,11 @@ from edgeconv.data import Samples
 from edgeconv.data.suspects import (
     evenly,
     input_ranges,
+    is_larger,
     other_preprocessings,
     set_suspicions,
-    smaller_scales,
     state_suspicions,
+    usual_scales,
 )
 
 RANDOM = np.random.default_rng(4)
@@ -112,11 +113,31 @@ def test_what_keeps_the_range_of_images_is_negatives_and_colors(image, steps):
         (NOISE[:, 0, 0] * 9.8, set()),
     ],
 )
-def test_smaller_scales_are_those_that_the_range_suggests(array, steps):
-    assert {name for name, _ in smaller_scales({"x": array})} == steps
-    both = dict(smaller_scales({"x": array, "y": np.arange(40, dtype=np.int32)}))
+def test_usual_scales_are_those_that_the_range_suggests(array, steps):
+    assert {name for name, _ in usual_scales({"x": array}, {})} == steps
+    both = dict(usual_scales({"x": array, "y": np.arange(40, dtype=np.int32)}, {}))
     assert {name.replace("x.", "") for name in both} == steps
     assert all(0 <= abs(each["x"]).max() <= 1.01 for each in both.values())
+
+
+@pytest.mark.parametrize(
+    ("image", "steps"),
+    [
+        (IMAGES, {"scale=255"}),
+        (2 * IMAGES - 1, {"scale=0.5&mean=-0.5", "scale=127.5&mean=-127.5"}),
+        (np.rint(IMAGES * 255), {"scale=1/255", "scale=1/127.5&mean=1"}),
+        (IMAGES[:, :4], set()),
+    ],
+)
+def test_larger_scales_are_for_images_of_which_a_model_tells_nothing(image, steps):
+    nothing = {"p": 0.25 + 1e-3 * np.eye(4)[np.arange(40) % 4]}
+    tried = dict(usual_scales({"image": image}, nothing))
+    assert set(tried) == steps
+    for name in filter(is_larger, steps):
+        np.testing.assert_allclose(tried[name]["image"], 255 * IMAGES, rtol=1e-4, atol=1e-3)
+    telling = {"p": 0.1 + 0.6 * np.eye(4)[np.arange(40) % 4]}
+    assert not any(is_larger(name) for name in dict(usual_scales({"image": image}, telling)))
+    assert not any(map(is_larger, dict(usual_scales({"image": image}, {"place": NOISE[:, 0]}))))
 
 
 def test_an_input_that_is_the_same_in_all_samples_is_named():
