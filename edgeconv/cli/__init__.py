@@ -240,6 +240,8 @@ def _usage_error(error: click.ClickException) -> EdgeconvError:
         message = message[:1].lower() + message[1:]
     close = getattr(error, "possibilities", None) or ()
     suggestion = f"did you mean {' or '.join(close)}? " if close else ""
+    if "unexpected extra argument" in message:
+        suggestion = "several values of an option have commas, as in --to int8,float16; "
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "edgeconv"
     return UsageError(message, hint=f"{suggestion}`{command} --help` shows the usage")

@@ -90,6 +90,7 @@ def test_version_is_json_where_that_is_asked_for(capsys):
         (["convert", "{}/gone", "--to", "float32"], 3, "gone"),
         (["convert", "{}/gone", "--to", "flota32"], 2, "did you mean 'float32'"),
         (["convert", "{}/gone", "--to", "int8", "--io", "int9"], 2, "did you mean 'int8'"),
+        (["convert", "{}/gone", "--to", "int8", "float16"], 2, "as in --to int8,float16"),
         (["inspect", "{}/gone"], 3, "gone"),
         (["bench", "{}/gone"], 3, "gone"),
         (["check", "{}/gone", "--config", "{}/gone.toml"], 2, "gone.toml does not exist"),
