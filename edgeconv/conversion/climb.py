@@ -462,7 +462,8 @@ def size_warning(
     if recipe.name == "float32":
         return ""
     if not beyond_float and size > (1 - _SAME) * float_bytes:
-        other = f"; {least} has {others[least]:,} bytes" if least else ""
+        is_less = least is not None and others[least] < size
+        other = f"; {least} has {others[least]:,} bytes" if least and is_less else ""
         return f"the file is no smaller than float32 ({size:,} and {float_bytes:,} bytes){other}"
     wide: RecipeName = "int8" if recipe.full_integer else "weight-only-int8"
     if recipe.has_four_bits and wide in sizes and size > (1 - _SAME) * sizes[wide]:

@@ -22,6 +22,7 @@ from edgeconv.model.tflite import (
     with_uint8_io,
     with_weights_inside,
 )
+from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, read, text
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.refine.simulating import rounded_weights, with_weights_of
@@ -283,7 +284,12 @@ def quantize_model(
     import numpy as np
 
     quantizer = quantizer_module("quantizer")
-    configuration = quantizer_recipe(recipe, ruled, dense_per_tensor=dense_per_tensor)
+    configuration = quantizer_recipe(
+        recipe,
+        ruled,
+        dense_per_tensor=dense_per_tensor,
+        constants_first=_constants_first(float_model),
+    )
     # For a block of zeros it divides 0 by 0.
     with engine_errors("litert-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
         engine = quantizer.Quantizer(float_model)
@@ -313,6 +319,18 @@ def quantize_model(
     return whole, (note,) if widened else ()
 
 
+def _constants_first(data: bytes) -> tuple[str, ...]:
+    """The outputs of products of a constant with what varies, as a graph's neighbors with nodes."""
+    model = read(data, where="the model")
+    return tuple(
+        text(graph.tensors[operator.outputs[0]].name)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if operator_name(model, operator) == "BATCH_MATMUL"
+        and is_constant(model, graph.tensors[operator.inputs[0]])
+    )
+
+
 def plain_ranges(ranges: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """The least and the greatest value of every tensor that has one range."""
     import numpy as np
@@ -340,6 +358,7 @@ def quantizer_recipe(
     ruled: Iterable[RuledLayer] = (),
     *,
     dense_per_tensor: bool = False,
+    constants_first: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
     """The configuration that makes litert-quantizer follow `recipe`, 8 bits instead of 4.
 
@@ -347,7 +366,9 @@ def quantizer_recipe(
     integer where it names an integer type. uint8 is made from int8 afterwards, since the quantizer
     does not know it; so are weights of 4 bits, which it knows for some operators only.
     `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of one a channel,
-    which older runtimes do not have; a float16 recipe has no scales.
+    which older runtimes do not have; a float16 recipe has no scales. `constants_first` are outputs
+    of BATCH_MATMUL with a constant as its first input, which its kernel takes as 8 bits only beside
+    integers of 8 bits.
     """
     configuration = _Configuration(recipe)
     bits = 16 if recipe.name == "int16x8" else 8
@@ -360,6 +381,8 @@ def quantizer_recipe(
         configuration.add_integers(
             _EVERYTHING, "FULLY_CONNECTED", "TENSORWISE", activation_bits=bits
         )
+    for name in constants_first:
+        configuration.add_constant_first(f"^{re.escape(f'{name};')}$")
     configuration.add_rules(ruled)
     if recipe.full_integer:
         # What it makes of them aborts, or compares roughly: see `with_integer_kernels`.
@@ -404,6 +427,13 @@ class _Configuration:
                     granularity=self._granularity.BLOCKWISE_32,
                 )
 
+    def add_constant_first(self, scope: str) -> None:
+        """Leave a product in float where its kernel does not take the constant beside the rest."""
+        if self._recipe.name == "dynamic":
+            self.manager.add_weight_only_config(scope, self._operation.BATCH_MATMUL, 8)
+        elif self._recipe.name == "int16x8":
+            self.add_floats(scope, "BATCH_MATMUL")
+
     def add_floats(self, scope: str, operation: str = "ALL_SUPPORTED") -> None:
         """Leave operators in float."""
         self.manager.add_quantization_config(
@@ -428,6 +458,11 @@ class _Configuration:
                 weight_num_bits=8,
                 weight_granularity=scales,
             )
+            if operation == "ALL_SUPPORTED":
+                # Its kernel gives 0 for a constant with several scales.
+                self.add_integers(
+                    scope, "BATCH_MATMUL", "TENSORWISE", activation_bits=activation_bits
+                )
         elif self._recipe.name == "dynamic":
             self.manager.add_dynamic_config(scope, name, 8, granularity=scales)
         else:

@@ -50,6 +50,12 @@ def test_a_file_as_large_as_float32_says_so(recipe):
         )
 
 
+def test_no_smaller_file_is_named_that_is_none():
+    assert said("dynamic", dynamic=16_990, float16=16_995) == (
+        "the file is no smaller than float32 (16,990 and 17,000 bytes)"
+    )
+
+
 def test_float16_is_warned_of_as_int8_is():
     assert said("float16", float16=18_000) == (
         "the file is 1.1 times as large as float32 (18,000 and 17,000 bytes); float32 serves better"

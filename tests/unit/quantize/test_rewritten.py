@@ -5,7 +5,9 @@ Each file runs in LiteRT, and is compared with the float model.
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from single_operators import CASES, KEY, ROW, of, single
+from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite import summarize
 from edgeconv.model.tflite.kernels import COMPARISONS, KERNELS
@@ -100,3 +102,27 @@ def test_what_a_model_compares_with_its_input_is_the_input_that_it_was_given(nam
     assert unruled_floats(asked, float_groups(file.model)) == ()
     (left,) = floats_left(file.model, (), "int8" if recipe == "int8" else "int16").operators
     assert (left.reason, left.count) == ("rule", 1)
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int16x8", "int8x4", "dynamic", "weight-only-int8"])
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_product_with_a_constant_of_three_dimensions_is_right(is_first, recipe):
+    """Scales by channel gave 0 everywhere, and a constant at the left a file that does not run."""
+    random, graph = np.random.default_rng(0), Graph()
+    x = graph.tensor("x", (3, 16, 8), "float32")
+    shape = (3, 16, 16) if is_first else (3, 8, 16)
+    values = random.normal(size=shape).astype(np.float32)
+    constant = graph.tensor("constant", shape, "float32", data=values)
+    y = graph.tensor("y", (3, 16, shape[2] if not is_first else 8), "float32")
+    graph.operator("BATCH_MATMUL", [constant, x] if is_first else [x, constant], [y])
+    operator = graph.operators[-1]
+    operator.builtinOptions = schema.BatchMatMulOptionsT()
+    operator.builtinOptionsType = schema.BuiltinOptions.BatchMatMulOptions
+    floating = packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))
+    samples = random.normal(size=(60, 16, 8)).astype(np.float32)
+    calibrated_graph = CalibratedGraph(floating, {KEY: Feed({"x": samples}, 3)}, threads=1)
+    file = make_file(calibrated_graph, Recipe(name=recipe), PLAIN)
+    expected, actual = (
+        outputs_of(model, calibrated_graph.feeds, threads=1) for model in (floating, file.model)
+    )
+    assert lowest_snr_db(expected, actual) > (38 if recipe == "int16x8" else 30)
