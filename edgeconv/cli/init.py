@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edgeconv.cli.command import sandbox_option
 from edgeconv.cli.printing import echo
+from edgeconv.types import DataSource, Signature, SourceModel
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.types import DataSource, Signature, SourceModel
 
 
 @click.command("init")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -20,9 +21,6 @@ from edgeconv.types import (
     TargetCheck,
     Verification,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from edgeconv.conversion.candidate import CandidateGraph
+from edgeconv.conversion.candidate import Candidate, CandidateGraph
 from edgeconv.model.tflite import clipped_biases, float_layers, largest_scales, summarize
-from edgeconv.model.tflite.kernels import KERNELS
+from edgeconv.model.tflite.kernels import KERNELS, IntegerType
 from edgeconv.model.tflite.layers import STATEFUL, FloatsLeft, floats_left
 from edgeconv.model.tflite.operators import RUN_GRAPHS, float_groups
 from edgeconv.model.tflite.summary import rounded_indices
 from edgeconv.quantize.rules import unruled_floats
+from edgeconv.types import GraphSummary, Recipe, Signature, TensorSpec
 from edgeconv.types.errors import Cause, InputRefused, VerificationFailed
 from edgeconv.types.words import listed, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from edgeconv.conversion.candidate import Candidate
-    from edgeconv.model.tflite.kernels import IntegerType
-    from edgeconv.types import GraphSummary, Recipe, Signature, TensorSpec
 
 # Beyond this a scale cannot come from real activations: calibration on 1e38 gives 4e35.
 _MAX_SCALE = 1e12

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,10 +27,6 @@ from edgeconv.types import (
     SourceModel,
 )
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 # Raised where the same sources come to give other files, or other names in them.
 REVISION = 8

@@ -9,15 +9,13 @@ are, and nothing is ever pickled. `runtimes/runner.py` knows the same form.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.data.memory import room_bytes
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 END = b"\x01"
 STRING = "string"

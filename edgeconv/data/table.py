@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,8 @@ from edgeconv.data.strings import ended_list
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted
 
-if TYPE_CHECKING:
-    _Cells = Callable[[str, pa.ChunkedArray, int], "Array"]
+_Cells = Callable[[str, pa.ChunkedArray, int], "Array"]
+
 
 Array = np.ndarray[Any, Any]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,37 +22,30 @@ from edgeconv.gate.drops import (
     worst_drop,
 )
 from edgeconv.gate.numbers import own_number
-from edgeconv.statistics.estimate import Levels
+from edgeconv.statistics.estimate import Estimate, Levels
 from edgeconv.types import (
     FULL_INTEGER,
     LIMIT_KINDS,
+    Accuracy,
+    AnyLimit,
+    Budget,
+    Drop,
     Finding,
     GateStatistics,
     Limit,
+    LimitKind,
     Limits,
+    LockedModel,
+    LockedStage,
+    Measurement,
+    Outcome,
+    Reference,
+    Report,
+    Severity,
+    Value,
     Verdict,
 )
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from edgeconv.statistics.estimate import Estimate
-    from edgeconv.types import (
-        Accuracy,
-        AnyLimit,
-        Budget,
-        Drop,
-        LimitKind,
-        LockedModel,
-        LockedStage,
-        Measurement,
-        Outcome,
-        Reference,
-        Report,
-        Severity,
-        Value,
-    )
 
 _USUAL = GateStatistics()
 _OF_ALL_SAMPLES = ("metric", "relative")

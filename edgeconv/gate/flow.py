@@ -6,9 +6,10 @@ cached check are taken. Then nothing here loads numpy or TensorFlow.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -31,24 +32,23 @@ from edgeconv.types import (
     IN_VERSIONS,
     LIMIT_KINDS,
     NOT_CHECKED,
+    Budget,
     Check,
     Conversion,
+    Execution,
     Failure,
     Finding,
+    GateStatistics,
     LockedModel,
     Measurement,
     Report,
+    RuntimeVersions,
     Verdict,
+    VersionResult,
 )
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.measurement import UNTIMED
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from edgeconv.types import Budget, Execution, GateStatistics, RuntimeVersions, VersionResult
-
 
 Kept = TypeVar("Kept", Report, Check)
 _MOST_NAMES = 4

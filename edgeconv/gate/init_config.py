@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -10,13 +10,8 @@ from edgeconv.reporting.units import plain
 from edgeconv.requests.config.file import LONGEST_NAME
 from edgeconv.requests.config.tables import options_of
 from edgeconv.system.store.toml_text import toml_header, toml_value
-from edgeconv.types import LIMIT_KINDS, Inspection, Signature
+from edgeconv.types import LIMIT_KINDS, Inspection, Signature, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.types import TensorSpec
 
 _KINDS = {
     "saved_model": "SavedModel",

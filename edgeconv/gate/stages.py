@@ -5,7 +5,8 @@ Each is compared with its locked state and with the stage before it, on the same
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from edgeconv.gate.drops import (
     PairedAccuracies,
@@ -15,18 +16,14 @@ from edgeconv.gate.drops import (
     pairs_of,
 )
 from edgeconv.statistics.comparison import drop_of
-from edgeconv.types import StageState
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.types import (
-        GateStatistics,
-        LockedModel,
-        Measurement,
-        Report,
-        StageName,
-    )
+from edgeconv.types import (
+    GateStatistics,
+    LockedModel,
+    Measurement,
+    Report,
+    StageName,
+    StageState,
+)
 
 _FLOAT32 = "float32"
 

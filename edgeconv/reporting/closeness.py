@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from typing import get_args
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import interval_value
 from edgeconv.statistics.estimate import share_interval
-from edgeconv.types import LEAST_SAMPLES, MAX_SNR_DB, Grade
+from edgeconv.types import (
+    LEAST_SAMPLES,
+    MAX_SNR_DB,
+    Agreement,
+    Artifact,
+    Comparison,
+    Distance,
+    FloatOperators,
+    Grade,
+    Measurement,
+    OutputError,
+    Report,
+    Signature,
+)
+from edgeconv.types.conversion import FloatReason
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from edgeconv.types import (
-        Agreement,
-        Artifact,
-        Comparison,
-        Distance,
-        FloatOperators,
-        Measurement,
-        OutputError,
-        Report,
-        Signature,
-    )
-    from edgeconv.types.conversion import FloatReason
-
 
 # Further outputs of one file are counted, not listed.
 _MOST_OUTPUTS = 3

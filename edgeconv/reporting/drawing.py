@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import re
 import resource
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import vl_convert
 from markupsafe import Markup
 
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # A row of a data set, or a part of a specification.
 Fields = dict[str, Any]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Literal, get_args
+from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
@@ -18,15 +19,9 @@ from edgeconv.system.store import (
     read_noun,
 )
 from edgeconv.system.store.converted import in_project
-from edgeconv.types import LastCheck, Report
+from edgeconv.types import Check, Finding, LastCheck, Outcome, Report
 from edgeconv.types.errors import CheckFailed, InputRefused
 from edgeconv.types.version import VERSION
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import Check, Finding, Outcome
-
 
 Format = Literal["html", "text", "markdown", "json", "csv"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -23,7 +24,7 @@ from edgeconv.reporting.closeness import (
     weights,
     worst_outputs,
 )
-from edgeconv.reporting.columns import all_models, first_accuracy, model_rows
+from edgeconv.reporting.columns import ModelRow, all_models, first_accuracy, model_rows
 from edgeconv.reporting.drawing import Plot, draw_svg
 from edgeconv.reporting.facts import (
     agreement_table,
@@ -64,14 +65,8 @@ from edgeconv.reporting.plots import (
 from edgeconv.reporting.sections import flip_tables, matrix_table, npu_table
 from edgeconv.reporting.units import is_share
 from edgeconv.statistics.comparison import is_faster, is_more_accurate, pareto_front
+from edgeconv.types import Measurement, Report, TensorSpec, TrainingRecord
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from edgeconv.reporting.columns import ModelRow
-    from edgeconv.types import Measurement, Report, TensorSpec, TrainingRecord
-
 
 _MOST_CHANNELS = 4
 

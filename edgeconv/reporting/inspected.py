@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from rich.text import Text
 
 from edgeconv.reporting import units
-from edgeconv.reporting.pages import Labeled, notes
-from edgeconv.reporting.tables import Column, table
+from edgeconv.reporting.pages import Block, Labeled, Page, notes
+from edgeconv.reporting.tables import Column, Table, table
 from edgeconv.reporting.units import plain
 from edgeconv.reporting.verdicts.machine import as_json, message, sarif_document, schema_of
-from edgeconv.types import Evidence
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.reporting.pages import Block, Page
-    from edgeconv.reporting.tables import Table
-    from edgeconv.types import (
-        Built,
-        Embedded,
-        Inspection,
-        Link,
-        LinkState,
-        OldestRuntime,
-        OperatorCount,
-        RuntimeNeed,
-        Scan,
-        ScanFinding,
-        Signature,
-        TensorSpec,
-    )
-
+from edgeconv.types import (
+    Built,
+    Embedded,
+    Evidence,
+    Inspection,
+    Link,
+    LinkState,
+    OldestRuntime,
+    OperatorCount,
+    RuntimeNeed,
+    Scan,
+    ScanFinding,
+    Signature,
+    TensorSpec,
+)
 
 _KIND_NAMES = {
     "saved_model": "SavedModel",

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Literal, TypeVar
 
 import msgspec
 
 from edgeconv.reporting import units
 from edgeconv.reporting.tables import Cell, Column, Table, number, table
-from edgeconv.types import MAX_SNR_DB
+from edgeconv.types import MAX_SNR_DB, LayerError, Measurement, Profile, Report
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
-    from edgeconv.types import LayerError, Measurement, Profile, Report
-
-    _Numbered = tuple[int, LayerError]
+_Numbered = tuple[int, LayerError]
 
 
 _Timed = TypeVar("_Timed")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import is_share
+from edgeconv.types import Finding, LimitUnit, Outcome, Value, Verdict
 from edgeconv.types.words import listed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Form = Callable[[float | None, int], str]
 
-    from edgeconv.types import Finding, LimitUnit, Outcome, Value, Verdict
-
-    Form = Callable[[float | None, int], str]
 
 Mark = Literal["ok", "warn", "over", "not measured", "?", "–"]
 # The mark of a limit: "–" was not measured, and "?" has too few samples.

@@ -10,25 +10,19 @@ import sys
 import tempfile
 import warnings
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from edgeconv.reporting.tables import Table
+from edgeconv.reporting.tables import Cell, Column, Row, Table
 from edgeconv.system.processes.escaping import harmless_line, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from edgeconv.reporting.tables import Cell, Column, Row
-
 
 _HERE = "edgeconv.reporting"
 # By name of the type: what makes its page is imported only where it is shown.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import quantiles
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
 
@@ -15,13 +15,7 @@ from edgeconv.reporting.drawing import Fields, Plot, drawable
 from edgeconv.reporting.facts import metric
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.units import drop_value, interval_value, is_share
-from edgeconv.types import MAX_SNR_DB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from edgeconv.types import Latency, LayerError, Measurement, Report, TrainingRecord
-
+from edgeconv.types import MAX_SNR_DB, Latency, LayerError, Measurement, Report, TrainingRecord
 
 # As in charts/accuracy.json.
 _WIDTH, _HEIGHT = 330, 220

@@ -5,19 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.reporting import units
 from edgeconv.reporting.columns import COLUMNS, all_models
 from edgeconv.reporting.limits import mark_of
 from edgeconv.reporting.units import metric_heading
+from edgeconv.types import Measurement, NpuEstimate, Report
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.types import Measurement, NpuEstimate, Report
 
 _Value = str | int | float | None
 # What starts a formula in a spreadsheet.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -21,7 +21,14 @@ from edgeconv.reporting.closeness import (
     weights,
     worst_error,
 )
-from edgeconv.reporting.columns import SAME_SPEED, SHOWN, columns_of, model_rows
+from edgeconv.reporting.columns import (
+    SAME_SPEED,
+    SHOWN,
+    ModelColumn,
+    ModelRow,
+    columns_of,
+    model_rows,
+)
 from edgeconv.reporting.facts import (
     circumstance_facts,
     epoch_table,
@@ -32,30 +39,24 @@ from edgeconv.reporting.facts import (
 )
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.limits import closing_line, word_of_verdict
-from edgeconv.reporting.pages import Labeled, dim, notes
+from edgeconv.reporting.pages import Block, Labeled, Page, dim, notes
 from edgeconv.reporting.sections import matrix_lines, matrix_table, npu_lines, npu_table
 from edgeconv.reporting.tables import Cell, Column, Row, table
 from edgeconv.reporting.verdicts.terminal import finding_tables, word
 from edgeconv.system.processes.escaping import shell_line
-from edgeconv.types import Distance
+from edgeconv.types import (
+    Artifact,
+    Conversion,
+    Distance,
+    Failure,
+    MethodTrial,
+    PostTraining,
+    Report,
+    SharedScale,
+    TrainingRecord,
+    Verdict,
+)
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from edgeconv.reporting.columns import ModelColumn, ModelRow
-    from edgeconv.reporting.pages import Block, Page
-    from edgeconv.types import (
-        Artifact,
-        Conversion,
-        Failure,
-        MethodTrial,
-        PostTraining,
-        Report,
-        SharedScale,
-        TrainingRecord,
-        Verdict,
-    )
 
 # Below the table of a terminal.
 _EXPLAINED = ("flips", "CPU flips")

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import error_lines
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.pages import dim, notes
+from edgeconv.reporting.pages import Page, dim, notes
 from edgeconv.reporting.sections import chip, estimated
 from edgeconv.reporting.tables import Cell, Column, table
 from edgeconv.reporting.units import duration_interval
 from edgeconv.statistics.comparison import is_faster_trial
 from edgeconv.system.processes.escaping import shell_line
-from edgeconv.types import MAX_SNR_DB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from edgeconv.reporting.pages import Page
-    from edgeconv.types import (
-        Confirmation,
-        Debugged,
-        DebuggedLayer,
-        Diagnosis,
-        LayerFix,
-        Loss,
-        PostTraining,
-        Trial,
-        Tuning,
-        TuningTrial,
-    )
-
+from edgeconv.types import (
+    MAX_SNR_DB,
+    Confirmation,
+    Debugged,
+    DebuggedLayer,
+    Diagnosis,
+    LayerFix,
+    Loss,
+    PostTraining,
+    Trial,
+    Tuning,
+    TuningTrial,
+)
 
 _ELSEWHERE = (
     "the labels: do they belong to these samples, and count from 0?",

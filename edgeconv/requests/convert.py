@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, get_args
 
 from edgeconv.requests.option import Argument, Data, Input, Quality, Recipes, out
 from edgeconv.requests.request import Request
@@ -41,9 +42,6 @@ from edgeconv.types import (
     TargetRuntime,
 )
 from edgeconv.types.errors import UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _SIDES = ("input", "output")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from edgeconv.plugins import EMBED_TARGETS
 from edgeconv.requests.option import POSITIVE, Argument, Data, Input, Output, out
@@ -11,9 +12,6 @@ from edgeconv.requests.shared import Allowed, Sandboxed
 from edgeconv.requests.texts import PATH, SOURCE, SUBJECT, TEXT
 from edgeconv.types import Allowance, DataSource
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def _named_values(texts: Sequence[str], _: Any) -> dict[str, str]:

@@ -9,10 +9,10 @@ from the leaves.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from types import MappingProxyType, NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -20,9 +20,6 @@ from msgspec import Meta
 from edgeconv.requests.texts import NAMES, PATH, SANDBOX_MODE, TEXT, TextKind
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import quoted, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Takes = Literal["flag", "whole", "number", "choice", "text"]
 # The sections of --help, in this order.

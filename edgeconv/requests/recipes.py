@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Sequence
+from typing import get_args
 
 from edgeconv.types import (
     CALIBRATED,
@@ -22,9 +23,6 @@ from edgeconv.types import (
     RecipeName,
 )
 from edgeconv.types.errors import UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # The lowest signal-to-noise ratio of an output that is published, in decibels. Only float32 has
 # one: it computes the same as the trained model, and anything less is a fault and not rounding.

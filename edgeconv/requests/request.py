@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,10 +25,6 @@ from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Execution
 from edgeconv.types.errors import EdgeconvError, UsageError, unknown_name
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 # The word by which Python lets code run that a text names.

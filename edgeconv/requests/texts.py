@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -28,14 +29,9 @@ from edgeconv.runtimes.choice import (
     runs_here_alone,
 )
 from edgeconv.system.store.hashes import is_sha256
-from edgeconv.types import MetricChoice, Steps
+from edgeconv.types import DataSource, LayerRule, MetricChoice, RuntimeChoice, Steps
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.measuring import parse_npu
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.types import DataSource, LayerRule, RuntimeChoice
 
 Sort = Literal["path", "tree", "address", "code", "program", "file", "runtime", "tracker"]
 

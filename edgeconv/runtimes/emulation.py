@@ -9,16 +9,13 @@ import platform
 import shutil
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import sha256_file
 from edgeconv.types.errors import PackageMissing, ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 SCRIPT = Path(__file__).with_name("emulated.py")
 PYTHON = (3, 11)

@@ -10,11 +10,9 @@ import contextlib
 import ctypes
 import os
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from typing import Any
 
 _ADAPTER = re.compile(r"Selected adapter: (.+?), arch=.*?adapterType=([^\n]+)")
 _LEFT = re.compile(r"not supported by GPU delegate:\n((?:\w+: [^\n]*\n)+)")

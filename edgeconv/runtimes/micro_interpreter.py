@@ -11,13 +11,11 @@ import contextlib
 import os
 import re
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 Details = dict[str, dict[str, Any]]
 # What its allocator prints where the arena is too small.

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Where browsers have their files, in addition to the directory of the program.
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -6,12 +6,8 @@ Equalization and Bias Correction" (ICCV 2019), section 4.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 def balancing_logarithms(

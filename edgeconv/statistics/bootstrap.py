@@ -10,20 +10,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from edgeconv.statistics.estimate import (
     BoundedEstimate,
+    Levels,
     normal_quantile,
     proportion_bounds,
     round_up,
     samples_to_resolve,
 )
-
-if TYPE_CHECKING:
-    from edgeconv.statistics.estimate import Levels
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

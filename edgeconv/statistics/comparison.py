@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from edgeconv.statistics.estimate import LEVEL, normal_quantile
+from edgeconv.types import Accuracy, Latency, TuningTrial
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from edgeconv.types import Accuracy, Latency, TuningTrial
-
 
 _T = TypeVar("_T")
 # A single round is split into this number of blocks of consecutive samples.

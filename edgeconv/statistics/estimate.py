@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from typing import Protocol
 
 # How often an interval, or a conclusion over all comparisons, may be wrong.
 LEVEL = 0.05

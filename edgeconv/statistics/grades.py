@@ -9,22 +9,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from collections.abc import Iterable
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.statistics.estimate import LEVEL, proportion_bounds
-from edgeconv.types import LEAST_SAMPLES, ROUNDING, Grade, OutputError
+from edgeconv.types import LEAST_SAMPLES, ROUNDING, Grade, OutputError, OutputKind
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import NDArray
-
-    from edgeconv.types import OutputKind
-
-    Floats = np.ndarray[Any, np.dtype[np.float64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Threshold(NamedTuple):

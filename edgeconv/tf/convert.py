@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,9 +26,6 @@ from edgeconv.types.errors import (
     UnsupportedOperators,
 )
 from edgeconv.types.words import SERVING_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _TF1_VARIABLES = "VariableV2"
 # What Keras 3 looks at the sign of -0.0 with, in `ops.argmax`.

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Collection, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from types import ModuleType
+from typing import Any, Literal
 
-from edgeconv.data.code import Blamed, find_custom, users_code
+from edgeconv.data.code import Blamed, CustomModule, find_custom, users_code
+from edgeconv.types import Opening
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-    from types import ModuleType
-
-    from edgeconv.data.code import CustomModule
-    from edgeconv.types import Opening
 
 Library = Literal["keras", "tf_keras"]
 _NAMES: dict[Library, str] = {"keras": "Keras 3", "tf_keras": "tf_keras"}

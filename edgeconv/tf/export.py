@@ -6,8 +6,9 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.system.store import locked, scratch_directory
 from edgeconv.tf.keras_io import (
@@ -23,9 +24,6 @@ from edgeconv.tf.lazy import keras, tf
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.errors import OutputRefused
 from edgeconv.types.words import SERVING_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _UNFINISHED = ".unfinished-"
 _SAVED_MODEL, _KERAS_FILE, _RECORD = "saved_model", "model.keras", "training.json"

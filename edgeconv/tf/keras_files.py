@@ -7,7 +7,8 @@ import itertools
 import json
 import re
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -29,9 +30,6 @@ from edgeconv.tf.shapes import FixedShapes, shape_hint
 from edgeconv.types import LadderStep, Opening, SourceKind
 from edgeconv.types.errors import Cause, ConversionRefused, EdgeconvError, InputRefused
 from edgeconv.types.words import SERVING_DEFAULT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # The messages of Keras 3 and tf_keras about an unknown layer.
 _UNKNOWN_CLASS = re.compile(

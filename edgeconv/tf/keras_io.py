@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from edgeconv.model.source.keras_names import is_usable, unusable_names
 from edgeconv.tf.lazy import keras, tf_keras
 from edgeconv.types.errors import Cause, RunsInTraining
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 
 def keras_of(model: Any) -> Any:

@@ -9,16 +9,13 @@ was never written.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from edgeconv.tf.lazy import tf
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 
 # A counter or a shape is small; a folded weight would be stored once more.
 _MOST_FOLDED = 1024

@@ -15,8 +15,9 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.system.processes.failures import is_called_back
 from edgeconv.tf.known import LISTS
@@ -31,9 +32,6 @@ from edgeconv.types.errors import (
     UnsupportedOperators,
 )
 from edgeconv.types.words import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
 # By a part of the names of operators.

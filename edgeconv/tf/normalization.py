@@ -10,18 +10,14 @@ of 0 to 1 it sees next to nothing, and without a normalization layer nothing els
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.data.suspects import Hits
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
 
 _PASSING = frozenset({"Identity", "Cast"})
 # What stands in for a missing epsilon.

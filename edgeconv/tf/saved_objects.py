@@ -12,15 +12,13 @@ which the scan does not follow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.tf.normalization import node_name
 from edgeconv.tf.rewrite import rewrite
 from edgeconv.tf.shapes import FixedShapes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def serving_graph(directory: str) -> tuple[Any, int]:

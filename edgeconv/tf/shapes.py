@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 class FixedShapes(msgspec.Struct, frozen=True, kw_only=True):

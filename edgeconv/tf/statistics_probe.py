@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from edgeconv.tf.normalization import find_normalizations, node_name
+from edgeconv.tf.normalization import Normalization, find_normalizations, node_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+Array = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    from edgeconv.tf.normalization import Normalization
-
-    Array = NDArray[np.float64]
 
 # A deviation that is off by a factor counts this much of its logarithm.
 _OF_DEVIATION = 1.5

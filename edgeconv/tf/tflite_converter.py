@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,9 +13,6 @@ from edgeconv.tf import lean
 from edgeconv.tf.lazy import tf
 from edgeconv.types import FOUR_BIT, Recipe
 from edgeconv.types.errors import InputRefused, ToolFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class EnginePart(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,14 +7,12 @@ no file can be verified against it. The operators before the signatures' outputs
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from edgeconv.tf.saved_objects import serving_graph
 from edgeconv.types.errors import Cause, RunsInTraining
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _RANDOM = re.compile(
     r"(Stateless)?(Parameterized)?(Random\w+|TruncatedNormal\w*|Multinomial|SampleDistorted\w+)"

@@ -7,16 +7,13 @@ addresses of its members, and the "task" of this process.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import msgspec
 
+from edgeconv.types import StrategyName
 from edgeconv.types.errors import UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from edgeconv.types import StrategyName
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 _ROLES: tuple[Role, ...] = get_args(Role)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -19,10 +20,6 @@ from edgeconv.training.cluster import host_and_port
 from edgeconv.types import Allowance
 from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _PAUSE_S = 0.5
 _ANSWER_WITHIN_S = 3.0

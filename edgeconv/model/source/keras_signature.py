@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from edgeconv.types import Signature, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT
 
-if TYPE_CHECKING:
-    Shape = tuple[int, ...]
-    Config = dict[str, Any]
+Shape = tuple[int, ...]
+Config = dict[str, Any]
+
 
 # The deepest nesting of models that is followed for the shape of an output.
 _DEEPEST = 20

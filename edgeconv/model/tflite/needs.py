@@ -9,7 +9,6 @@ the earlier ones, so the largest of all rules counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from edgeconv.model.tflite.operators import (
     OperatorUse,
@@ -19,8 +18,8 @@ from edgeconv.model.tflite.operators import (
     type_of,
 )
 
-if TYPE_CHECKING:
-    Needs = Callable[[OperatorUse], Iterable[int | None]]
+Needs = Callable[[OperatorUse], Iterable[int | None]]
+
 
 # Operators got these late and one by one: without a rule, the version is unknown.
 RECENT_TYPES = frozenset({"int2", "int4", "uint4", "bfloat16", "float8_e4m3fn", "float8_e5m2"})

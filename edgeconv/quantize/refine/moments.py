@@ -6,18 +6,16 @@ convolution has its groups, a depthwise one has a group for each input channel.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+Floats = NDArray[np.float64]
+Values = NDArray[np.float32]
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Values = NDArray[np.float32]
 
 _MOST_ROWS = 40_000
 # Means need fewer than second moments: what they miss of a layer's error is one part in as many.

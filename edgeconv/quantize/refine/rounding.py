@@ -14,18 +14,16 @@ Everything is batched over groups, with one H for each group: weights are
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int8]
 
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Integers = NDArray[np.int8]
 
 # What a channel's scale is tried at, as factors of the one that fits its largest weight.
 CLIPPING = {4: tuple(np.linspace(0.5, 1.0, 11).tolist()), 8: (1.0,)}

@@ -8,11 +8,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeconv.reporting.spreadsheet import safe
-from edgeconv.reporting.trackers import now, runs
+from edgeconv.reporting.trackers import TrackedRun, now, runs
 from edgeconv.system.store import (
     cache_directory,
     owned,
@@ -20,13 +20,8 @@ from edgeconv.system.store import (
     refuse_pointer,
     writable_directory,
 )
+from edgeconv.types import Checked, Report
 from edgeconv.types.errors import InputRefused, OutputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgeconv.reporting.trackers import TrackedRun
-    from edgeconv.types import Checked, Report
 
 # See edgeconv.reporting.trackers.
 WRITES_FILES_ONLY = True

@@ -7,20 +7,15 @@ and no run becomes active.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.reporting import units
-from edgeconv.reporting.trackers import now, runs
+from edgeconv.reporting.trackers import TrackedRun, now, runs
 from edgeconv.reporting.verdicts import render
-from edgeconv.types import Checked
+from edgeconv.types import Check, Checked, Report
 from edgeconv.types.errors import OutputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgeconv.reporting.trackers import TrackedRun
-    from edgeconv.types import Check, Report
 
 EXPERIMENT = "edgeconv"
 # What MLflow takes in a name, and how long a text may be.

@@ -7,12 +7,11 @@ is shown at once.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.types.errors import unknown_name
+from edgeconv.types import Checked
 
-if TYPE_CHECKING:
-    from edgeconv.types import Checked
 
 _HERE = "edgeconv.reporting.verdicts"
 FORMATS = {

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import Word, closing_line, confidence, word_of
 from edgeconv.reporting.tables import Column, Table, table
 from edgeconv.reporting.units import Interval, drop_value, interval_value, value_of
 from edgeconv.system.store import version_changes
-from edgeconv.types import EVERY_RECIPE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from edgeconv.types import (
-        AcceptedDrop,
-        Check,
-        Checked,
-        ClassDrop,
-        Finding,
-        LockedModel,
-        StageName,
-        StageState,
-        Verdict,
-    )
-
+from edgeconv.types import (
+    EVERY_RECIPE,
+    AcceptedDrop,
+    Check,
+    Checked,
+    ClassDrop,
+    Finding,
+    LockedModel,
+    StageName,
+    StageState,
+    Verdict,
+)
 
 _ORDER: tuple[Word, ...] = ("FAIL", "–", "?", "WARN", "PASS")
 

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from edgeconv.requests.config.reach import EDGECONV_TABLE, PYPROJECT
 from edgeconv.system.store.toml_file import TomlFile, read_toml
-from edgeconv.system.store.toml_text import shown
+from edgeconv.system.store.toml_text import Key, shown
 from edgeconv.types import (
     LIMIT_FIELDS,
     LIMIT_KINDS,
     MAX_SNR_DB,
     QAT,
+    AnyLimit,
     Budget,
+    LimitKind,
     Limits,
     RecipeName,
     Severity,
+    Value,
 )
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from edgeconv.system.store.toml_text import Key
-    from edgeconv.types import AnyLimit, LimitKind, Value
-
 
 _MODEL = "model"
 _BUDGET = "budget"

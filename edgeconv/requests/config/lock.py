@@ -13,22 +13,25 @@ import base64
 import re
 import struct
 import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
 from edgeconv.system.store import hash_of
 from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.toml_text import toml_header, toml_key, toml_value
-from edgeconv.types import Lock, LockedModel, LockedStage
+from edgeconv.types import (
+    Accuracy,
+    Environment,
+    Lock,
+    LockedModel,
+    LockedStage,
+    Measurement,
+    Report,
+)
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from edgeconv.types import Accuracy, Environment, Measurement, Report
-
 
 FILE_NAME = "edgeconv.lock"
 FORMAT = 1

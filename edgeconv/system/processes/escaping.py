@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
+from typing import Any
 
 _NOT_SHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}

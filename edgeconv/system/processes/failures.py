@@ -11,9 +11,9 @@ import resource
 import shutil
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from types import MappingProxyType, TracebackType
 
 import msgspec
 
@@ -30,11 +30,6 @@ from edgeconv.types.errors import (
     WorkerKilled,
 )
 from edgeconv.types.words import without_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from types import TracebackType
-
 
 FAILURE = "failure.json"
 _LONGEST_CHARACTERS = 400

@@ -23,8 +23,10 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol, TypeVar
+from types import FrameType
+from typing import IO, Protocol, TypeVar
 
 from edgeconv.system.processes.failures import fault_of, no_room, tail
 from edgeconv.system.processes.sandbox import Access, start_command
@@ -38,10 +40,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import FrameType
 
 
 class Closable(Protocol):

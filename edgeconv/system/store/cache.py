@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeconv.system.store.files import publish_all
 from edgeconv.system.store.hashes import sha256_file, sha256_tree
@@ -24,10 +24,6 @@ from edgeconv.system.store.unfinished import (
     unfinished_file,
 )
 from edgeconv.types.errors import OutputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
 
 _CONTENT, _SEAL = "content", "seal"
 _HEX_DIGITS = 64

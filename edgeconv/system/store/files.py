@@ -19,21 +19,17 @@ import glob
 import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from edgeconv.system.store.hashes import json_checksum, without_checksum
+from edgeconv.system.store.hashes import ChecksumState, json_checksum, without_checksum
 from edgeconv.system.store.unfinished import sweep_unfinished, unfinished_file
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from edgeconv.system.store.hashes import ChecksumState
 
 # A report of a million samples has a tenth of it.
 _MOST_NOUN_BYTES = 2**28

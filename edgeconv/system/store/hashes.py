@@ -10,13 +10,11 @@ import hashlib
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
-    from pathlib import Path
 
 _SHA256_CHARACTERS = 64
 # The system's clock for files goes in steps of up to a hundredth of a second.

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from edgeconv.system.store import locks
 from edgeconv.system.store.cache import discard, used_at
 from edgeconv.system.store.unfinished import sweep_unfinished
 from edgeconv.types.errors import OutputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
 # The environments of runtimes together; a run that makes one removes others beyond it.
 ENVIRONMENTS_BYTES = 10 * 10**9

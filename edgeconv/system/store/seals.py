@@ -13,9 +13,9 @@ import hmac
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,9 +23,6 @@ from edgeconv.system.store.files import publish_bytes
 from edgeconv.system.store.hashes import hash_of, sha256_file
 from edgeconv.system.store.unfinished import sweep_unfinished, unfinished_file
 from edgeconv.types.errors import OutputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _VARIABLE = "EDGECONV_CACHE_KEY"
 _LEAST_CHARACTERS = 16

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -13,9 +14,6 @@ from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.toml_text import LONGEST_SHOWN, Key, key_lines, shown, toml_header
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 MOST_BYTES = 1 << 18
 # A TOML reader takes the square of the number of parts of a key.

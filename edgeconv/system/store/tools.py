@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 # The names of the quantizer's distribution, the newest first. Each has the same modules.
 QUANTIZERS = ("litert-quantizer", "ai-edge-quantizer")

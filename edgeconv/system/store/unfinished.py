@@ -14,14 +14,12 @@ import shutil
 import stat
 import string
 import tempfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 from edgeconv.types.errors import OutputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PREFIX = ".edgeconv-new-"
 # As `tempfile` makes names; nobody else's file is taken for one of these.

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from edgeconv.tf.qat.convolutions import (
+    Convolution,
     Core,
     convolution_of,
     factors_of,
     fold_norm,
     normalizes_unlike_columns,
 )
-from edgeconv.tf.qat.graph import Uses, hard_chain, known_to_tfmot, walk
+from edgeconv.tf.qat.graph import LayerUse, Uses, hard_chain, known_to_tfmot, walk
 from edgeconv.tf.qat.kinds import (
+    LayerKind,
     class_name,
     is_rectifier,
     is_softmax,
@@ -29,17 +32,9 @@ from edgeconv.tf.qat.kinds import (
     shown_kind,
 )
 from edgeconv.tf.qat.parts import EmulatedLayers, new_inputs, new_model
-from edgeconv.types import TreatedLayer
+from edgeconv.types import LayerTreatment, Qat, Recipe, TreatedLayer
 from edgeconv.types.errors import InputRefused, unknown_name
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from edgeconv.tf.qat.convolutions import Convolution
-    from edgeconv.tf.qat.graph import LayerUse
-    from edgeconv.tf.qat.kinds import LayerKind
-    from edgeconv.types import LayerTreatment, Qat, Recipe
 
 _MAX_RANK = 4
 # Their kernels have one scale, which a factor per channel would break: it is folded first.

@@ -8,20 +8,17 @@ The model computes the same if the layers between commute with a positive factor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.statistics.balance import balancing_logarithms
-from edgeconv.tf.qat.graph import Uses
+from edgeconv.tf.qat.graph import LayerUse, Uses
 from edgeconv.tf.qat.kinds import activation_of, class_name, is_channelwise_norm, operation_of
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+Array = NDArray[Any]
 
-    from edgeconv.tf.qat.graph import LayerUse
-
-    Array = NDArray[Any]
 
 # Where ranges differ by less, training copes.
 LEAST_SPREAD = 16.0

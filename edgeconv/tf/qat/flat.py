@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from edgeconv.tf.keras_io import (
 )
 from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat import operations
-from edgeconv.tf.qat.graph import walk
+from edgeconv.tf.qat.graph import LayerUse, walk
 from edgeconv.tf.qat.kinds import class_name
 from edgeconv.tf.qat.operations import (
     LayerFactory,
@@ -34,9 +34,6 @@ from edgeconv.tf.qat.operations import (
 )
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import first_line, listed
-
-if TYPE_CHECKING:
-    from edgeconv.tf.qat.graph import LayerUse
 
 
 class LayerStep(NamedTuple):

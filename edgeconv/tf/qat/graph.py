@@ -6,7 +6,8 @@ import functools
 import inspect
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from edgeconv.tf.keras_io import graph_of, inputs_of
 from edgeconv.tf.lazy import tf
@@ -18,9 +19,6 @@ from edgeconv.tf.qat.kinds import (
     operation_of,
 )
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class LayerUse(NamedTuple):

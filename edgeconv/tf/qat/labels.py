@@ -7,19 +7,17 @@ trained to the float model's answers ("model").
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+Array = NDArray[Any]
 
-    from numpy.typing import NDArray
-
-    Array = NDArray[Any]
 
 LabelKind = Literal["classes", "binary", "values", "model"]
 LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,17 +14,11 @@ from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects, register
 from edgeconv.tf.keras_io import graph_of, infer, pack_inputs
 from edgeconv.tf.lazy import keras, tf, tf_keras
-from edgeconv.tf.qat.flat import flatten
+from edgeconv.tf.qat.flat import Flat, LayerStep, flatten
 from edgeconv.tf.qat.graph import LayerUse, walk
-from edgeconv.types import Opening
+from edgeconv.types import Opening, SourceKind
 from edgeconv.types.errors import InputRefused, VerificationFailed
 from edgeconv.types.words import first_line, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.tf.qat.flat import Flat, LayerStep
-    from edgeconv.types import SourceKind
 
 _KERAS_SUFFIXES = (".keras", ".h5", ".hdf5")
 _MOST_SAMPLES = 256

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.model.tflite import with_needs_declared
 from edgeconv.system.store import publish_bytes, scratch_directory
@@ -14,20 +16,13 @@ from edgeconv.tf.export import export_inference
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, Scales, classes
 from edgeconv.tf.qat.convolutions import Core, channelwise, factors_of, fold_norm
-from edgeconv.tf.qat.graph import Uses, walk
+from edgeconv.tf.qat.graph import LayerUse, Uses, walk
 from edgeconv.tf.qat.kinds import BATCH_NORMALIZATIONS, class_name, is_channelwise_norm
 from edgeconv.tf.qat.operations import op_layer
 from edgeconv.tf.qat.parts import copy_of, new_inputs, new_model
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types import Recipe
 from edgeconv.types.words import SERVING_DEFAULT
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from edgeconv.tf.qat.graph import LayerUse
-    from edgeconv.types import Recipe
 
 # The range of values that are always zero, for which the converter has no scale. If an
 # activation's were as small as a kernel's, the next layer's biases would not fit their integers.

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.qat.configs import classes
-from edgeconv.tf.qat.graph import walk
+from edgeconv.tf.qat.graph import LayerUse, walk
 from edgeconv.tf.qat.kinds import is_channelwise_norm
 from edgeconv.tf.qat.parts import PREFIX
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from edgeconv.tf.qat.graph import LayerUse
 
 
 def warm_up(model: Any, batches: Iterable[Sequence[Any]]) -> int:

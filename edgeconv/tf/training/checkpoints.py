@@ -7,7 +7,8 @@ variables are gathered from all of them, and delete theirs.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -19,9 +20,6 @@ from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import CHECKPOINT_KEPT, Epoch
 from edgeconv.types.errors import InputRefused, OutputRefused
 from edgeconv.types.words import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _KEPT = 2
 _BEST = "best-"

@@ -6,8 +6,9 @@ import contextlib
 import hashlib
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,15 +25,10 @@ from edgeconv.tf.training.loops import (
     FitLoop,
     MetricSums,
 )
-from edgeconv.tf.training.spec import refuse_schedule
+from edgeconv.tf.training.spec import LabeledSamples, Schedule, TrainSpec, refuse_schedule
 from edgeconv.tf.training.strategies import raising_lost_members
 from edgeconv.types import Epoch, LoopName
 from edgeconv.types.errors import ClusterLost, InputRefused, OutputRefused, ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from edgeconv.tf.training.spec import LabeledSamples, Schedule, TrainSpec
 
 _SAMPLES_HASHED = 256
 # By loop, and whether a coordinator's workers take the steps.

@@ -5,25 +5,20 @@ from __future__ import annotations
 import importlib.util
 import math
 import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from numbers import Integral, Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from types import ModuleType
+from typing import Any, cast
 
 from edgeconv.data.code import Blamed, refuse_missing_module
-from edgeconv.models import Data
+from edgeconv.models import Data, ModelModule
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
 from edgeconv.tf.keras_io import arrange_inputs, infer, inputs_of, keras_of, refuse_names
 from edgeconv.tf.lazy import keras, tf, tf_keras
-from edgeconv.tf.training.spec import LabeledSamples, TrainSpec
+from edgeconv.tf.training.spec import LabeledSamples, PerSample, TrainSpec
 from edgeconv.types.errors import InputRefused, UsageError, closest, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import ModuleType
-
-    from edgeconv.models import ModelModule
-    from edgeconv.tf.training.spec import PerSample
 
 _NEEDED = ("build", "data", "LOSS", "METRIC", "EPOCHS", "GLOBAL_BATCH", "LEARNING_RATE")
 _FUNCTIONS = ("build", "data")

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from edgeconv.tf.environment import use_cpu_only
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.reasons import reason
-from edgeconv.types import LOCAL_STRATEGIES
+from edgeconv.types import LOCAL_STRATEGIES, Distribution
 from edgeconv.types.errors import ClusterLost, InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.types import Distribution
 
 _SYNCHRONOUS_DEVICES = 2
 

@@ -9,16 +9,14 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from edgeconv.system.processes.sandbox.walls import Wall, is_required, wall, warn_once
 from edgeconv.types.errors import SandboxMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 Profile = Literal["confined", "gpu", "training", "cluster", "code", "browser", "programs", "jobs"]
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import multiprocessing.pool
 import multiprocessing.queues
 import threading
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any
 
 
 def _queue() -> Any:

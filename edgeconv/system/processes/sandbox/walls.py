@@ -8,16 +8,13 @@ import logging
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 import msgspec
 
 from edgeconv.types.errors import SandboxMissing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.types.execution import SandboxMode
+from edgeconv.types.execution import SandboxMode
 
 WallKind = Literal["landlock", "bubblewrap", "none"]
 
