@@ -76,10 +76,7 @@ def _writing(directory: Path) -> Iterator[None]:
         directory.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
-        raise OutputRefused(
-            f"cannot write samples to {directory}: {error.strerror or error}",
-            hint="free some space, or choose another temporary directory with TMPDIR",
-        ) from error
+        raise _no_room(f"samples to {directory}", error) from error
 
 
 def _write_index(samples: Samples, directory: Path) -> None:
@@ -214,7 +211,7 @@ class RowsFile:
                     file.truncate(self._begin + count * self._row_bytes)
             self._file = os.open(path, os.O_WRONLY)
         except OSError as error:
-            raise _no_room(path, error) from error
+            raise _no_room(f"outputs to {path}", error) from error
 
     def write(self, start: int, rows: Array) -> None:
         """Write rows (n, *shape) from row `start` on.
@@ -236,7 +233,7 @@ class RowsFile:
                 written = os.pwrite(self._file, data, position)
                 data, position = data[written:], position + written
         except OSError as error:
-            raise _no_room(self.path, error) from error
+            raise _no_room(f"outputs to {self.path}", error) from error
 
     def close(self) -> None:
         """Nothing more is to be written."""
@@ -246,7 +243,7 @@ class RowsFile:
             try:
                 np.save(self.path, rows, allow_pickle=False)
             except OSError as error:
-                raise _no_room(self.path, error) from error
+                raise _no_room(f"outputs to {self.path}", error) from error
 
     @property
     def _row_bytes(self) -> int:
@@ -255,9 +252,10 @@ class RowsFile:
         return size
 
 
-def _no_room(path: Path, error: OSError) -> OutputRefused:
+def _no_room(what: str, error: OSError) -> OutputRefused:
+    """What a full disk raises."""
     return OutputRefused(
-        f"cannot write outputs to {path}: {error.strerror or error}",
+        f"cannot write {what}: {error.strerror or error}",
         hint="free some space, or choose another temporary directory with TMPDIR",
     )
 
@@ -314,7 +312,7 @@ class ArrayFiles:
                     with archive.open(member, "w", force_zip64=True) as file:
                         column.copy(file)
         except OSError as error:
-            raise no_room(error) from error
+            raise _no_room("samples", error) from error
         return path, {"labels": self._labels} if self._labels else {}
 
     def _named(self, inputs: Any, labels: Any) -> dict[str, Array]:
@@ -417,7 +415,7 @@ class _Column:
             with self._path.open("ab") as file:
                 file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         except OSError as error:
-            raise no_room(error) from error
+            raise _no_room("samples", error) from error
 
     def copy(self, file: IO[bytes]) -> None:
         """Write the array as .npy. Raises `OSError`."""
@@ -434,11 +432,3 @@ class _Column:
             with self._path.open("rb") as raw:
                 shutil.copyfileobj(raw, file, 1 << 20)
         self._path.unlink(missing_ok=True)
-
-
-def no_room(error: OSError) -> OutputRefused:
-    """What a full disk raises."""
-    return OutputRefused(
-        f"the samples cannot be written: {error.strerror or error}",
-        hint="free some space, or choose another temporary directory with TMPDIR",
-    )

@@ -23,7 +23,6 @@ _SEEDS = re.compile(r"StatelessRandomGet\w+")
 _BEGINS_WITH = frozenset({"seed", "key", "counter"})
 _AVERAGES = re.compile(r"(?:.*/)?([^/]+)/moving_(?:mean|variance|var|avg)(?:_\d+)?")
 _BRANCHES = frozenset({"If", "StatelessIf", "Case", "StatelessCase"})
-_ONE_CALL = _BRANCHES | {"PartitionedCall", "StatefulPartitionedCall"}
 # Scopes that are not layers, but functions of TensorFlow.
 _FUNCTION = re.compile(
     r"(stateless|stateful)_\w+|random_(uniform|normal|gamma|shuffle|int)\w*|truncated_normal\w*"

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from edgeconv.model.tflite.compatibility import Release, releases
-from edgeconv.model.tflite.needs import version_for_type
-
 IntegerType = Literal["int8", "int16"]
 # What an operator becomes that nothing replaces.
 _ITSELF = "itself, in float"
@@ -133,10 +130,3 @@ def has_kernel(operator: str, integers: IntegerType) -> bool:
     """Whether LiteRT computes the operator right on these integers."""
     kernel = KERNELS.get(operator)
     return kernel is not None and kernel.takes(integers)
-
-
-def kernel_since(operator: str, integers: IntegerType) -> Release | None:
-    """The first release of the runtime whose kernel takes these integers; None where none does."""
-    if not has_kernel(operator, integers):
-        return None
-    return releases().get((operator, version_for_type(operator, integers)))

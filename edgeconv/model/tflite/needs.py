@@ -128,20 +128,6 @@ def needed_version(use: OperatorUse) -> int | None:
     return max(versions, default=1)
 
 
-def version_for_type(name: str, kind: str) -> int:
-    """The version of an operator from which it takes activations of a type, by that alone."""
-    special = {
-        ("ABS", "int16"): 3,
-        ("CONV_2D", "int8"): 3,
-        ("CONV_2D", "int16"): 4,
-        ("DEPTHWISE_CONV_2D", "int8"): 3,
-        ("DEPTHWISE_CONV_2D", "int16"): 5,
-        ("FULLY_CONNECTED", "int8"): 4,
-        ("FULLY_CONNECTED", "int16"): 7,
-    }
-    return special.get((name, kind)) or _BY_TYPE.get(name, {}).get(kind, 1)
-
-
 def _has_rule(use: OperatorUse, recent: set[str]) -> bool:
     if use.name == "CAST":
         return recent <= set(_CAST) or (use.input_type(0), use.output_type) == ("int4", "float32")

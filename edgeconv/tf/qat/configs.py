@@ -34,7 +34,6 @@ KERNELS: dict[str, tuple[str, Scales]] = {
 class Classes(NamedTuple):
     """Classes derived from tfmot's and tf_keras's, once these are imported."""
 
-    kernel_quantizer: Any
     kernel_config: Any
     range_layer: Any
     range_quantizer: Any
@@ -54,7 +53,6 @@ def classes() -> Classes:
     quantization = tfmot.quantization.keras
     kernel_quantizer = _kernel_quantizer(quantization.quantizers.LastValueQuantizer)
     return Classes(
-        kernel_quantizer=kernel_quantizer,
         kernel_config=_kernel_config(quantization.QuantizeConfig, kernel_quantizer),
         range_layer=quantize_layer.QuantizeLayer,
         range_quantizer=_range_quantizer(quantization.quantizers.MovingAverageQuantizer),

@@ -11,7 +11,7 @@ import pytest
 from places import ROOT
 from single_operators import CASES
 
-from edgeconv.model.tflite.kernels import KERNELS, has_kernel, kernel_since
+from edgeconv.model.tflite.kernels import KERNELS, has_kernel
 
 PAGE = ROOT / "docs" / "models.md"
 BEGIN, END = "<!-- kernels -->\n", "<!-- /kernels -->\n"
@@ -48,17 +48,10 @@ def test_every_operator_that_is_replaced_or_quantized_here_is_measured():
     assert (ours | replaced) - CASES.keys() == elsewhere | unlike | float_only
 
 
-def test_releases_follow_from_the_versions_that_the_types_need():
-    assert kernel_since("EXP", "int8") == (2, 13, 0)
-    assert kernel_since("LOG", "int16") == (2, 15, 0)
-    assert kernel_since("FULLY_CONNECTED", "int16") == (2, 3, 0)
-
-
 @pytest.mark.parametrize("name", ["NEG", "FLOOR_MOD", "DIV"])
 def test_a_kernel_that_computes_something_else_is_none(name):
     assert KERNELS[name].trap
     assert not has_kernel(name, "int8")
-    assert kernel_since(name, "int8") is None
 
 
 def test_an_unknown_operator_has_no_kernel():
