@@ -1,7 +1,5 @@
 """The harnesses: what they begin with, what fuzzing found, and a short run of each."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

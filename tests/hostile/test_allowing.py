@@ -1,7 +1,5 @@
 """What a user allows a project, by hand or in a configuration of their own; and every option."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Small files that would take the user's own process much time or memory to read."""
 
-from __future__ import annotations
-
 import copy
 import json
 import resource

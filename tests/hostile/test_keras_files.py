@@ -1,7 +1,5 @@
 """Keras files that call what they name, or read other files; none of them gets past the scan."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is loaded is what was scanned: the copy that TensorFlow and Keras get, and what it lacks."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The projects of strangers as a user runs them, in processes of their own, under strace."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

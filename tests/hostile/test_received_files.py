@@ -1,7 +1,5 @@
 """Files that a received folder has, and edgeconv reads or writes over: nobody else's is touched."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SavedModels that touch what is not in them; none of them gets past the scan."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

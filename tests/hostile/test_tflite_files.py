@@ -1,7 +1,5 @@
 """What the scan finds in .tflite files, beside the cases of the corpus."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import flatbuffers

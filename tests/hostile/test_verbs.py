@@ -1,7 +1,5 @@
 """Every command that loads a model refuses one that the scan refuses, before anything loads it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The runtimes `arm64` and `armv7`: the kernels of an Arm processor, run for real under QEMU."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The two slow ones take two to three minutes each: a round is nine builds, and a 
 two, of a second each. Where a build is killed is drawn, so that a few kills meet few of its steps.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

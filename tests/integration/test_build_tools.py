@@ -1,7 +1,5 @@
 """`edgeconv build` under Make, Ninja and CMake themselves, which decide when it runs."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The check, through the real command line, in the days of a team that ships a digit reader."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The files to paste, at work in a fresh project, as far as they can be without their hosts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

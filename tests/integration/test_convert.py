@@ -120,7 +120,6 @@ def test_the_manifest_has_the_operators_that_are_in_the_file(made):
 def declares_what_it_needs(made: Made, artifact: Artifact) -> bool:
     """Whether the file has the manifest's release, and its operators the versions they need."""
     oldest = artifact.oldest_runtime
-    assert oldest is not None
     assert oldest.version
     assert all(need.declared == need.version for need in oldest.operators)
     return declared_release(made.directory / artifact.file) == oldest.version

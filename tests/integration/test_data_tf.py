@@ -3,8 +3,6 @@
 Run as a program, this file writes them, and what TensorFlow reads, to a directory.
 """
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ What Debian has is Bazel 4, which knows no MODULE.bazel: it is told by a WORKSPA
 modules are, and rules_cc is five lines that hand on the rules which Bazel 4 has itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import shutil
@@ -94,7 +92,6 @@ class Project:
 
 def litert_library() -> Path:
     found = importlib.util.find_spec("ai_edge_litert")
-    assert found is not None
     assert found.origin is not None
     return Path(found.origin).with_name("libLiteRt.so")
 

@@ -1,7 +1,5 @@
 """The C that `embed` writes, compiled by gcc and g++ and run."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Programs that CMake builds with the package edgeconv ships, by Make and by Ninja."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -3,8 +3,6 @@
 Its wheel on PyPI has the interpreter with the reference kernels, on this machine's processor.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

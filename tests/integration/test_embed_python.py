@@ -1,7 +1,5 @@
 """The package that `embed --target python` writes, in environments that have no edgeconv."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`embed --remake`: a Keras model converted again for a microcontroller, and what that saved."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -4,8 +4,6 @@ Python, JavaScript, Kotlin and C++ accept the same ones in test_embed_python.py,
 test_embed_web_page.py, test_embed_kotlin.py and test_embed_cmake.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

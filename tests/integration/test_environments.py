@@ -1,7 +1,5 @@
 """Environments that are not complete, and those that cannot be made."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

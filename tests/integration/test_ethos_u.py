@@ -1,7 +1,5 @@
 """Arm's compiler Vela, run for real."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

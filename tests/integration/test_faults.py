@@ -5,8 +5,6 @@ or refuse it, and the next run of the command gives what an undisturbed run give
 left over. All calls of all scenes: `pytest -m long tests/integration/test_faults.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

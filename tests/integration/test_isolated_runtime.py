@@ -1,7 +1,5 @@
 """What is said of the oldest runtime, held against the runtime of older devices itself."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keras models and tf.data sets in memory, given to verbs as a notebook does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

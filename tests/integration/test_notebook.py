@@ -1,7 +1,5 @@
 """docs/notebook.ipynb, executed from the first cell to the last in an empty folder."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

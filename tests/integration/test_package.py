@@ -1,7 +1,5 @@
 """What is in the wheel and in the sdist; tests/journeys install the wheel and use it."""
 
-from __future__ import annotations
-
 import sys
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """Preprocessing against TensorFlow's own: the same numbers, so that a model sees what it knows."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -4,8 +4,6 @@
 A test that fails with another version of LiteRT is news for that page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -85,7 +85,6 @@ def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path):
     convert(source, out=tmp_path / "out", to=recipes, calibration=str(train), samples=500)
     report = bench([tmp_path / "out"], data=str(test), measuring=Measuring(rounds=1))
     (int8,) = report.measurements
-    assert report.data is not None
     assert int8.broken is not None
     assert int8.fixed is not None
     assert int8.accuracy_drop == pytest.approx((int8.broken - int8.fixed) / report.data.samples)

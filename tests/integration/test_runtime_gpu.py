@@ -1,7 +1,5 @@
 """The runtime `gpu`: LiteRT's GPU delegate, run for real on a GPU or on SwiftShader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The runtime ssh against a real sshd on this machine, whose Python is the test's own."""
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

@@ -1,7 +1,5 @@
 """The runtime tfserving against both interfaces, answered by TensorFlow; see serving_server.py."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """The runtime web in a real Chromium, with LiteRT.js from the npm registry."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

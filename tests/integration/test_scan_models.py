@@ -1,7 +1,5 @@
 """What TensorFlow and Keras save is not refused; every operator of TensorFlow is in the list."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

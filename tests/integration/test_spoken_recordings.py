@@ -1,7 +1,5 @@
 """The spectrograms of all recordings of the Free Spoken Digit Dataset."""
 
-from __future__ import annotations
-
 import wave
 
 import numpy as np

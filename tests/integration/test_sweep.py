@@ -1,7 +1,5 @@
 """Sweeps for real: resumed, killed, with cells that crash, and by one process and several."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

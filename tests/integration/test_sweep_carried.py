@@ -1,7 +1,5 @@
 """Sweeps whose nodes have none of this machine's files."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from pathlib import Path

@@ -4,8 +4,6 @@ Its last wheels are for CPython 3.11; its reader is asked in a process of its ow
 that only this test has, because its dependencies are not those of edgeconv.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

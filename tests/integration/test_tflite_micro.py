@@ -1,7 +1,5 @@
 """The runtime `tflite-micro`: the kernels of a microcontroller, run for real."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The whole search with real conversions, run by LiteRT: no TensorFlow is needed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """What a search does once, however many trials it makes; counted, not timed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

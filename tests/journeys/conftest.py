@@ -1,7 +1,5 @@
 """What journeys share: an installation, and the machine of a user who has it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README, followed block by block as a stranger would, in an empty folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A baseline trained under each strategy, and all that follows until its code is compiled."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

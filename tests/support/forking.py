@@ -396,7 +396,6 @@ class _Child:
         """Its number stays taken until whoever asked for it knows."""
         self.has_ended = True
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        assert ended is not None
         is_code = ended.si_code == os.CLD_EXITED
         with contextlib.suppress(OSError):
             self.connection.send(str(ended.si_status << 8 if is_code else ended.si_status).encode())

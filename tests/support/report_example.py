@@ -421,8 +421,6 @@ def qat() -> QatRecord:
 
 def comparison() -> Comparison:
     model, other = measurement("qat"), measurement("int8")
-    assert model.accuracy is not None
-    assert other.accuracy is not None
     difference, low, high = paired_difference(model.accuracy.correct, other.accuracy.correct)
     pairs = list(zip(model.accuracy.correct, other.accuracy.correct, strict=True))
     return Comparison(

@@ -1,7 +1,5 @@
 """`edgeconv check` on models of a configuration: what is said where, and what is written."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

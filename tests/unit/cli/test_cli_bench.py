@@ -1,7 +1,5 @@
 """edgeconv bench, where it needs no model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import msgspec
-import pytest
 from click.testing import CliRunner
 from golden_files import assert_golden
 from tiny_saved_model import meta_graph, signature, tensor, write_saved_model
@@ -13,7 +10,6 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from edgeconv.cli.verbs import inspect as command
 from edgeconv.model.source import inspect_model
 from edgeconv.types import Inspection
-from edgeconv.types.errors import InputRefused
 
 
 def inspect(*arguments: object) -> str:
@@ -117,8 +113,3 @@ def test_the_oldest_runtime_is_known_of_a_tflite_only(tmp_path):
     write_saved_model(tmp_path / "net" / "1", meta_graph({"go": signature({}, {})}))
     assert inspect_model(tmp_path / "net").oldest_runtime is None
     assert "oldest runtime" not in inspect(tmp_path / "net")
-
-
-def test_what_is_no_model_is_left_to_main_as_an_error(tmp_path):
-    with pytest.raises(InputRefused, match="does not exist"):
-        inspect(tmp_path / "missing")

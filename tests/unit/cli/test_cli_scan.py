@@ -1,7 +1,5 @@
 """`edgeconv scan`: what it prints, in each format, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

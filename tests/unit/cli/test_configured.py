@@ -1,7 +1,5 @@
 """What a command takes from edgeconv.toml: the values, which of them, and what is refused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

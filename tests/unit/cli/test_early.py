@@ -1,7 +1,5 @@
 """What is wrong and can be known early is said before TensorFlow starts."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

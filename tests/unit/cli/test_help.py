@@ -1,7 +1,5 @@
 """The pages of --help: what they show, and that they fit a screen."""
 
-from __future__ import annotations
-
 import os
 import shlex
 

@@ -1,7 +1,5 @@
 """The first configuration: what it says of a model, that it is read, and what it never does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

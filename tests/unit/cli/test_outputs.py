@@ -1,7 +1,5 @@
 """No verb writes over what it reads: the configuration, the lock, a model, samples, a report."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is published does not tell where on a machine it was made, whatever was typed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

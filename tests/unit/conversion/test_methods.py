@@ -55,7 +55,6 @@ def test_weights_of_4_bits_come_with_the_methods_that_do_good(convert):
     assert code == 0, said
     artifact = manifest("int8x4")
     record = artifact.post_training
-    assert record is not None
     assert artifact.recipe.methods == ("auto",)
     assert record.methods
     assert (record.four_bit, record.eight_bit) == (("dense",), ("dense_1[0]",))

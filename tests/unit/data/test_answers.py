@@ -1,7 +1,5 @@
 """What is strange about the answers of a model, and what is not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small files that would take gigabytes, or for ever: refused by what they say of themselves."""
 
-from __future__ import annotations
-
 import io
 import resource
 import struct

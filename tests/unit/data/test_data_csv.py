@@ -1,9 +1,8 @@
 """CSV: columns, labels, and every way that a text can fail to be a table of numbers."""
 
-from __future__ import annotations
-
 import csv
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -158,11 +157,6 @@ def test_a_number_that_an_input_cannot_hold_is_refused(dtype, value, table):
         load_samples(table(f"x\n0\n1\n{value}\n"), (column(-1, 1, dtype=dtype),))
 
 
-def test_nan_and_infinity_are_left_to_the_check_of_the_samples(table):
-    with pytest.raises(InputRefused, match="has 1 NaN and 1 infinite values"):
-        load_samples(table("x\n1\nnan\n-inf\n"), (column(-1, 1),))
-
-
 @pytest.mark.parametrize(
     ("text", "name", "options"),
     [
@@ -187,6 +181,8 @@ def test_the_dialects_of_csv_read_the_same(text, name, options, table):
         ("a,b\n", {}, "has a header and no rows"),
         ("\n\n", {}, "has no rows"),
         ("a,b\n1,2\n3\n", {}, "row 3: 1 cells, and the first row has 2"),
+        ("a;b\n1;2,5\n", {}, "row 2: 2 cells, and the first row has 1.*separated by ','"),
+        ("a,b\n1,2\n", {"header": "no"}, "row 1: 'a' is not a number.*remove header=no"),
         ("a,b\n1,2\n3,4,5\n", {"features": "a"}, "row 3: 3 cells"),
         ("a,b\n1,2\n3,x\n", {}, r"column 'b', row 3: 'x' is not a number"),
         ("a,b\n1,2\n3,\n", {}, r"column 'b': the cell in row 3 is empty"),
@@ -208,8 +204,9 @@ def test_the_dialects_of_csv_read_the_same(text, name, options, table):
     ],
 )
 def test_a_text_that_is_no_table_of_numbers_says_where(text, options, message, table):
-    with pytest.raises(InputRefused, match=message):
+    with pytest.raises(InputRefused) as refused:
         read(table(text), **options)
+    assert re.search(message, f"{refused.value.message} {refused.value.hint}")
 
 
 @pytest.mark.parametrize("options", [{}, {"features": "width,kind"}])
@@ -219,12 +216,6 @@ def test_a_column_of_words_is_taken_for_the_labels_that_nobody_named(options, ta
         read(place, **options)
     assert f"{place}?labels=kind" in error.value.hint
     assert read(place, labels="kind").class_names == ("cat", "dog")
-
-
-def test_a_header_that_is_taken_for_data_is_recognised(table):
-    with pytest.raises(InputRefused, match="row 1: 'a' is not a number") as error:
-        read(table("a,b\n1,2\n"), header="no")
-    assert "remove header=no" in error.value.hint
 
 
 @pytest.mark.parametrize(
@@ -249,12 +240,6 @@ def test_a_wrong_option_is_a_usage_error(options, message, table):
 def test_features_and_renaming_are_not_mixed(table):
     with pytest.raises(UsageError, match="both say which columns"):
         read(table(FLOWERS), frozenset({"width"}), features="length")
-
-
-def test_a_wrong_delimiter_shows_in_the_message(table):
-    with pytest.raises(InputRefused, match="separated by ','") as error:
-        read(table("a;b\n1;2,5\n"))
-    assert "row 2: 2 cells, and the first row has 1" in str(error.value)
 
 
 def test_a_huge_line_is_refused(table, monkeypatch):

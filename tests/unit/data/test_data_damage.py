@@ -1,7 +1,5 @@
 """Files of every kind with a few wrong bytes, or without their end."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """module:function: what it returns, and everything that a user's function can do instead."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -205,39 +203,19 @@ def test_an_exception_is_told_with_the_line_that_is_the_users_own(module):
             "class A:\n  def __array__(self, *a, **k): raise KeyError(1)\ndef load(): return A()",
             "what it returned, failed: KeyError: 1",
         ),
-    ],
-)
-def test_whatever_it_raises_is_refused(text, message, module):
-    module(text)
-    with pytest.raises(InputRefused, match=message):
-        read()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+        # Its module cannot be imported.
         ("1 / 0", r"mydata \(imported for mydata:load\) failed: ZeroDivisionError.*mydata\.py:1\)"),
         ("def load(:", r"failed: SyntaxError: .*mydata\.py:1\)"),
         ("import not_there", r"failed: ModuleNotFoundError: No module named 'not_there'.*py:1\)"),
         ("exit()", r"mydata \(imported for mydata:load\) called exit"),
-    ],
-)
-def test_a_module_that_cannot_be_imported_says_where(text, message, module):
-    module(text)
-    with pytest.raises(InputRefused, match=message):
-        read()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+        # Its process ends.
         ("import os\ndef load(): os.abort()", "mydata:load was ended by SIGABRT"),
         ("import os\ndef load(): os._exit(7)", "ended with exit code 7"),
         ("import os\ndef load(): os._exit(0)", "ended without an answer"),
         ("import os, signal\ndef load(): os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL"),
     ],
 )
-def test_a_crash_is_an_error_here(text, message, module):
+def test_whatever_it_does_instead_is_refused(text, message, module):
     module(text)
     with pytest.raises(InputRefused, match=message):
         read()

@@ -1,7 +1,5 @@
 """Samples held against what the model takes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Parquet: typed columns and lists as arrays, and files that are damaged or hold other things."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import decimal
@@ -18,7 +16,7 @@ from sources import identity, load_samples, opened_samples
 
 from edgeconv.data.kinds import parquet
 from edgeconv.types import TensorSpec
-from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
+from edgeconv.types.errors import EdgeconvError, InputRefused
 
 FLOWERS = {
     "length": [5.1, 7.0, 6.3],
@@ -133,11 +131,6 @@ def test_files_with_different_columns_are_refused(table, tmp_path):
         read(str(tmp_path / "parts"))
 
 
-def test_a_directory_without_parquet_files_is_refused(tmp_path):
-    with pytest.raises(InputRefused, match=r"holds no \.parquet files"):
-        read(str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
@@ -161,17 +154,6 @@ def test_columns_that_are_no_numbers_say_which_and_where(columns, message, table
     options = {"labels": "y"} if "y" in columns else {}
     with pytest.raises(InputRefused, match=message):
         read(table(columns), **options)
-
-
-def test_labels_that_are_lists_are_refused(table):
-    spec = TensorSpec(name="x", shape=(-1, 1), dtype="float32")
-    with pytest.raises(InputRefused, match=r"labels have shape \(2, 2\)"):
-        load_samples(table({"x": [1, 2], "y": [[1, 0], [0, 1]]}) + "?labels=y", (spec,))
-
-
-def test_a_wrong_column_gets_a_suggestion(table):
-    with pytest.raises(UsageError, match="did you mean 'length'"):
-        read(table(FLOWERS), features="lenght")
 
 
 def test_a_dot_in_a_name_is_part_of_it(table):

@@ -1,7 +1,5 @@
 """Arrays handed over to another process, and rows that are written as they come."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Data sets of TensorFlow Datasets on disk, written here as that library writes them."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path
@@ -303,17 +301,6 @@ def test_class_names_are_left_out_where_they_are_not_all_there(tmp_path):
     assert read("flowers", dir=tmp_path, split="test").class_names == ()
     (directory / "label.labels.txt").unlink()
     assert read("flowers", dir=tmp_path, split="test").class_names == ()
-
-
-def test_unlabelled_samples_are_refused_as_labels(tmp_path):
-    directory = prepare(tmp_path)
-    write_records(
-        directory / "flowers-test.tfrecord-00000-of-00001",
-        *[example(**{"inner/x": np.float32([0, 0]), "label": np.int64(-1)})] * 2,
-    )
-    spec = TensorSpec(name="x", shape=(-1, 2), dtype="float64")
-    with pytest.raises(InputRefused, match="labels run from -1"):
-        load_samples(f"tfds:flowers?dir={tmp_path}&split=test&x=inner/x", (spec,))
 
 
 def test_the_identity_is_of_the_split_that_is_used(tmp_path):

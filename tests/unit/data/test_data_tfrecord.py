@@ -1,7 +1,5 @@
 """TFRecord: the framing, Examples by a declared spec, and files that lie or are damaged."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib
@@ -297,15 +295,6 @@ def test_an_image_that_cannot_be_decoded_is_named(data, encoding, message, tmp_p
         column[0]
 
 
-def test_an_image_bomb_is_refused_before_it_is_decoded(tmp_path, spec):
-    header = bytearray(encoded(PIXELS[0]))
-    header[16:24] = (40_000).to_bytes(4, "big") * 2
-    header[29:33] = zlib.crc32(header[12:29]).to_bytes(4, "big")
-    place = write_records(tmp_path / "a", example(x=bytes(header)))
-    with pytest.raises(InputRefused, match="pixels"):
-        read(place, spec('[features.x]\nencoding = "png"\n')).by_name["x"][0]
-
-
 def test_damage_is_found_and_its_record_named(tmp_path, spec):
     frames = [framed(row) for row in rows(3)]
     path = tmp_path / "a.tfrecord"
@@ -342,16 +331,13 @@ def test_a_length_that_lies_is_refused_without_allocating(length, tmp_path, spec
         read(str(path), spec(SPEC))
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,2\n" * 9, b"\x89PNG\r\n\x1a\n" * 9, b"x", bytes(99)])
+ELSE = [b"a,b\n1,2\n" * 9, b"\x89PNG\r\n\x1a\n" * 9, b"x", bytes(99), zlib.compress(framed(b"x"))]
+
+
+@pytest.mark.parametrize("content", ELSE)
 def test_a_file_of_something_else_is_refused(content, tmp_path, spec):
     (tmp_path / "a").write_bytes(content)
     with pytest.raises(InputRefused, match="is not a TFRecord file"):
-        read(str(tmp_path / "a"), spec(SPEC))
-
-
-def test_zlib_compression_is_refused_with_a_word_on_it(tmp_path, spec):
-    (tmp_path / "a").write_bytes(zlib.compress(framed(rows(1)[0])))
-    with pytest.raises(InputRefused, match="not ZLIB"):
         read(str(tmp_path / "a"), spec(SPEC))
 
 

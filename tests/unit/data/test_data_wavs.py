@@ -1,10 +1,6 @@
 """Directories of WAV files: good, odd, damaged and hostile ones."""
 
-from __future__ import annotations
-
 import struct
-import subprocess
-import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -100,26 +96,12 @@ class TestClasses:
         assert wavs.read(str(words / "no"), {}, None).labels is None
         assert wavs.read(str(words), {"labels": "none"}, None).labels is None
 
-    def test_an_unknown_way_to_label_gets_a_suggestion(self, words):
-        with pytest.raises(UsageError, match="did you mean 'prefix'"):
-            column(words, labels="prefx")
-
-    def test_arrays_cannot_be_chosen_by_name(self, words):
-        with pytest.raises(UsageError, match="no array can be chosen by name"):
-            wavs.read(str(words), {}, frozenset({"x"}))
-
 
 class TestRate:
-    def test_files_of_different_rates_are_refused_and_named(self, words):
-        saved(words / "yes/fast.wav", rate_hz=16000)
-        with pytest.raises(InputRefused, match=r"16000 Hz: .*fast\.wav") as error:
-            column(words)
-        assert "8000 Hz: " in str(error.value)
-
-    def test_many_files_are_shortened_to_a_few_and_their_number(self, words):
+    def test_files_of_different_rates_are_refused_and_a_few_of_them_named(self, words):
         for index in range(9):
             saved(words / f"yes/{index}.wav", rate_hz=16000)
-        with pytest.raises(InputRefused, match=r"4\.wav … \(9 files\)"):
+        with pytest.raises(InputRefused, match=r"8000 Hz: .*16000 Hz: .*4\.wav … \(9 files\)"):
             column(words)
 
     def test_the_rate_that_is_demanded_is_checked(self, words):
@@ -263,28 +245,8 @@ class TestAsSource:
         taken = open_samples(str(words), (spec,), preprocessing=steps).take(np.arange(4))
         np.testing.assert_array_equal(taken.arrays["clip"][3], RAMP + 1)
 
-    def test_files_of_different_widths_are_refused_though_the_steps_would_hide_it(self, words):
-        saved(words / "yes/wide.wav", RAMP.astype(np.int32))
-        spec = TensorSpec(name="clip", shape=(-1, 11), dtype="float32")
-        source = open_samples(str(words), (spec,), preprocessing=parse_preprocessing("scale=2"))
-        with pytest.raises(InputRefused, match="stored as int16, and number 4 as int32"):
-            source.take(np.arange(4))
-
-    def test_infinite_samples_are_refused(self, tmp_path):
-        saved(tmp_path / "x.wav", np.array([0, np.inf], np.float32))
-        spec = TensorSpec(name="clip", shape=(-1, 2), dtype="float32")
-        with pytest.raises(InputRefused, match="1 infinite values"):
-            open_samples(str(tmp_path), (spec,)).take(np.arange(1))
-
-    def test_the_identity_follows_the_way_to_label_and_imports_no_numpy(self, words):
+    def test_the_identity_follows_the_way_to_label(self, words):
         assert identity(str(words)) != identity(f"{words}?labels=none")
-        code = (
-            "import sys; from edgeconv.data import identity, parse_source; "
-            "identity(parse_source(sys.argv[1])); "
-            "sys.exit(bool({'numpy', 'scipy'} & {*sys.modules}))"
-        )
-        done = subprocess.run([sys.executable, "-c", code, str(words)], check=False)
-        assert done.returncode == 0
 
 
 @pytest.mark.skipif(not DIGITS.is_dir(), reason="the spoken digits are not here")

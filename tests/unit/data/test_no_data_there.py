@@ -1,7 +1,5 @@
 """Paths at which there is no data of a kind: refused by name, and never waited for."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What preprocessing does to samples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Preprocessing as text: inline, in a file, and written back."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -93,12 +91,6 @@ def test_none_is_nothing_for_all_or_for_one_input():
 def test_none_stands_alone(text):
     with pytest.raises(UsageError, match="none cannot be combined"):
         parse_preprocessing(text)
-
-
-def test_an_unknown_key_gets_a_suggestion():
-    with pytest.raises(UsageError, match="unknown preprocessing step of input 'x' 'resise'") as e:
-        parse_preprocessing("x.resise=2x2")
-    assert "did you mean 'resize'" in e.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "scale", "scale=", "=2", "&", "scale=2&", ".scale=2", "a.b"])

@@ -1,7 +1,5 @@
 """Data sets read in a child: the same samples and errors as here, within limits, and no traces."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Strings as samples and as outputs: read from every kind of data, stored, compared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What calibration samples say of themselves: their ranges, and how many differ."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The target `android`: what is written, and what is refused. It runs in tests/integration."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """The files of the target bazel; an integration test builds with Bazel."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

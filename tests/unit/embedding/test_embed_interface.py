@@ -1,7 +1,5 @@
 """The id of an interface: equal for models that the same generated code can run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

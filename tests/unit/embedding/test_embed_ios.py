@@ -3,8 +3,6 @@
 No Swift compiler can be had here: the Swift files are parsed by tree-sitter's grammar, and no more.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What a team chooses of each target: how a value is checked, and what becomes of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

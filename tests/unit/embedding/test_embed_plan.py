@@ -105,13 +105,6 @@ def test_the_manifest_and_a_directory_with_one_model_name_it_as_well(tmp_path):
         assert request(given, tmp_path).published.model == file
 
 
-def test_something_else_beside_it_is_no_manifest(tmp_path):
-    file = int8_tiny(tmp_path)
-    file.with_suffix(".json").write_text('{"format": 99}')
-    with pytest.raises(InputRefused, match="is not a manifest of this version"):
-        request(file, tmp_path)
-
-
 def test_one_of_several_signatures_has_to_be_chosen(tmp_path):
     file = float_tiny(tmp_path)
     artifact = request(file, tmp_path).published.artifact

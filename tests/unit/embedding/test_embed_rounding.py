@@ -1,7 +1,5 @@
 """Generated code quantizes to the bit as edgeconv and LiteRT do, near ties included."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

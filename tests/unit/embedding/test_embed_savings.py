@@ -1,7 +1,5 @@
 """What an open batch and float ends cost on a microcontroller, and the command that saves it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

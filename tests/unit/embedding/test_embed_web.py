@@ -1,7 +1,5 @@
 """The target web, in node; tests/integration/test_embed_web_page.py has the browser."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -2,8 +2,6 @@
 
 # The fixtures of another module are arguments here.
 # ruff: noqa: F811
-from __future__ import annotations
-
 from datetime import datetime, timezone
 
 import msgspec

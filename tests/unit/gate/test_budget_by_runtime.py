@@ -1,7 +1,5 @@
 """Limits by runtime: a file may be right in one set of kernels and wrong in another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

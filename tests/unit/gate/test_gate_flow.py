@@ -1,7 +1,5 @@
 """The flow of a check: what is done again, and what is answered from before."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

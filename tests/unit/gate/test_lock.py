@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import base64
 import math
 import os
@@ -84,7 +82,6 @@ def test_the_state_of_a_report_is_what_is_locked():
         if row.error:
             assert row.name not in names
         else:
-            assert stage is not None
             assert (stage.sha256, stage.accuracy) == (row.sha256, row.accuracy)
 
 

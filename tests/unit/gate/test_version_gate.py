@@ -1,7 +1,5 @@
 """The gate on versions of a runtime: which fail, how each format says it, what is not repeated."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -12,7 +12,7 @@ from edgeconv.model.tflite import ensure_signature, summarize
 from edgeconv.model.tflite.cut import with_fixed_shapes
 from edgeconv.runtimes.interface import Model
 from edgeconv.types import Allowance
-from edgeconv.types.errors import InputRefused, ToolFailed
+from edgeconv.types.errors import ToolFailed
 
 X = np.random.default_rng(5).uniform(-8, 8, (6, 4)).astype(np.float32)
 
@@ -75,11 +75,6 @@ def test_a_layer_with_numbers_that_are_not_finite_is_the_worst_there_is(tmp_path
     worst = compared(tmp_path, two_layers(first="d"), two_layers(first="d"), x=nan).errors[0]
     assert worst.snr_db == -200.0
     assert worst.max_error == np.finfo(np.float64).max
-
-
-def test_samples_of_no_input_of_the_model_are_refused(tmp_path):
-    with pytest.raises(InputRefused, match="'x'"):
-        compared(tmp_path, packed(int8_model()), packed(float_model()), other=X)
 
 
 def test_a_model_that_does_not_run_is_an_error_that_says_so(tmp_path):

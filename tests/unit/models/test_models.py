@@ -8,7 +8,6 @@ from edgeconv.models import digits_cnn, mnist_cnn
 from places import SHARED
 
 from edgeconv.plugins import BASELINE_MODELS, baseline_model
-from edgeconv.types.errors import UsageError
 
 
 @pytest.mark.parametrize("name", BASELINE_MODELS)
@@ -23,11 +22,6 @@ def test_every_baseline_model_has_what_training_needs_and_a_card(name):
     assert module.LEARNING_RATE > 0
     card = Path(module.__file__).with_suffix(".md").read_text(encoding="utf-8")
     assert card.startswith(f"# {name}\n")
-
-
-def test_an_unknown_baseline_model_is_refused_with_a_suggestion():
-    with pytest.raises(UsageError, match="did you mean 'digits_cnn'"):
-        baseline_model("digit_cnn")
 
 
 def test_the_digits_are_float32_images_from_0_to_1_with_int64_labels():

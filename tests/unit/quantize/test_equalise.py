@@ -22,7 +22,6 @@ from edgeconv.quantize.equalization.equalize import (
     same_outputs,
 )
 from edgeconv.quantize.equalization.pairs import find_pairs
-from edgeconv.types.errors import InputRefused
 
 GESTURES = SHARED / "hand_gesture"
 KEY = "serve"
@@ -509,11 +508,6 @@ def test_a_model_that_only_rounding_decides_is_not_changed():
     given = {KEY: Feed({"x": sample[None]}, 1)}
     assert abs(outputs(net.bytes(), given)[0]).max() < 1e-2
     untouched(net.bytes(), why="equalization would change the outputs", given=given)
-
-
-def test_bytes_that_are_no_model_are_refused():
-    with pytest.raises(InputRefused, match=r"not a \.tflite"):
-        equalize(b"12345678", {}, threads=1)
 
 
 # What several operators share

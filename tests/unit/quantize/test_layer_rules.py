@@ -91,12 +91,6 @@ def test_two_rules_that_agree_are_one():
     assert list(ruled_layers(LAYERS, asked)) == [FIRST, SECOND]
 
 
-def test_a_pattern_that_no_layer_fits_is_refused_with_the_nearest():
-    with pytest.raises(UsageError, match="no layer fits the pattern 'FULL_CONNECTED'") as caught:
-        ruled_layers(LAYERS, recipe("int8", "FULL_CONNECTED=int4"))
-    assert "FULLY_CONNECTED" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("pattern", "expected"),
     [

@@ -33,13 +33,6 @@ def test_a_typo_is_refused_with_what_was_probably_meant(typo, meant):
     assert caught.value.exit_code == 2
 
 
-def test_a_name_like_no_recipe_is_refused_with_all_the_names():
-    with pytest.raises(UsageError) as caught:
-        recipe_names(["zzz"])
-    assert "did you mean" not in caught.value.hint
-    assert all(name in caught.value.hint for name in (*RECIPE_NAMES, "all"))
-
-
 @pytest.mark.parametrize("nothing", [[], [""], [" ", ""]])
 def test_no_recipe_at_all_is_refused(nothing):
     with pytest.raises(UsageError, match="no recipe given"):

@@ -1,7 +1,5 @@
 """The verdict of a check beside the files: what is written, and who ships what it rejected."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

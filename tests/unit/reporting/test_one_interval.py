@@ -1,7 +1,5 @@
 """A number has one interval: in the table, on the page, and in all that the gate says of it."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 import report_example as example
@@ -39,7 +37,6 @@ def test_all_that_is_said_of_a_drop_has_the_interval_of_the_measurement(report):
     assert len(rows) >= 3
     for row in rows:
         interval = row.accuracy_drop_interval
-        assert interval is not None
         assert all(interval_value(interval, "") in page for page in pages)
         finding = judged[row.name, "max-accuracy-drop"]
         assert finding.interval == interval

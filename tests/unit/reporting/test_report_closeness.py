@@ -1,7 +1,5 @@
 """How far outputs are from a reference, as a person reads it."""
 
-from __future__ import annotations
-
 import math
 import re
 

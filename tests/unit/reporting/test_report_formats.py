@@ -1,7 +1,5 @@
 """Reports as Markdown, CSV and JSON, several at once, and `edgeconv report` itself."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """One pair of models has one interval in what `check` says."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import msgspec
@@ -42,7 +40,6 @@ def finding(model: str, reference: Reference) -> Finding:
 
 def drops(check: Check, model: str) -> tuple[str, ...]:
     table = stage_table(check)
-    assert table is not None
     (row,) = [row for row in table.rows if row.cells[1].text == model]
     return tuple(cell.text for cell in row.cells[-2:])
 

@@ -1,7 +1,5 @@
 """The tiles at the top of a report, and what else says which model is best."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec

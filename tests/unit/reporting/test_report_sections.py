@@ -1,7 +1,5 @@
 """What the page says beside the table: flips, layers, profiles, the budget's corner, drops."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any
@@ -171,7 +169,6 @@ def test_ratios_are_of_the_baseline_and_of_float32():
         ("a", "max-size-ratio", 0.5), ("a", "max-latency-ratio", 2.0), ("a", "min-accuracy", 0.9)
     )
     float32 = example.measurement("float32").latency
-    assert float32 is not None
     assert size_region(report) == BudgetRegion(most_cost=115_502.0, least_value=0.9)
     assert latency_region(report) == BudgetRegion(most_cost=2 * float32.p50_us, least_value=0.9)
     assert not size_region(changed(verdict=None)).is_limited

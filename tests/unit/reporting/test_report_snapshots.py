@@ -1,7 +1,5 @@
 """Three reports as each format writes them, and names that no format lets come out live."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """What is said of trainings: of the baseline's, and of one for quantisation."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

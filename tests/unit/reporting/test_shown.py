@@ -1,7 +1,5 @@
 """Results as a person sees them who evaluates them in a terminal or a notebook."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from html.parser import HTMLParser

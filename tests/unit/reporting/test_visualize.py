@@ -1,7 +1,5 @@
 """A .tflite in a viewer, with the errors of its layers."""
 
-from __future__ import annotations
-
 import math
 import stat
 import sys

@@ -1,7 +1,5 @@
 """The files to paste, held against what their hosts publish, and the script that comments."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A metric, a kind of data and a target are one file and one line: those of CONTRIBUTING.md."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

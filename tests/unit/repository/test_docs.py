@@ -1,7 +1,5 @@
 """The documentation: its commands, code, links, words and generated parts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

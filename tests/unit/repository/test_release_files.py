@@ -1,7 +1,5 @@
 """Files for contributors and releases: each is what its tool takes; the changelog is whole."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

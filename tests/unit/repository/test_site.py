@@ -1,7 +1,5 @@
 """The site builds without a warning, with a reference made from the code."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A text is parsed once, where it comes in; what follows gets the value."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

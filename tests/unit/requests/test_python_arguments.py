@@ -1,7 +1,5 @@
 """Verbs in Python: the words of the command line, and what is in memory in place of files."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """`scan` and `verify` as verbs: their requests, and what no configuration may change."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

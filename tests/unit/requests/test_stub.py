@@ -3,8 +3,6 @@
 Set EDGECONV_WRITE_GOLDEN=1 to write it anew.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A device has one tenant at a time; runs on other devices, and here, do not wait."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -1,7 +1,5 @@
 """The names of NPUs, and what Vela writes."""
 
-from __future__ import annotations
-
 from importlib import util
 
 import pytest

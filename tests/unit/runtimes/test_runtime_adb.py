@@ -1,7 +1,5 @@
 """The runtime adb, with an adb and a phone made of scripts; see android.py."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The versions of a runtime: how they are typed, and which ones pip's index has."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The server of the page that runs models in a browser, asked by somebody else."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Iterator
 

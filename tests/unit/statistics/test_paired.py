@@ -1,7 +1,5 @@
 """The paired interval, held against a likelihood maximised by search, print, and its promise."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Errors by sample: what they say of one model, and whether another is better beyond noise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What is better beyond noise, and what is equal."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,7 +1,5 @@
 """Drops of accuracy: tests of a limit, held against every outcome there is; enough samples."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import product
 

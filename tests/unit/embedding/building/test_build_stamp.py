@@ -1,7 +1,5 @@
 """The stamp of a build: what it takes for unchanged, and what it never does."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models of other kinds are named with the way out; parts of a SavedModel are told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

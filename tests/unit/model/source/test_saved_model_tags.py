@@ -1,7 +1,5 @@
 """The graphs of a SavedModel by their tags: which is shown, converted and copied."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -9,7 +9,6 @@ from edgeconv.model.tflite.flatbuffer import operator_name, operators_of, parse
 from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import use_of
 from edgeconv.types import OldestRuntime, RuntimeNeed
-from edgeconv.types.errors import InputRefused
 
 BUILTINS = {name for name in vars(schema.BuiltinOperator) if name[0] != "_"}
 ONE, CHANNELS = 1.0, [1.0, 2.0, 0.5]
@@ -210,11 +209,6 @@ def test_every_graph_of_a_model_counts():
     model.operatorCodes += other.operatorCodes
     model.subgraphs[1].operators[0].opcodeIndex = 1
     assert oldest(model).version == "2.4.0"
-
-
-def test_bytes_that_are_no_model_are_refused_by_name():
-    with pytest.raises(InputRefused, match=r"^that\.tflite is not a \.tflite"):
-        oldest_runtime(b"no model at all", "that.tflite")
 
 
 FULLY_CONNECTED = {"kind": "FullyConnectedOptions"}

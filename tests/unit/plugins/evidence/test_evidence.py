@@ -1,7 +1,5 @@
 """`edgeconv verify`: what belongs together is verified, and whatever changed is found."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

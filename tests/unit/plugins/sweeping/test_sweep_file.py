@@ -1,7 +1,5 @@
 """sweep.toml: what it combines, and an error with its line for all that is wrong."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The key of a cell: all that decides its result changes it, and nothing else does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

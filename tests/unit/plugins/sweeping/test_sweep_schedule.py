@@ -1,7 +1,5 @@
 """Jobs in turn: a job that dies is split, so that one cell alone fails."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

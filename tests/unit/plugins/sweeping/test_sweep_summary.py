@@ -1,7 +1,5 @@
 """The report of a sweep: order, fronts, changes, files, and the gate."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """What a drop on the search samples says of fresh ones: real numbers, and a simulation."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Searching and confirming in turns: losses are made up, all else is real."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The halves of the samples, options that cannot be, and the recipe as a file."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The search itself, on made-up layers: no file and no process."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

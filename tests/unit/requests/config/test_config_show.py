@@ -1,7 +1,5 @@
 """What `edgeconv config` prints: the values that hold, and the schema that editors take."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Children that tests fork are what those are that edgeconv starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

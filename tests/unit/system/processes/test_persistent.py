@@ -1,7 +1,5 @@
 """A child that stays: calls in turn, what it keeps, and how it ends."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

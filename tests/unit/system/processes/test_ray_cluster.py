@@ -1,7 +1,5 @@
 """`--on`: which clusters are taken, and what is missing without the extra."""
 
-from __future__ import annotations
-
 import functools
 import sys
 

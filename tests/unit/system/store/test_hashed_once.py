@@ -1,7 +1,5 @@
 """A file is hashed once in a process while it stays as it is, and again once it changed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

@@ -1,7 +1,5 @@
 """Environments of runtimes: shown in the cache, pruned by last use, and never while in use."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -55,7 +53,6 @@ def holder(environments) -> Iterator[subprocess.Popen[str]]:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDING, directory], stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         os.utime(directory / "ready.json", ns=(state.st_atime_ns, state.st_mtime_ns))
         yield process

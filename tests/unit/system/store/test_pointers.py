@@ -1,7 +1,5 @@
 """Git LFS pointers, wherever a file of the user is read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

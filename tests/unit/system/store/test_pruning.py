@@ -1,7 +1,5 @@
 """The cache is made smaller without taking anything from who reads it."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What somebody else put into the cache does not count, whatever hash is beside it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

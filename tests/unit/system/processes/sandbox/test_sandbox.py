@@ -1,7 +1,5 @@
 """What a confined child cannot do, and that the same child does it where it is not confined."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

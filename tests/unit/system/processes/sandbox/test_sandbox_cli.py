@@ -1,7 +1,5 @@
 """`--sandbox` and `sandbox = ...`, as a user or a project says it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
