@@ -1,7 +1,5 @@
 """What a hostile model tries, operator by operator: each runs where TensorFlow runs it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A project with a small model that `edgeconv build` converts and embeds, for its tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pages of the documentation: their fenced blocks, their links, and how a page is run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

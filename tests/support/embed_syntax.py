@@ -1,7 +1,5 @@
 """Parsers of other languages, for what is generated in them; tree-sitter's, from PyPI."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Models that come as updates of an embedded one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

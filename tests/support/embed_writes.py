@@ -1,7 +1,5 @@
 """Writes of an embedding."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from edgeconv.embedding.embedding import listed, write_embedding

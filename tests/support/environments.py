@@ -1,7 +1,5 @@
 """Environments of other runtimes as they lie in the cache."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """TFRecord files and tf.train.Example messages, written by hand for the tests."""
 
-from __future__ import annotations
-
 import io
 import struct
 from pathlib import Path

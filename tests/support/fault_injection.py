@@ -5,8 +5,6 @@ would change something below the watched directories are counted. Its children a
 traced, unless that is wanted. A call at which it is killed is not carried out; all before it are.
 """
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import errno

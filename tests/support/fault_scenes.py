@@ -1,7 +1,5 @@
 """The scenes that faults are put into: a command in a project, and what was there before."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A scene as it is played: undisturbed, then with a fault, and what must hold after one."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

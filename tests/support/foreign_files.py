@@ -1,7 +1,5 @@
 """Files that are not models, and directories of files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 POINTER = (

@@ -1,7 +1,5 @@
 """Small models and files of other kinds to begin with, made by the builders of the other tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from graph_files import (

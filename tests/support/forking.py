@@ -11,8 +11,6 @@ EDGECONV_TESTS_START=1 starts all of them, as edgeconv does for its users.
     python forking.py edgeconv WORD...       `edgeconv WORD...`, its children forked
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import importlib

@@ -5,8 +5,6 @@ run, coverage (features that libFuzzer counts in edgeconv), the slowest input in
 process's time, peak memory. What fails is written to DIR as a file, and the exit code is 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

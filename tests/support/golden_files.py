@@ -3,8 +3,6 @@
 Set EDGECONV_WRITE_GOLDEN=1 to write them anew, and read the difference before keeping it.
 """
 
-from __future__ import annotations
-
 import os
 
 from places import GOLDEN

@@ -3,8 +3,6 @@
 The pieces are protocol buffers on the wire; the numbers are those of TensorFlow's .proto files.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tiny_saved_model import block, entry, number, varint

@@ -1,7 +1,5 @@
 """Configurations of strangers that name what is not theirs, each with the command that reads it."""
 
-from __future__ import annotations
-
 MODEL = '[budget]\nmax-size-bytes = 1000000\n[model.m]\nsource = "int8.tflite"\n'
 FLOAT = MODEL.replace("int8", "float") + '[model.m.convert]\nto = "float32"\n'
 EMBED = FLOAT + '[model.m.embed]\ntarget = "python"\nout = "app"\n'

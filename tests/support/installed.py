@@ -4,8 +4,6 @@
 the default sandbox, far from this checkout.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

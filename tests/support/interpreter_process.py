@@ -4,8 +4,6 @@ Each run comes as a signature's key (empty: inputs and outputs by index), the in
 names, and the names of the outputs that are wanted; texts and bytes after their length.
 """
 
-from __future__ import annotations
-
 import struct
 import sys
 

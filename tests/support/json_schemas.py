@@ -3,8 +3,6 @@
 No schema here has any, and the grammars of them take five seconds of a processor at each import.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -7,8 +7,6 @@ known: one that nobody has timed may take an hour, and is left to the night. The
 durations.json, which `pytest --keep-durations` writes.
 """
 
-from __future__ import annotations
-
 import heapq
 import json
 import math

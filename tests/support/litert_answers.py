@@ -6,8 +6,6 @@ One interpreter gets all rows, one batch after another, as in an app. BATCH 0 gi
 without a batch dimension. With the names of a state, the file's own state is fed back.
 """
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

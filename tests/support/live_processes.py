@@ -1,7 +1,5 @@
 """Whether a process is alive, and waiting for what it does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

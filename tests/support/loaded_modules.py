@@ -1,7 +1,5 @@
 """What a fresh process loads."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -3,8 +3,6 @@
 The environment of the journeys imports it at the start of each of its Pythons; see installed.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

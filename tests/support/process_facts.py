@@ -1,7 +1,5 @@
 """Writes facts.json: what this process is to itself. Its arguments say how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

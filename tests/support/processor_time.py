@@ -1,7 +1,5 @@
 """How much a test may compute, on a machine however busy: processor time and not the clock."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

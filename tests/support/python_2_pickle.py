@@ -1,7 +1,5 @@
 """Pickles as Python 2 wrote them, which is how CIFAR-10 is distributed."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """A real cluster: a head node of Ray, and other nodes, each a process with its own directories."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

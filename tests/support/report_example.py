@@ -1,7 +1,5 @@
 """A realistic report, fixed to the last digit: digits, seven recipes, one limit broken."""
 
-from __future__ import annotations
-
 import math
 
 import msgspec

@@ -1,7 +1,5 @@
 """A page of a report as its tags and its text."""
 
-from __future__ import annotations
-
 from html.parser import HTMLParser
 
 _VOID = {"meta", "br", "img", "link", "input"}

@@ -1,7 +1,5 @@
 """What is in a report.json, as tests look at it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

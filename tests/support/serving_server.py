@@ -7,8 +7,6 @@ documentation has it, gRPC with the real messages and stubs of tensorflow-servin
 the ports to DIRECTORY/ports.json and serves until stdin closes.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Connections on which answers are slow, and lost where the one that answers ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

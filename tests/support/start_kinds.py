@@ -4,8 +4,6 @@ A test may fork a child of a kind in this table (forking.py). Any other is start
 checks that it started what the table says of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 ENTER = "/processes/sandbox/enter.py"

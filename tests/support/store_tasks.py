@@ -1,7 +1,5 @@
 """What test_store.py lets other processes do; each runs until it is done or killed."""
 
-from __future__ import annotations
-
 import sys
 import time
 from itertools import cycle

@@ -1,7 +1,5 @@
 """Searches that ended in each way, fixed to the last digit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edgeconv.types import (

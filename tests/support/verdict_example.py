@@ -1,7 +1,5 @@
 """What the gate says of two models, with every outcome, fixed to the last digit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from edgeconv.types import (

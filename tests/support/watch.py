@@ -3,8 +3,6 @@
 Only what succeeded counts: files written, opened or removed, connections, programs started.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -8,8 +8,6 @@ imported already, and enter their sandbox by the same file as those that are sta
 models take a minute in place of half an hour.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tasks that child processes run for tests, and parents for them to lose."""
 
-from __future__ import annotations
-
 import functools
 import os
 import resource

@@ -6,8 +6,6 @@ of this folder, its inputs, and the versions of the libraries. It does not use e
 tests do.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os
