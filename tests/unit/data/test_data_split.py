@@ -25,26 +25,46 @@ def test_without_a_count_a_seventh_is_held_back_and_the_rest_calibrates():
 
 
 @pytest.mark.parametrize(
-    ("total", "held"), [(2, 1), (9, 1), (20, 2), (79, 11), (447, 63), (500, 64), (5000, 64)]
+    ("total", "count", "batch", "counts"),
+    [
+        (2, None, 1, (1, 1)),
+        (9, None, 1, (8, 1)),
+        (20, None, 1, (18, 2)),
+        (79, None, 1, (68, 11)),
+        (447, None, 1, (384, 63)),
+        (500, None, 1, (436, 64)),
+        (5000, None, 1, (4936, 64)),
+        (100, 20, 1, (20, 64)),
+        (10, 7, 1, (7, 3)),
+        (30, None, 3, (24, 6)),
+        (30, 18, 3, (18, 12)),
+        (4, None, 4, (4, 4)),
+    ],
 )
-def test_without_a_count_one_to_64_samples_are_held_back(total, held):
-    calibration, held_back = split_taken(numbered(total), None)
-    assert (calibration.count, held_back.count) == (total - held, held)
+def test_a_seventh_and_64_at_most_are_held_back_in_whole_batches(total, count, batch, counts):
+    parts = split_taken(numbered(total), count, batch=batch)
+    assert tuple(part.count for part in parts) == counts
+
+
+@pytest.mark.parametrize(
+    ("count", "batch", "kind", "message"),
+    [
+        (11, 1, InputRefused, "the request is for 11 samples, the source has 10"),
+        (0, 1, UsageError, "at least 1"),
+        (-1, 1, UsageError, "at least 1"),
+        (None, 4, InputRefused, "source has 10 samples, and the model takes 4"),
+        (6, 4, InputRefused, "the request is for 6 samples, and the model takes 4"),
+    ],
+)
+def test_a_count_that_cannot_be_is_refused(count, batch, kind, message):
+    with pytest.raises(kind, match=message):
+        split_taken(numbered(10), count, batch=batch)
 
 
 def test_a_single_sample_serves_both():
     for count in (None, 1):
         calibration, held_back = split_taken(numbered(1), count)
         assert indices(calibration) == indices(held_back) == [0]
-
-
-def test_a_count_is_the_number_that_calibrates():
-    calibration, held_back = split_taken(numbered(100), 20)
-    assert (calibration.count, held_back.count) == (20, 64)
-
-
-def test_fewer_than_64_are_held_back_where_fewer_are_left():
-    assert split_taken(numbered(10), 7)[1].count == 3
 
 
 def test_with_a_count_of_all_the_last_ones_serve_both():
@@ -55,40 +75,10 @@ def test_with_a_count_of_all_the_last_ones_serve_both():
     assert calibration.count + held_back.count > samples.count
 
 
-def test_asking_for_more_than_there_are_is_refused():
-    with pytest.raises(InputRefused, match="the request is for 11 samples, the source has 10"):
-        split_taken(numbered(10), 11)
-
-
-@pytest.mark.parametrize("count", [0, -1])
-def test_asking_for_none_is_a_usage_error(count):
-    with pytest.raises(UsageError, match="at least 1"):
-        split_taken(numbered(10), count)
-
-
 def test_labels_stay_with_their_samples():
     samples = numbered(40, [index % 4 for index in range(40)])
     for part in split_taken(samples, 13):
         assert part.labels.tolist() == [index % 4 for index in indices(part)]
-
-
-def test_both_parts_are_whole_batches():
-    calibration, held_back = split_taken(numbered(30), None, batch=3)
-    assert (calibration.count, held_back.count) == (24, 6)
-    calibration, held_back = split_taken(numbered(30), 18, batch=3)
-    assert (calibration.count, held_back.count) == (18, 12)
-
-
-def test_a_single_batch_serves_both():
-    calibration, held_back = split_taken(numbered(4), None, batch=4)
-    assert (calibration.count, held_back.count) == (4, 4)
-
-
-def test_a_part_of_a_batch_is_refused():
-    with pytest.raises(InputRefused, match="source has 10 samples, and the model takes 4"):
-        split_taken(numbered(10), None, batch=4)
-    with pytest.raises(InputRefused, match="the request is for 6 samples, and the model takes 4"):
-        split_taken(numbered(10), 6, batch=4)
 
 
 @st.composite
