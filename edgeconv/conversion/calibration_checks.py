@@ -32,6 +32,7 @@ from edgeconv.data.suspects import (
     variation,
 )
 from edgeconv.model.tflite import constant_outputs
+from edgeconv.model.tflite.cut import decided_outputs
 from edgeconv.types import Suspicion
 from edgeconv.types.errors import SuspectCalibration, ToolFailed
 
@@ -174,16 +175,18 @@ def _check(session: Session, part: Part) -> CalibrationCheck:
     suspicions = (*split.record.suspicions, *more)
     record = msgspec.structs.replace(split.record, suspicions=suspicions)
     images = [spec.name for spec in part.signature.inputs if is_image((1, *spec.shape[1:]))]
-    constant = constant_outputs(session.prepared.float_model.read_bytes(), key)
+    content = session.prepared.float_model.read_bytes()
+    # They say little of the samples: one-hot classes are as certain of wrong ones.
+    left_out = constant_outputs(content, key) | decided_outputs(content, key)
     if session.reference is None or answer is None:
         outputs, labels = session.expected.outputs[key], read_samples(split.held_back).labels
-        outputs = {name: array for name, array in outputs.items() if name not in constant}
+        outputs = {name: array for name, array in outputs.items() if name not in left_out}
         statistics = _answers_of_graph(session, part)
         return verify_samples(record, outputs, labels, statistics, images=images)
     statistics = answer.statistics[key]
     labels = samples.take(evenly(samples.count, statistics.samples)).labels
     checked = session.reference.checked(key)
-    outputs = {name: array for name, array in checked.items() if name not in constant}
+    outputs = {name: array for name, array in checked.items() if name not in left_out}
     return verify_samples(record, outputs, labels, statistics, images=images)
 
 

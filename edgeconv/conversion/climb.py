@@ -296,17 +296,26 @@ _CLOSER: dict[RecipeName, str] = {
 
 def _advise(climb: _Climb) -> None:
     """Say of each file that is not close to float what would make it closer."""
+    from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE
+
     files = {recipe.name: good.examined for recipe, good in climb.good.items()}
     for recipe, good in tuple(climb.good.items()):
         verification = good.examined.verification
         if verification.grade in ("usable", "poor"):
-            advice = _advice(good.examined, files)
+            records = [part.split.record for part in good.session.prepared.parts]
+            few = any(not each or each.samples < MIN_SAMPLES_TO_CHOOSE for each in records)
+            advice = _advice(good.examined, files, has_few_samples=few)
             verification = msgspec.structs.replace(verification, advice=advice)
             examined = msgspec.structs.replace(good.examined, verification=verification)
             climb.good[recipe] = SessionResult(good.session, examined)
 
 
-def _advice(examined: VerifiedCandidate, files: Mapping[RecipeName, VerifiedCandidate]) -> str:
+def _advice(
+    examined: VerifiedCandidate,
+    files: Mapping[RecipeName, VerifiedCandidate],
+    *,
+    has_few_samples: bool,
+) -> str:
     candidate, grade = examined.candidate, examined.verification.grade
     recipe = candidate.recipe
     better = [
@@ -324,7 +333,9 @@ def _advice(examined: VerifiedCandidate, files: Mapping[RecipeName, VerifiedCand
         parts.append(_CLOSER[recipe.name])
     if recipe.methods == ():
         parts.append("--methods auto" * (recipe.name not in ("float16", "float32", "qat")))
-    elif any(text.startswith(NOT_TRIED) for text in (*candidate.notes, *candidate.details)):
+    elif has_few_samples and any(
+        text.startswith(NOT_TRIED) for text in (*candidate.notes, *candidate.details)
+    ):
         parts.append("more calibration samples, for methods to be tried")
     if recipe.output_type != "float32":
         parts.append("--io output=float32, since the integers of an output are coarse")

@@ -6,6 +6,7 @@ import pytest
 from places import SHARED
 
 from edgeconv import convert
+from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE
 from edgeconv.types import Artifact
 
 ZOO = "keras_zoo:other_floats"
@@ -39,6 +40,23 @@ def test_a_model_of_mixed_precision_is_computed_in_float32_and_that_is_said(name
 def test_an_unchanged_model_of_mixed_precision_is_not_made_again(models, tmp_path):
     made(models / "mixed", tmp_path, ["float32"], None)
     assert convert(models / "mixed", out=tmp_path, to=["float32"]).reused == ("float32",)
+
+
+def test_decisions_of_a_model_are_not_taken_for_probabilities_of_wrong_samples(models, tmp_path):
+    """One-hot classes and alarms are exactly 0 and 1 for right samples."""
+    artifact = made(models / "decides", tmp_path, ["int8"], models / "row.npz")["int8"]
+    assert artifact.calibration[0].suspicions == ()
+    graded = {each.output: each.grade for each in artifact.verification.outputs}
+    assert graded["alarm"] == "close"
+
+
+def test_more_samples_are_not_advised_where_a_branch_prevents_methods(models, tmp_path):
+    artifact = made(models / "branches", tmp_path, ["int8"], models / "row.npz")["int8"]
+    assert artifact.calibration[0].samples >= MIN_SAMPLES_TO_CHOOSE
+    assert "IF" in artifact.float_operators
+    assert artifact.verification.grade in ("usable", "poor")
+    assert "int16x8" in artifact.verification.advice
+    assert "samples" not in artifact.verification.advice
 
 
 def test_a_model_of_float64_keeps_its_inputs(models, tmp_path):

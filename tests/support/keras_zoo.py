@@ -182,12 +182,30 @@ def other_floats(root: Path) -> None:
         x=tf.TensorSpec([None, 8], tf.float64, name="x")
     )
     tf.saved_model.save(module, root / "double", signatures={"serving_default": module.double})
+    single = tf.cast(weights, tf.float32)
+    module.decides = tf.function(
+        lambda row: {
+            "scores": row @ single,
+            "class": tf.one_hot(tf.argmax(row @ single, -1), 4),
+            "alarm": tf.cast(tf.reduce_max(row, 1, keepdims=True) > 1, tf.float32),
+        }
+    ).get_concrete_function(row=tf.TensorSpec([None, 8], tf.float32, name="row"))
+    tf.saved_model.save(module, root / "decides", signatures={"serving_default": module.decides})
+    sizes = tf.constant([1e-3, 1e3] * 4)
+    module.branches = tf.function(
+        lambda row: {
+            "y": tf.cond(tf.reduce_mean(row) > 0, lambda: row * sizes, lambda: row * sizes * 2)
+            @ (single / sizes[:, None])
+        }
+    ).get_concrete_function(row=tf.TensorSpec([1, 8], tf.float32, name="row"))
+    tf.saved_model.save(module, root / "branches", signatures={"serving_default": module.branches})
     steps, legacy = tf_keras.Input((6, 16), name="steps"), tf_keras.layers
     recurrent = tf_keras.Model(steps, legacy.Dense(3, name="out")(legacy.LSTM(64)(steps)))
     recurrent.save(root / "recurrent.h5")
     rng = np.random.default_rng(2)
     np.savez(root / "image.npz", image=rng.normal(size=(24, 8, 8, 1)).astype(np.float32))
     np.savez(root / "x.npz", x=rng.normal(size=(24, 8)))
+    np.savez(root / "row.npz", row=rng.normal(size=(40, 8)).astype(np.float32))
     np.savez(root / "steps.npz", steps=rng.normal(size=(24, 6, 16)).astype(np.float32))
 
 

@@ -419,3 +419,32 @@ def _scaling(model: ModelT, front: list[OperatorT]) -> list[OperatorT]:
             kept.append(operator)
             needed |= set(operator.inputs)
     return kept[::-1]
+
+
+# What gives one of a few values, also where its inputs hardly differ; and what passes them on.
+_DECIDES = COMPARISONS | {"ARG_MAX", "ARG_MIN", "CEIL", "FLOOR", "ONE_HOT", "ROUND", "SIGN"}
+_PASSES = frozenset({"CAST", "EXPAND_DIMS", "LOGICAL_NOT", "RESHAPE", "SQUEEZE", "TRANSPOSE"})
+_CHOOSES = frozenset({"LOGICAL_AND", "LOGICAL_OR", "SELECT", "SELECT_V2"})
+
+
+def decided_outputs(data: bytes, key: str) -> frozenset[str]:
+    """The outputs of signature `key` that are decisions, such as one-hot classes, by name.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    names = set[str]()
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == key:
+            graph = model.subgraphs[signature.subgraphIndex]
+            decided = {i for i, each in enumerate(graph.tensors) if is_constant(model, each)}
+            varying = set[int]()
+            for operator in graph.operators:
+                name = operator_name(model, operator)
+                is_passed = name in _PASSES and operator.inputs[0] in varying
+                is_chosen = name in _CHOOSES and decided.issuperset(operator.inputs)
+                if name in _DECIDES or is_passed or is_chosen:
+                    decided.update(operator.outputs)
+                    varying.update(operator.outputs)
+            names |= {text(each.name) for each in signature.outputs if each.tensorIndex in varying}
+    return frozenset(names)

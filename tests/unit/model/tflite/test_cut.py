@@ -12,7 +12,12 @@ from tiny_tflite import (
     run,
 )
 
-from edgeconv.model.tflite.cut import prefixes, with_fixed_shapes, with_outputs
+from edgeconv.model.tflite.cut import (
+    decided_outputs,
+    prefixes,
+    with_fixed_shapes,
+    with_outputs,
+)
 from edgeconv.model.tflite.summary import summarize
 from edgeconv.types.errors import InputRefused
 
@@ -89,3 +94,23 @@ def test_tensors_between_operators_can_be_made_outputs():
     dense, z = run(data, X)
     np.testing.assert_allclose(dense, DENSE)
     np.testing.assert_allclose(z, np.maximum(DENSE, 0))
+
+
+def test_decisions_are_outputs_of_comparisons_and_what_only_passes_them_on():
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    limit = graph.tensor("limit", (4,), "float32", data=np.ones(4, np.float32))
+    ends = [graph.tensor(f"end{n}", (), "float32", data=np.float32(n)) for n in (0, 1)]
+    names = ("more", "flag", "either", "clipped", "alarm")
+    made = {n: graph.tensor(n, (1, 4), "bool" if n in names[:1] else "float32") for n in names}
+    graph.operator("GREATER", [x, limit], [made["more"]])
+    graph.operator("CAST", [made["more"]], [made["flag"]])
+    graph.operator("SELECT_V2", [made["more"], *ends], [made["either"]])
+    graph.operator("SELECT_V2", [made["more"], ends[0], x], [made["clipped"]])
+    graph.operator("ADD", [made["flag"], x], [made["alarm"]])
+    outputs = [made[name] for name in names]
+    data = packed(graph.model([x], outputs, signature=("serving_default", ["x"], list(names))))
+    assert decided_outputs(data, "serving_default") == {"more", "flag", "either"}
+    assert decided_outputs(data, "other") == frozenset()
+    with pytest.raises(InputRefused):
+        decided_outputs(b"no model", "serving_default")
