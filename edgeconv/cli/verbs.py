@@ -301,13 +301,15 @@ def check(call: CommandCall) -> int:
     if call.shown.as_json:
         echo_text(render(run.checked, "json"))
     else:
-        shown = render(run.checked, "text", **terminal(), verbose=call.shown.verbose)
-        echo_text(shown, own=COLORS)
+        if run.has_verdict:
+            shown = render(run.checked, "text", **terminal(), verbose=call.shown.verbose)
+            echo_text(shown, own=COLORS)
         if is_github():
             echo_text(render(run.checked, "github-annotations"), own=ANNOTATIONS)
     publish(run.checked, destinations.outputs)
     # Last: a server that does not answer must not keep the verdict back.
-    track(run, destinations)
+    if run.has_verdict:
+        track(run, destinations)
     if run.errors:
         raise run.errors[0]
     return 0 if run.checked.ok else 1

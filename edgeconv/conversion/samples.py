@@ -13,6 +13,7 @@ from edgeconv import data
 from edgeconv.conversion.states import find_states
 from edgeconv.system.store import hash_of
 from edgeconv.types import CalibrationRecord
+from edgeconv.types.conversion import OVERLAPPING
 from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import quoted
 
@@ -156,7 +157,6 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
         for indices, directory in zip(split, directories, strict=True)
     )
     overlap = calibration.count + held_back.count > opened.count
-    note = "verified on calibration samples: the source has no others to hold back"
     return Split(
         states=states,
         calibration=directories[0],
@@ -174,7 +174,7 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
         ),
         batch=batch,
         stacked=_stacked(signature, opened.inputs),
-        notes=(note,) if overlap else (),
+        notes=(OVERLAPPING,) if overlap else (),
     )
 
 

@@ -268,7 +268,8 @@ def _shape_hint(shape: tuple[int, ...], sample: tuple[int, ...]) -> str:
         return "channels come last: np.moveaxis(x, 1, -1)"
     if len(shape) == len(sample) and fits(shape[1:], sample[1:]) and sample[0] > 0:
         return (
-            "there is no dimension that counts the samples; of a tf.data.Dataset, give .batch(32)"
+            "there is no dimension that counts the samples: give np.stack of a list of them, "
+            ".batch(32) of a tf.data.Dataset"
         )
     return "the first dimension counts the samples, the others must be the model's"
 

@@ -75,6 +75,11 @@ class CheckRun(NamedTuple):
     errors: Sequence[EdgeconvError] = ()
     notices: Sequence[str] = ()
 
+    @property
+    def has_verdict(self) -> bool:
+        """Whether any model could be checked."""
+        return len(self.errors) < len(self.checked.checks)
+
 
 class Destinations(NamedTuple):
     """The format of each file to write, and each tracker with its location."""
@@ -88,7 +93,7 @@ def check(request: CheckRequest, *, on_progress: Callable[[str], None] = lambda 
 
     A broken limit is a result, not an error: see `Checked.ok`. If only some models cannot be
     checked, they do not pass. Writes `outputs` and logs to `trackers`. Raises an `EdgeconvError`
-    where no model could be checked.
+    where no model could be checked; the outputs then say why.
     """
     request = settled(request, "check")
     destinations = parse_destinations(request)
@@ -96,6 +101,8 @@ def check(request: CheckRequest, *, on_progress: Callable[[str], None] = lambda 
     for notice in run.notices:
         on_progress(notice)
     publish(run.checked, destinations.outputs)
+    if not run.has_verdict:
+        raise run.errors[0]
     track(run, destinations)
     return run.checked
 
@@ -113,10 +120,8 @@ def run_check(request: CheckRequest, on_progress: Callable[[str], None]) -> Chec
     errors: list[EdgeconvError] = []
     notices: list[str] = []
     checks = tuple(_check_or_error(project, job, errors, notices) for job in jobs)
-    if len(errors) == len(jobs):
-        raise errors[0]
     checked = Checked(config=str(project.config.path), checks=checks)
-    if request.update:
+    if request.update and len(errors) < len(jobs):
         notices += accept_state(project, jobs, checked, request)
     measured = (job for job, each in zip(jobs, checks, strict=True) if each.stages)
     tracked = measured if request.trackers else ()

@@ -32,6 +32,7 @@ from edgeconv.types import (
     IN_VERSIONS,
     LIMIT_KINDS,
     NOT_CHECKED,
+    TOP1,
     Budget,
     Check,
     Conversion,
@@ -171,6 +172,8 @@ class Checking:
         if locked is None or data is None or locked.inputs.get("test data") != data:
             return MeasurementScope(is_timed)
         metrics = {stage.accuracy.metric for stage in locked.stages if stage.accuracy}
+        # What is measured anyway does not make another report of it.
+        metrics -= {str(each) for each in job.measuring.measuring.metrics or (TOP1,)}
         return MeasurementScope(is_timed, tuple(sorted(metrics & METRICS.keys())))
 
     def _matrix(self, job: ModelJob, converted: _Converted) -> tuple[VersionResult, ...]:

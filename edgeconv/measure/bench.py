@@ -72,6 +72,7 @@ if TYPE_CHECKING:
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
+_MADE_UP = "the samples are made up: outputs that differ on noise may agree on real ones (--data)"
 
 
 def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Report:
@@ -183,7 +184,7 @@ def _sampled(
     if request.data is None:
         batch = data.batch_size(data.synthetic_inputs(inputs))
         made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
-        return EvaluationSet(made_up, None, batch), ()
+        return EvaluationSet(made_up, None, batch), (_MADE_UP,)
     opened = data.opened_samples(
         request.data,
         inputs,

@@ -24,7 +24,7 @@ from edgeconv.types import (
     Report,
     Signature,
 )
-from edgeconv.types.conversion import FloatReason
+from edgeconv.types.conversion import OVERLAPPING, FloatReason
 from edgeconv.types.words import listed
 
 # Further outputs of one file are counted, not listed.
@@ -143,8 +143,10 @@ def comparison_lines(artifacts: Sequence[Artifact]) -> list[str]:
         recipes = "the others" if is_rest else ", ".join(references[reference])
         pairs.append(f"{recipes} with the {units.plain(reference)}")
     synthetic = any(verification.synthetic for _, verification in checked)
-    kind = "synthetic samples" if synthetic else "samples held back from calibration"
     counts = {verification.samples for _, verification in checked}
+    kind = f"{'synthetic ' if synthetic else ''}{'sample' if counts == {1} else 'samples'}"
+    overlap = any(OVERLAPPING in artifact.notes for artifact in artifacts)
+    kind += "" if synthetic or overlap else " held back from calibration"
     count = f"{max(counts)} " if len(counts) == 1 else ""
     few = ", too few to tell whether a file is close" if max(counts) < LEAST_SAMPLES else ""
     return [f"compared on {count}{kind}{few}: {', '.join(pairs)}"]

@@ -305,7 +305,8 @@ def _circumstances(report: Report) -> list[str]:
     lines = [units.plain(f"on {env.machine}: {env.cpu}, {env.cores} cores, {env.system}")]
     if data:
         steps = f", {data.preprocessing}" if data.preprocessing else ""
-        lines.append(units.plain(f"{units.data(data.source)}{steps}: {data.samples} samples"))
+        count = units.counted(data.samples, "sample")
+        lines.append(units.plain(f"{units.data(data.source)}{steps}: {count}"))
     return lines
 
 

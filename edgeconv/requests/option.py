@@ -62,7 +62,7 @@ class MissingOption(UsageError):
         hint = is_about[:1].lower() + is_about[1:].rstrip(".")
         if in_python:
             several = "one or several of " if leaf.text.is_list else ""
-            hint = f"give {leaf.word}=, {several}{hint}"
+            hint = f"give {leaf.word}={', ' if hint else ''}{several}{hint}"
         name = leaf.word if in_python else leaf.shown
         super().__init__(f"missing {'argument' if is_argument else 'option'} {name}", hint=hint)
         self.leaf = leaf

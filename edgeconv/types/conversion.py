@@ -259,6 +259,8 @@ class MethodTrial(FrozenStruct, kw_only=True, frozen=True):
     failed: str = ""
 
 
+# The note of a file whose calibration samples are all that verified it.
+OVERLAPPING = "verified on calibration samples: the source has no others to hold back"
 # Begins a note of a file whose "auto" stood for nothing.
 NOT_TRIED = "no post-training methods were tried"
 

@@ -189,9 +189,12 @@ def _mean_of(measure: Callable[[Any], Any], output: Array, labels: Array) -> Sco
     check_count(output, labels, "every sample needs its numbers")
     shapes = [tuple(size for size in a.shape[1:] if size != 1) for a in (output, labels)]
     if shapes[0] != shapes[1]:
+        hint = "give one label for each number of a sample's output"
+        if not shapes[1] and (labels == np.round(labels)).all():
+            hint += "; the classes of a classifier are integers: y.astype(np.int64)"
         raise InputRefused(
             f"labels of shape {labels.shape} do not fit an output of shape {output.shape}",
-            hint="give one label for each number of a sample's output",
+            hint=hint,
         )
     values = np.empty(len(output), np.float64)
     for rows, block in blocks(output):

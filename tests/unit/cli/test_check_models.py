@@ -1,5 +1,6 @@
 """`edgeconv check` on models of a configuration: what is said where, and what is written."""
 
+import json
 import os
 import socket
 import stat
@@ -9,9 +10,10 @@ from types import ModuleType
 import pytest
 from tiny_tflite import float_model, packed
 
+import edgeconv
 from edgeconv import plugins
 from edgeconv.cli import run
-from edgeconv.types.errors import OutputRefused
+from edgeconv.types.errors import InputRefused, OutputRefused
 
 CONFIG = """\
 [model.one]
@@ -147,5 +149,15 @@ def test_a_model_that_cannot_be_checked_keeps_no_verdict_of_the_others_back(proj
 
 def test_where_no_model_can_be_checked_there_is_no_verdict(project, capsys):
     (project / "one.tflite").unlink()
-    assert run(["check", "-q"]) == 3
+    (project / "junit.xml").write_text('errors="0"', encoding="utf-8")
+    assert run(["check", "-q", "--update", "--output", "junit=junit.xml"]) == 3
     assert capsys.readouterr().out == ""
+    # What an earlier check wrote does not stay, and the reason is there.
+    written = (project / "junit.xml").read_text(encoding="utf-8")
+    assert 'tests="1" failures="0" errors="1"' in written
+    assert "one.tflite does not exist" in written
+    assert not (project / "edgeconv.lock").exists()
+    with pytest.raises(InputRefused):
+        edgeconv.check(output=["json=verdict.json"])
+    verdict = json.loads((project / "verdict.json").read_bytes())
+    assert [each["outcome"] for each in verdict["checks"][0]["verdict"]["findings"]] == ["missing"]

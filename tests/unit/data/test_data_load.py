@@ -161,7 +161,7 @@ HUGE[2, 0, 1, 0] = 1e38
         ({"x": X, "y": Y}, (IMAGE,), "'image' has no array", "?image=x'"),
         ({"image": X, "more": X}, (IMAGE,), "'more' is not an input", "?image=image'"),
         ({"image": X[:0]}, (IMAGE,), "has no samples", ""),
-        ({"image": X.reshape(-1, *X.shape[2:])}, (IMAGE,), "has shape", "give .batch(32)"),
+        ({"image": X.reshape(-1, *X.shape[2:])}, (IMAGE,), "has shape", ".batch(32)"),
         ({"image": X + np.float32(1e38)}, (IMAGE,), "has the value 1e+38", "check how"),
         ({"image": np.zeros((3, 0), "f")}, (replace(IMAGE, shape=(1, -1)),), "empty samples", ""),
         (

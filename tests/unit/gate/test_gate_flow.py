@@ -324,6 +324,15 @@ def test_a_report_without_times_does_not_answer_a_limit_on_them(work, model):
     assert work.benches == 2
 
 
+def test_the_check_after_an_update_measures_nothing(work, model, tmp_path):
+    (tmp_path / "test.npz").write_bytes(b"samples")
+    on = BenchRequest(models=("m",), data=parse_source(str(tmp_path / "test.npz")))
+    state = checking().accepted(job(work, model, measuring=on))
+    assert "top1" in {stage.accuracy.metric for stage in state.stages if stage.accuracy}
+    checking(locked={"digits": state}, has_lock=True).check(job(work, model, measuring=on))
+    assert work.benches == 1
+
+
 def test_the_locked_metric_is_measured_too_where_the_test_data_are_the_same(work, model, tmp_path):
     (tmp_path / "test.npz").write_bytes(b"samples")
 

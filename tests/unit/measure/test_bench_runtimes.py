@@ -307,6 +307,11 @@ def test_metrics_and_labels_that_do_not_go_together_are_refused(models):
         measured(models, LABELS + 5 * (LABELS == 2))
     with pytest.raises(InputRefused, match=r"labels of shape \(40, 2\) do not fit"):
         measured(models, X[:, :2], metrics=("mae",))
+    with pytest.raises(InputRefused, match=r"labels of shape \(40,\) do not fit") as error:
+        measured(models, LABELS.astype(np.float32), metrics=("mae",))
+    assert "y.astype(np.int64)" in error.value.hint
+    made_up = bench([models], measuring=Measuring(**QUICK))
+    assert "the samples are made up" in [note.partition(":")[0] for note in made_up.notes]
     with pytest.raises(UsageError, match="did you mean 'top1'"):
         measured(models, LABELS, metrics=("topp1",))
 

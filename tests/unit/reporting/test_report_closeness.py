@@ -23,6 +23,7 @@ from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.types import Agreement, Artifact, OutputError
+from edgeconv.types.conversion import OVERLAPPING
 
 
 def errors(reference: object, actual: object, step: float = 0.0) -> tuple[OutputError, ...]:
@@ -135,6 +136,9 @@ def test_so_few_samples_that_nothing_is_proven_are_said_once():
         (said,) = comparison_lines([msgspec.structs.replace(artifact, verification=checked)])
         assert said.startswith(f"compared on {count} samples held back from calibration")
         assert ("too few to tell whether a file is close:" in said) == few
+    checked = msgspec.structs.replace(artifact.verification, samples=1)
+    alone = msgspec.structs.replace(artifact, verification=checked, notes=(OVERLAPPING,))
+    assert comparison_lines([alone])[0].startswith("compared on 1 sample, too few")
 
 
 def test_of_a_mask_the_share_is_not_one_of_the_samples():

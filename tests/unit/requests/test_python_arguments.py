@@ -188,6 +188,9 @@ def test_a_missing_argument_says_what_to_pass():
         called(ConvertRequest, ("m",), {"calibration": "x.npz"})
     assert error.value.hint.startswith("give to=, one or several of float32, ")
     with pytest.raises(MissingOption) as error:
+        called(ConvertRequest, (), {"to": "int8"})
+    assert error.value.hint == "give model="
+    with pytest.raises(MissingOption) as error:
         called(TuneRequest, ("m",), {"max_drop": 0.1})
     assert error.value.hint.startswith("give data=, ")
 
