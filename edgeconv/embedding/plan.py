@@ -204,7 +204,10 @@ def read_labels(path: Path) -> tuple[str, ...]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputRefused(f"labels {path} cannot be read: {error.strerror}") from error
+        raise InputRefused(
+            f"labels {path} cannot be read: {error.strerror}",
+            hint="give a text file with the name of a class on each line",
+        ) from error
     except UnicodeDecodeError as error:
         raise InputRefused(f"labels {path} are not UTF-8: {error}") from error
     # `splitlines` would end a line at some characters of a label.

@@ -145,12 +145,12 @@ def _budget(start: Start) -> Iterator[str]:
     drop = decidable_drop(start.samples, start.recipes) if start.samples else _DROPS[0]
     limit: object = drop
     if start.samples:
-        enough = (
-            f"can decide a limit of {drop:g}, and none below"
-            if drop
-            else f"are too few to decide a limit of {_DROPS[-1]:g} or less"
-        )
-        yield f"# {start.samples:,} test samples {enough}; see docs/gate-statistics.md."
+        lower = [each for each in _DROPS if drop is None or each < drop][-1:]
+        counts = ((each, _needed(each, start.recipes)) for each in lower)
+        needs = [f"{limit:g} needs {count:,}" for limit, count in counts if count]
+        can = f"can decide a limit of {drop:g}" if drop else "are too few to decide a limit"
+        said = "; ".join([can, *needs])
+        yield f"# {start.samples:,} test samples {said}; see docs/gate-statistics.md."
     if drop is None:
         limit = {"limit": _DROPS[-1], "severity": "warn"}
     yield from _limit("max-accuracy-drop", limit, active=bool(start.data))
@@ -166,9 +166,15 @@ def _budget(start: Start) -> Iterator[str]:
 
 
 def decidable_drop(samples: int, recipes: Sequence[str]) -> float | None:
-    """The smallest usual limit that these samples can decide for these recipes, or None.
+    """The smallest usual limit that these samples can decide for these recipes, or None."""
+    enough = ((limit, _needed(limit, recipes)) for limit in _DROPS)
+    return next((limit for limit, needed in enough if needed and needed <= samples), None)
 
-    Each file is compared with the trained model and, like that, with the lock.
+
+def _needed(limit: float, recipes: Sequence[str]) -> int | None:
+    """How many samples decide a limit: each file is compared with the trained model and the lock.
+
+    None where no number is enough.
     """
     from edgeconv.gate.budget import levels_of
     from edgeconv.statistics.drop import enough_pairs
@@ -176,11 +182,7 @@ def decidable_drop(samples: int, recipes: Sequence[str]) -> float | None:
 
     levels = levels_of(GateStatistics()).shared(2 * len(recipes) + 1)
     differ = _DIFFER_INT8 if "int8" in recipes else _DIFFER
-    for limit in _DROPS:
-        needed = enough_pairs(differ, limit, levels)
-        if needed is not None and needed <= samples:
-            return limit
-    return None
+    return enough_pairs(differ, limit, levels)
 
 
 def _check() -> Iterator[str]:

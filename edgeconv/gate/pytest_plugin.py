@@ -228,7 +228,8 @@ def _fail_or_warn(check: Check) -> None:
     from edgeconv.types import Checked
 
     if not check.verdict.ok:
-        raise AssertionError("\n" + render(Checked(checks=(check,)), "text").rstrip())
+        # Its first line is what pytest's summary has of it.
+        raise AssertionError(render(Checked(checks=(check,)), "text").rstrip())
     for finding in check.verdict.findings:
         if finding.outcome != "passed":
             warnings.warn(sentence(finding), EdgeconvWarning, stacklevel=3)

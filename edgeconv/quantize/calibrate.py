@@ -383,7 +383,8 @@ class CalibratedGraph:
             )
         if cut:
             notes.append(
-                f"the ranges of {len(cut)} softmax inputs end where a softmax sees nothing"
+                f"the ranges of {len(cut)} inputs of a softmax were cut off far below their "
+                "largest values, where its outputs are 0"
             )
         if squashed:
             notes.append(

@@ -70,7 +70,8 @@ def check_fixed(model: Model, signature: Signature, where: str) -> None:
             raise InputRefused(
                 f"{model.file}: input {spec.name!r} has the shape {list(spec.shape)}, and "
                 f"{where} needs fixed dimensions",
-                hint="convert it with a fixed batch: edgeconv convert --batch 1",
+                hint="convert the SavedModel or Keras file that it comes from with a fixed batch: "
+                "edgeconv convert MODEL --batch 1",
             )
 
 

@@ -189,9 +189,15 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     return next(longer, None) or next(iter(get_close_matches(name, names, n=1)), None)
 
 
+# More names than a reader looks through, where one of them is suggested.
+_MOST_NAMES = 24
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in `known`, with the closest as a suggestion."""
     names = sorted(known)
     near = closest(name, names)
-    suggestion = f"did you mean {near!r}? " if near else ""
-    return UsageError(f"unknown {kind} {name!r}", hint=f"{suggestion}known: {', '.join(names)}")
+    hint = f"did you mean {near!r}? " if near else ""
+    if not near or len(names) <= _MOST_NAMES:
+        hint += f"known: {', '.join(names)}"
+    return UsageError(f"unknown {kind} {name!r}", hint=hint.rstrip())

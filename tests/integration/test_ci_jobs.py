@@ -168,7 +168,13 @@ def test_the_action_tells_what_could_not_be_checked_from_what_is_bad(project, te
     job = Job(project, temporary, package="none", config="edgeconv.toml")
     assert job.runs() == 3
     assert job.outputs()["verdict"] == "error"
-    assert list(Path(job.outputs()["directory"]).iterdir()) == []
+    # The files are there, and say why.
+    verdict = json.loads(Path(job.outputs()["directory"], "verdict.json").read_bytes())
+    (finding,) = verdict["checks"][0]["verdict"]["findings"]
+    assert (finding["outcome"], "test.npz" in finding["reason"]) == ("missing", True)
+    comment = Path(job.outputs()["directory"], "comment.md").read_text(encoding="utf-8")
+    assert "❌ edgeconv check" in comment
+    assert "test.npz does not exist" in comment
 
 
 def test_the_arguments_of_the_action_are_no_commands(project, temporary):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -252,6 +253,9 @@ def test_the_keras_file_that_a_version_was_exported_from_is_its_checkpoint(capsy
     assert _checkpoint(Path(), Path("m"), found) == ""
 
 
+NEEDS = re.compile(r"; ([\d.]+) needs ([\d,]+);")
+
+
 def test_the_limit_of_a_drop_is_one_that_the_test_samples_can_tell():
     floats = ("float32", "float16", "dynamic")
     assert decidable_drop(800, floats) == 0.05
@@ -263,13 +267,23 @@ def test_the_limit_of_a_drop_is_one_that_the_test_samples_can_tell():
 
 
 @pytest.mark.parametrize(
-    ("samples", "limit"),
-    [(2000, Limit(limit=0.03)), (50, Limit(limit=0.1, severity="warn"))],
+    ("samples", "limit", "lower"),
+    [
+        (2000, Limit(limit=0.03), 0.02),
+        (50, Limit(limit=0.1, severity="warn"), 0.1),
+        (100_000, Limit(limit=0.01), None),
+    ],
 )
-def test_the_limit_is_one_that_the_samples_decide_or_a_warning(samples, limit):
+def test_the_limit_is_one_that_the_samples_decide_or_a_warning(samples, limit, lower):
     given = start(data="test.npz", calibration="train.npz")
-    config = loaded(config_text(msgspec.structs.replace(given, samples=samples)))
-    assert config.budget.every.by_name()["max-accuracy-drop"] == limit
+    text = config_text(msgspec.structs.replace(given, samples=samples))
+    assert loaded(text).budget.every.by_name()["max-accuracy-drop"] == limit
+    # How many samples a lower limit needs, which these are not.
+    needed = {float(at): int(count.replace(",", "")) for at, count in NEEDS.findall(text)}
+    assert list(needed) == ([] if lower is None else [lower])
+    for at, count in needed.items():
+        assert samples < count
+        assert decidable_drop(count, given.recipes) == at
 
 
 def test_a_keras_file_is_looked_into_and_its_samples_are_counted():

@@ -104,6 +104,8 @@ def test_a_limit_that_is_broken_fails_with_what_was_measured(pytester, project):
     text = done.stdout.str()
     assert "max-size-bytes" in text
     assert "10 B" in text
+    # The line of the summary says it too.
+    done.stdout.fnmatch_lines(["FAILED *AssertionError: FAIL tiny: 1 of 1 limit broken*"])
     assert "pytest_plugin.py" not in text
 
 

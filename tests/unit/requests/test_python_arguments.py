@@ -183,6 +183,15 @@ def test_a_wrong_argument_is_refused_by_its_name(positional, arguments, said):
         called(ConvertRequest, positional, arguments, InMemory(stack).filed)
 
 
+def test_of_many_arguments_only_the_closest_is_named():
+    with pytest.raises(UsageError) as error:
+        called(ConvertRequest, ("m", "int8"), {"calibraton": "x.npz"})
+    assert error.value.hint == "did you mean 'calibration'?"
+    with pytest.raises(UsageError) as error:
+        called(ConvertRequest, ("m", "int8"), {"zzz": "x.npz"})
+    assert "calibration" in error.value.hint
+
+
 def test_a_missing_argument_says_what_to_pass():
     with pytest.raises(MissingOption) as error:
         called(ConvertRequest, ("m",), {"calibration": "x.npz"})
