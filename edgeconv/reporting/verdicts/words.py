@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import Word, closing_line, confidence, word_of
 from edgeconv.reporting.tables import Column, Table, table
@@ -158,8 +160,17 @@ def class_table(check: Check, most: int) -> Table | None:
         Column("after", lambda drop: value_of(metric, drop.after)),
         Column("drop", lambda drop: _drop(metric, drop.drop, drop.interval)),
     ]
-    left_out = max(0, len(check.classes) - most)
-    return table(columns, check.classes[:most], caption="Classes that dropped", left_out=left_out)
+    rows = _merged(check.classes)
+    left_out = max(0, len(rows) - most)
+    return table(columns, rows[:most], caption="Classes that dropped", left_out=left_out)
+
+
+def _merged(drops: Iterable[ClassDrop]) -> list[ClassDrop]:
+    """One row for the models that lost a class alike, as all do where the trained model lost it."""
+    models: dict[ClassDrop, list[str]] = {}
+    for each in drops:
+        models.setdefault(replace(each, model=""), []).append(each.model)
+    return [replace(each, model=", ".join(names)) for each, names in models.items()]
 
 
 def _metric(check: Check) -> str:

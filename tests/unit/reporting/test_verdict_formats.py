@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from edgeconv.reporting import units
 from edgeconv.reporting.verdicts import FORMATS, render
 from edgeconv.reporting.verdicts.github import MOST_IN_A_COMMENT, MOST_IN_A_SUMMARY
+from edgeconv.reporting.verdicts.words import class_table
 from edgeconv.types import (
     IN_VERSIONS,
     LIMIT_KINDS,
@@ -153,6 +154,23 @@ def test_a_metric_that_is_no_share_has_no_percentages():
     text = render(checked, "text")
     assert "%" not in text.replace("95 %", "")
     assert "0.250 [−0.500, 1.00]" in text
+
+
+def test_what_every_model_lost_of_a_class_is_one_row():
+    (check,) = example.good().checks
+    drops = [
+        example.class_drop(name, 50, 0.9, after, model=model)
+        for name, after in (("3", 0.5), ("7", 0.6))
+        for model in ("float16", "float32", "int8")
+    ]
+    drops.append(example.class_drop("7", 50, 0.9, 0.7, model="dynamic"))
+    grid = class_table(msgspec.structs.replace(check, classes=tuple(drops)), 2)
+    assert grid is not None
+    assert [[cell.text for cell in row.cells][:3] for row in grid.rows] == [
+        ["3", "class", "float16, float32, int8"],
+        ["7", "class", "float16, float32, int8"],
+    ]
+    assert grid.left_out == 1
 
 
 def test_there_are_colours_only_where_they_are_asked_for(monkeypatch):
