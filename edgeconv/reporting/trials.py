@@ -219,8 +219,9 @@ def _next_steps(debugged: Debugged) -> Iterator[str | Text]:
     helpful = debugged.helpful
     tried = units.counted(len(debugged.fixes), "change")
     if helpful:
+        others = " and other recipes last" if any(fix.recipe for fix in helpful) else ""
         yield Text(
-            f"Of {tried} tried, these help, the best first. "
+            f"Of {tried} tried, these help, the best first{others}. "
             "Give `convert` the options of one of them:",
             style="bold green",
         )
