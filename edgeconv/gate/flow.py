@@ -81,14 +81,14 @@ class Checking:
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),
             *(self.accepting, sorted(self.accepted_drops.get(job.name, ())), job.guards_trained),
             _version_names(job),
-            code_hash(),
         )
-        if (cached := self._cached("check", key, Check)) is not None:
+        cached = self._cached("check", key, Check) or self._cached("check", _refused(key), Check)
+        if cached is not None:
             return msgspec.structs.replace(cached, reused=True)
         report = self.report(job)
         check = self._new_check(job, report, locked)
         if _is_sound(report):
-            self._keep("check", key, check)
+            self._keep("check", key if check.verdict.ok else _refused(key), check)
         return check
 
     def report(self, job: ModelJob) -> Report:
@@ -226,6 +226,11 @@ class Checking:
             file = scratch / f"{stage}.json"
             file.write_bytes(msgspec.json.encode(noun))
             self._cache().keep(stage, key, {file.name: file})
+
+
+def _refused(key: str) -> str:
+    """The key of a verdict that does not pass: other code of edgeconv may judge otherwise."""
+    return hash_of(key, code_hash())
 
 
 def unchecked(name: str, reason: str) -> Check:

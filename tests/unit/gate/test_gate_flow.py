@@ -121,10 +121,12 @@ def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
     assert (work.conversions, work.benches) == (2, 1)
 
 
-def test_a_verdict_of_other_code_is_none_of_this(work, model, monkeypatch):
-    checking().check(job(work, model))
+def test_a_failure_of_other_code_is_none_of_this(work, model, monkeypatch):
+    strict = Budget(every=Limits(max_size_bytes=1.0))
+    assert not checking().check(job(work, model, budget=strict)).verdict.ok
+    assert checking().check(job(work, model, budget=strict)).reused
     monkeypatch.setattr("edgeconv.gate.flow.code_hash", lambda: "other")
-    assert not checking().check(job(work, model)).reused
+    assert not checking().check(job(work, model, budget=strict)).reused
     # What was measured stays.
     assert work.benches == 1
 

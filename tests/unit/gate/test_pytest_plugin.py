@@ -97,7 +97,8 @@ assert edgeconv_artifact("tiny", "float32").measurement.recipe == "float32"
     assert (project / "made").is_dir()
 
 
-def test_a_limit_that_is_broken_fails_with_what_was_measured(pytester, project):
+def test_a_limit_that_is_broken_fails_with_what_was_measured(pytester, project, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     done = run(pytester, f"{INT8}.assert_within(max_size_bytes=10)", "--color=no")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["*edgeconv_artifact(*assert_within(max_size_bytes=10)*"])
