@@ -281,9 +281,10 @@ def usual_scales(
 
     `arrays` are (samples, ...); the floats among them, whose range suggests it, are changed one at
     a time. Any model is surer of itself with a larger scale, so that is tried for images only of
-    which `outputs` with classes, (samples, ...), tell nothing.
+    which the probabilities of classes among `outputs`, (samples, ...), tell nothing; two
+    coordinates tell little as scores of two classes, too.
     """
-    told = _most_information(outputs)
+    told = _most_information({n: each for n, each in outputs.items() if _are_probabilities(each)})
     for name, array in arrays.items():
         if array.dtype.kind == "f" and array.size:
             larger = _larger(array) if 0 < told < _TELLS_NOTHING else {}

@@ -135,7 +135,8 @@ def test_larger_scales_are_for_images_of_which_a_model_tells_nothing(image, step
         np.testing.assert_allclose(tried[name]["image"], 255 * IMAGES, rtol=1e-4, atol=1e-3)
     telling = {"p": 0.1 + 0.6 * np.eye(4)[np.arange(40) % 4]}
     assert not any(is_larger(name) for name in dict(usual_scales({"image": image}, telling)))
-    assert not any(map(is_larger, dict(usual_scales({"image": image}, {"place": NOISE[:, 0]}))))
+    for place in (NOISE[:, 0], np.linspace(0.45, 0.55, 80).reshape(40, 2)):
+        assert not any(map(is_larger, dict(usual_scales({"image": image}, {"place": place}))))
 
 
 def test_an_input_that_is_the_same_in_all_samples_is_named():
