@@ -209,7 +209,7 @@ def with_float_softmax(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, 
     return msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules)), (note,)
 
 
-# A plain file above this is not spoiled, and stays whole.
+# A plain file above this is not spoiled, and stays whole. One of 16 bits should be close.
 _SPOILED_DB = 15.0
 # What a costlier choice has to gain.
 _LEAST_GAIN_OF_ANOTHER_SCALE_DB = 6.0
@@ -234,7 +234,7 @@ def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe
     before = frozenset[str]().union(*(place.before for place in places)) - near - ruled
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
     before_db = _snr_db(trials, recipe)
-    if before_db >= _SPOILED_DB:
+    if before_db >= (CLOSE_DB if recipe.name == "int16x8" else _SPOILED_DB):
         return recipe, ()
     report_progress(f"{recipe.name}: small numbers are magnified")
     best, best_db = recipe, before_db

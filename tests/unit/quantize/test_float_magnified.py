@@ -119,3 +119,20 @@ def test_a_file_of_integer_ends_is_to_be_integer_throughout():
     file, _, notes = made(waves("COS"), "int8", input_type="int8", output_type="int8")
     assert float_groups(file.model, file.float_outputs) == ({"COS"},)
     assert notes == ()
+
+
+def test_16_bits_are_close_where_lengths_differ_by_magnitudes():
+    """Vectors of one length, by the inverse square root of their power."""
+    chain, rng = Chain(), np.random.default_rng(5)
+    x = chain.tensor("x", (1, LENGTH), "float32", dynamic=True)
+    vector = chain.dense("vector", rng.normal(size=(16, LENGTH)) / 8, x)
+    power = chain.dense("power", np.ones((16, 16)), chain.after("SQUARE", "p", 16, vector))
+    least = chain.tensor("least", (1,), "float32", data=np.float32([1e-2]))
+    inverse = chain.after("RSQRT", "inverse", 16, chain.after("ADD", "more", 16, power, least))
+    unit = chain.after("MUL", "unit", 16, vector, inverse)
+    model = packed(chain.model([x], [unit], signature=(KEY, ["x"], ["y"])))
+    _, plain_db, _ = made(model, "int16x8", methods=("none",))
+    assert 15 < plain_db < 30
+    _, snr_db, notes = made(model, "int16x8")
+    assert snr_db > 40
+    assert any("'inverse'" in note for note in notes)
