@@ -133,7 +133,13 @@ def _published(run: TuneRun) -> Tuning | None:
         return None
     file = run.directory / tuning.artifact
     is_whole = file.is_file() and sha256_file(file) == tuning.trial(tuning.recommended).sha256
-    return tuning if is_whole and (run.directory / tuning.recipe_file).is_file() else None
+    is_whole = is_whole and (run.directory / tuning.recipe_file).is_file()
+    return _located(tuning, run) if is_whole else None
+
+
+def _located(tuning: Tuning, run: TuneRun) -> Tuning:
+    """The result as its file has it, but with the model and the directory as they are found."""
+    return msgspec.structs.replace(tuning, model=run.model.path, directory=str(run.directory))
 
 
 def _search(run: TuneRun) -> Tuning:
@@ -266,12 +272,10 @@ def _publish_result(
     if met:
         tuning = _recommend(run, tuning, runner, tuning.trial(met), samples)
     tuning = msgspec.structs.replace(tuning, seconds=round(time.monotonic() - run.started_s, 1))
-    text = (
-        msgspec.json.format(msgspec.json.encode(in_project(tuning, run.directory)), indent=2)
-        + b"\n"
-    )
+    tuning = in_project(tuning, run.directory)
+    text = msgspec.json.format(msgspec.json.encode(tuning), indent=2) + b"\n"
     publish_all({run.result_file: text})
-    return tuning
+    return _located(tuning, run)
 
 
 def _recommend(
