@@ -78,16 +78,26 @@ def test_a_saved_model_whose_weights_are_missing(convert, zoo, tmp_path):
     assert_says(convert(tmp_path / "bare", "--to", "float32"), REFUSED, "next: ")
 
 
-def test_a_model_that_needs_select_tf(convert, zoo):
-    said = convert(zoo / "select_tf", "--to", "float32,dynamic")
-    assert_says(
-        said, REFUSED, "operators that TFLite does not have: MatrixInverse", "next: replace"
-    )
+NOT_FINITE = "float32: output 'output_0' has values that are not finite"
 
 
-def test_a_tflite_that_needs_select_tf(convert, zoo):
-    said = convert(zoo / "by_hand" / "select_tf.tflite", "--to", "float32")
-    assert_says(said, REFUSED, "operators that TFLite does not have: FlexMatrixInverse", "next: ")
+@pytest.mark.parametrize(
+    ("model", "code", "message", "hint"),
+    [
+        ("select_tf", REFUSED, "operators that TFLite does not have: MatrixInverse", "replace"),
+        ("by_hand/select_tf.tflite", REFUSED, "does not have: FlexMatrixInverse", ""),
+        ("random", REFUSED, "training mode, with random numbers (RandomStandardNormal)", ""),
+        ("nan_weights", FAILED, NOT_FINITE, ""),
+        ("by_hand/nan_weights.tflite", FAILED, NOT_FINITE, ""),
+    ],
+)
+def test_a_model_that_is_not_published(model, code, message, hint, convert, zoo):
+    assert_says(convert(zoo / model, "--to", "float32,dynamic"), code, message, f"next: {hint}")
+
+
+def test_a_batch_for_a_model_whose_batch_is_fixed(convert, zoo):
+    said = convert(zoo / "fixed", "--to", "float32", "--batch", "4")
+    assert_says(said, REFUSED, "--batch 4: input 'x' has shape [3, 4]", "next: remove --batch")
 
 
 # The recipes and options
@@ -114,11 +124,6 @@ OPTIONS: list[tuple[list[str], str, str]] = [
 def test_options_that_cannot_be_met(arguments, message, hint, convert, zoo):
     said = convert(zoo / arguments[0], *arguments[1:])
     assert_says(said, USAGE, message, *([f"next: {hint}"] if hint == "remove" else [hint]))
-
-
-def test_a_batch_for_a_model_whose_batch_is_fixed(convert, zoo):
-    said = convert(zoo / "fixed", "--to", "float32", "--batch", "4")
-    assert_says(said, REFUSED, "--batch 4: input 'x' has shape [3, 4]", "next: remove --batch")
 
 
 def test_an_output_inside_the_model(convert, zoo):
@@ -233,21 +238,6 @@ def test_a_temporary_directory_that_is_not_there(cli, zoo, tmp_path):
 
 
 # The result
-
-
-def test_a_model_with_nan_weights_is_not_published(convert, zoo):
-    said = convert(zoo / "nan_weights", "--to", "float32,int8", "--calibration", zoo / "images.npz")
-    assert_says(said, FAILED, "float32: output 'output_0' has values that are not finite", "next: ")
-
-
-def test_a_tflite_with_nan_weights_is_not_published(convert, zoo):
-    said = convert(zoo / "by_hand" / "nan_weights.tflite", "--to", "float32,dynamic")
-    assert_says(said, FAILED, "float32: output 'output_0' has values that are not finite")
-
-
-def test_a_model_that_draws_random_numbers_is_refused_with_their_operator(convert, zoo):
-    said = convert(zoo / "random", "--to", "float32,dynamic")
-    assert_says(said, REFUSED, "training mode, with random numbers (RandomStandardNormal)")
 
 
 def test_a_recipe_that_fails_is_not_published_and_the_others_are(cli, zoo, tmp_path):

@@ -98,50 +98,31 @@ def test_one_signature_has_only_its_own_weights(both, brought, tmp_path):
     assert constant_bytes(one.file("float32"))[2] < 4096
 
 
-def test_an_unknown_signature_beside_a_known_one_is_refused(brought, tmp_path):
-    with pytest.raises(UsageError, match="unknown signature 'decoed'") as caught:
+@pytest.mark.parametrize(
+    ("calibration", "signature", "kind", "match", "hint"),
+    [
+        ("encode", ["encode", "decoed"], UsageError, "signature 'decoed'", "mean 'decode'?"),
+        (("encode",), "all", UsageError, "samples for signature 'decode'", "decode=SOURCE"),
+        ("encode", "all", InputRefused, r"coder\.encode\.npz: .*input 'code' has no array", ""),
+        (("encode", "decode"), "encode", UsageError, "in --calibration 'decode'", ""),
+    ],
+    ids=["unknown", "without samples", "samples of one", "samples of another"],
+)
+def test_signatures_and_samples_that_do_not_belong_together_are_refused(
+    calibration, signature, kind, match, hint, brought, tmp_path, sources
+):
+    own = isinstance(calibration, tuple)
+    given = {name: sources[name] for name in calibration} if own else sources[calibration]
+    with pytest.raises(kind, match=match) as caught:
         convert(
-            brought / "coder", out=tmp_path / "out", to=["float32"], signature=["encode", "decoed"]
+            brought / "coder",
+            out=tmp_path / "out",
+            to=["int8"],
+            calibration=given,
+            signature=signature,
         )
-    assert "did you mean 'decode'?" in caught.value.hint
+    assert hint in caught.value.hint
     assert not (tmp_path / "out").exists()
-
-
-def test_a_signature_without_samples_is_named(brought, tmp_path, sources):
-    with pytest.raises(UsageError, match="samples for signature 'decode'") as caught:
-        convert(
-            brought / "coder",
-            out=tmp_path / "out",
-            to=["int8"],
-            calibration={"encode": sources["encode"]},
-            signature="all",
-        )
-    assert caught.value.hint.startswith(
-        "add --calibration decode=SOURCE: samples with the inputs 'code'"
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_samples_of_one_signature_for_both_are_refused(brought, tmp_path, sources):
-    with pytest.raises(InputRefused, match=r"coder\.encode\.npz: .*input 'code' has no array"):
-        convert(
-            brought / "coder",
-            out=tmp_path / "out",
-            to=["int8"],
-            calibration=sources["encode"],
-            signature="all",
-        )
-
-
-def test_samples_for_a_signature_that_is_not_converted_are_refused(brought, tmp_path, sources):
-    with pytest.raises(UsageError, match="unknown signature in --calibration 'decode'"):
-        convert(
-            brought / "coder",
-            out=tmp_path / "out",
-            to=["int8"],
-            calibration=sources,
-            signature="encode",
-        )
 
 
 def test_all_and_key_source_from_the_command_line(

@@ -65,7 +65,7 @@ def test_float16_is_warned_of_as_int8_is():
 @pytest.mark.parametrize(
     ("recipe", "wide"), [("int8x4", "int8"), ("weight-only-int4", "weight-only-int8")]
 )
-def test_a_file_of_four_bits_as_large_as_one_of_eight_says_so(recipe: RecipeName, wide: str):
+def test_a_file_of_four_bits_as_large_as_one_of_eight_says_so(recipe, wide):
     sizes = {recipe.replace("-", "_"): 8_000, wide.replace("-", "_"): 8_050}
     assert said(recipe, **sizes) == (f"the file is no smaller than {wide} (8,000 and 8,050 bytes)")
     assert said(recipe, **{**sizes, recipe.replace("-", "_"): 6_000}) == ""
