@@ -164,13 +164,18 @@ def _operator(model: ModelT, layer: RefinableLayer) -> OperatorT:
 
 
 def _own_bias(model: ModelT, layer: RefinableLayer, channels: int, kind: str) -> int:
-    """A bias tensor that only this operator reads: the one it has, a copy, or a new one."""
+    """A bias tensor that only this operator reads: the one it has, a copy, or a new one.
+
+    Others with the same weights, and so the same bias, may read it as well.
+    """
     from ai_edge_litert.schema_py_generated import TensorT, TensorType
 
     graph = model.subgraphs[0]
     operator = _operator(model, layer)
     index = layer.quantized.bias
-    if index != -1 and sum(list(o.inputs).count(index) for o in graph.operators) == 1:
+    readers = [each for each in graph.operators if index in each.inputs]
+    is_alike = layer.shares and all(each.inputs[1] == operator.inputs[1] for each in readers)
+    if index != -1 and (is_alike or len(readers) == 1):
         return index
     if index == -1:
         name = f"{layer.name}_bias"

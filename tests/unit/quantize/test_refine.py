@@ -259,6 +259,25 @@ def test_layers_of_one_kind_get_four_bits_in_the_weights_that_they_share(recipe,
     assert [type_of(tensor) for tensor in tensors].count("int4") == 1
 
 
+def test_a_bias_that_layers_share_with_their_weights_is_not_copied():
+    random, graph = np.random.default_rng(0), Graph()
+    values = random.normal(size=(64, 64)).astype(np.float32) / 8
+    w = graph.tensor("w", (64, 64), "float32", data=values)
+    b = graph.tensor("b", (64,), "float32", data=random.normal(size=64).astype(np.float32))
+    x, y, z = (graph.tensor(name, (1, 64), "float32", dynamic=True) for name in "xyz")
+    for output in (y, z):
+        graph.operator("FULLY_CONNECTED", [x, w, b], [output])
+    floating = packed(graph.model([x], [y, z], signature=("serving_default", ["x"], ["y", "z"])))
+    given = {"serving_default": Feed({"x": random.normal(size=(40, 64)).astype(np.float32)}, 1)}
+    calibrated = CalibratedGraph(floating, given, threads=1)
+    file = make_file(calibrated, Recipe(name="int8x4"), MethodSettings("minmax", ()))
+    assert file.four_bit == ("y", "z")
+    tensors = parse(file.model, where="it").subgraphs[0].tensors
+    assert [type_of(tensor) for tensor in tensors].count("int32") == 1
+    expected = outputs_of(floating, given, threads=1)
+    assert lowest_snr_db(expected, outputs_of(file.model, given, threads=1)) > 14
+
+
 def test_too_few_samples_name_the_number_that_is_wanted():
     most = MIN_SAMPLES["rounding"]
     with pytest.raises(InputRefused, match=f"rounding needs {most} calibration samples.* 5"):
