@@ -8,18 +8,20 @@ between versions.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgeconv.types.errors import ToolFailed
 
-Array = NDArray[np.generic]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
 
 _Handle = ctypes.c_void_p
 _CPU = 1

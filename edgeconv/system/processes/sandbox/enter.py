@@ -20,13 +20,14 @@ import resource
 import runpy
 import struct
 import sys
-from typing import Any
-
-Policy = dict[str, Any]
-Line = tuple[int, int, int, int]
-Test = tuple[int, int, str, str]
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Policy = dict[str, Any]
+    Line = tuple[int, int, int, int]
+    Test = tuple[int, int, str, str]
 
 _NOT_CONFINED = 4
 _LIBC = ctypes.CDLL(None, use_errno=True)
