@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tiny_tflite import Graph, packed
@@ -33,13 +33,16 @@ def some_values(largest: float = 1e4) -> st.SearchStrategy[np.ndarray]:
 
 
 @given(values=some_values())
+@example(values=np.float32([8313, -512, 8316]))
 def test_every_value_is_counted_within_a_bin_of_where_it_is(values):
     found = histogram_of(values)
     assert found.counts.sum() == len(values)
     counted = np.repeat(found.centers, found.counts)
     # A float32 that is multiplied and added to lies a hair beside the border of a bin.
-    tolerance = 0.502 * found.step + 1e-6 * np.abs(values).max()
-    assert np.abs(counted - np.sort(values)).max() <= tolerance
+    # The bin of an end stands for the end, which may be half a bin from the middle.
+    is_end = (counted == found.low) | (counted == found.high)
+    tolerance = np.where(is_end, 1.002, 0.502) * found.step + 1e-6 * np.abs(values).max()
+    assert (np.abs(counted - np.sort(values)) <= tolerance).all()
 
 
 @given(values=some_values())
