@@ -1,75 +1,68 @@
 """What the default of --methods costs: conversions with it beside those with --methods none.
 
-    python -m benchmarks.defaults_cost [--samples 200] [--model MODEL SOURCE --name NAME]
+    python -m benchmarks.defaults_cost DATA [--models cifar_mobilenet,…] [--work DIRECTORY]
 
-The model is the MobileNetV2-224 of benchmarks.convert unless another is named with its SOURCE of
-calibration samples. Each conversion starts with an empty cache and an empty directory. CPU seconds
-are those of all processes, and the fairer measure where the machine does other work. `trials` has
-what was tried for each recipe.
+The models are those of `benchmarks.quality`. Each conversion starts with an empty cache and an
+empty directory. CPU seconds are those of all processes, and the fairer measure where the machine
+does other work. `trials` has what was tried for each recipe.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.measuring import cpu_seconds, recorded, write_result
+from benchmarks import quality_models
+from benchmarks.measuring import cpu_seconds
 from edgeconv import convert
 from edgeconv.types import FOUR_BIT, RECIPE_NAMES, Conversion
 
-PEERS = Path(__file__).parent / "peers"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from benchmarks.quality_models import TrainedModel
+
+ROUNDS, SAMPLES = 2, 200
+EIGHT = (*RECIPE_NAMES, *FOUR_BIT)
 CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "six, none": (RECIPE_NAMES, "none"),
     "six, default": (RECIPE_NAMES, "auto"),
-    "eight, default": ((*RECIPE_NAMES, *FOUR_BIT), "auto"),
+    "eight, none": (EIGHT, "none"),
+    "eight, default": (EIGHT, "auto"),
     "int8, none": (("int8",), "none"),
     "int8, default": (("int8",), "auto"),
 }
+MODELS = (
+    "mnist_cnn",
+    "cifar_mobilenet",
+    "cifar_mobilenetv2",
+    "cifar_resnetv2",
+    "flowers_mobilenet",
+)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--samples", type=int, default=200)
-    parser.add_argument("--model", nargs=2, metavar=("MODEL", "SOURCE"))
-    parser.add_argument("--name", default="MobileNetV2-224, random weights")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        model, source = options.model or mobilenet(Path(scratch), options.samples)
-        rows = measure(model, source, options.samples, options.repeats, Path(scratch))
-    models = {**recorded("defaults_cost").get("models", {}), options.name: rows}
-    print(write_result("defaults_cost", {"models": models}).read_text(encoding="utf-8"))
+    quality_models.run("defaults_cost", __doc__.splitlines()[0], measure, summary, MODELS)
 
 
-def mobilenet(scratch: Path, samples: int) -> tuple[str, str]:
-    """The SavedModel and its samples, of which a few are left to verify with."""
-    command = [sys.executable, str(PEERS / "make_mobilenet.py"), str(scratch), str(samples)]
-    subprocess.run(command, check=True, capture_output=True)
-    return str(scratch / "mobilenet_v2"), str(scratch / "samples.npz")
-
-
-def measure(model: str, source: str, samples: int, repeats: int, scratch: Path) -> dict[str, Any]:
+def measure(model: TrainedModel, scratch: Path) -> dict[str, Any]:
     """Every case of a model, in turns, and how each compares with --methods none."""
     cases: dict[str, list[dict[str, Any]]] = {name: [] for name in CASES}
-    for number in range(repeats):
+    for number in range(ROUNDS):
         for name, (recipes, methods) in CASES.items():
-            print(f"{Path(model).stem}: {name}, round {number + 1} of {repeats}", flush=True)
+            print(f"{model.name}: {name}, round {number + 1} of {ROUNDS}", flush=True)
             directory = scratch / f"{name} {number}"
             os.environ["EDGECONV_CACHE_DIR"] = str(scratch / f"cache of {name} {number}")
             started_s, before_s = time.perf_counter(), cpu_seconds()
             conversion = convert(
-                model,
+                str(model.file),
                 out=directory,
                 to=",".join(recipes),
-                calibration=source,
-                samples=samples,
+                calibration=str(model.calibration),
+                samples=SAMPLES,
                 methods=[methods],
                 min_snr_db=-200.0,
             )
@@ -91,14 +84,21 @@ def measure(model: str, source: str, samples: int, repeats: int, scratch: Path) 
         }
 
     return {
-        "calibration_samples": samples,
+        "calibration_samples": SAMPLES,
         "load_average": [round(value, 1) for value in os.getloadavg()],
         "six_default_beside_six_none": ratios("six, default", "six, none"),
+        "eight_default_beside_eight_none": ratios("eight, default", "eight, none"),
         "eight_default_beside_six_none": ratios("eight, default", "six, none"),
         "int8_default_beside_int8_none": ratios("int8, default", "int8, none"),
         "medians": medians,
         "runs": cases,
     }
+
+
+def summary(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The largest ratio of CPU seconds, by what is divided."""
+    ratios = [name for name in next(iter(models.values())) if "_beside_" in name]
+    return {name: max(model[name]["cpu_s"] for model in models.values()) for name in ratios}
 
 
 def trials_of(conversion: Conversion) -> dict[str, Any]:

@@ -82,18 +82,22 @@ def latency(result: Mapping[str, Any]) -> Iterator[str]:
 def defaults_cost(result: Mapping[str, Any]) -> Iterator[str]:
     yield (
         "CPU seconds of `edgeconv convert`, divided by those with `--methods none`. Six recipes "
-        "are `all`; eight, with the two 4-bit ones, are divided by six."
+        "are `all`, eight have the two 4-bit ones too."
     )
-    rows = []
-    for name, model in result["models"].items():
-        for case, plain, most in (
-            ("six", "six", 2.5),
-            ("eight", "six", 3.0),
-            ("int8", "int8", 2.5),
-        ):
-            ratio = model[f"{case}_default_beside_{plain}_none"]["cpu_s"]
-            rows.append((f"{name}: {case} ≤ {most:g} ×", f"{ratio:.2f} ×", ratio <= most))
-    yield from targets(rows)
+    most = {"six": 2.5, "eight": 3.0, "int8": 2.5}
+
+    def ratio(model: Mapping[str, Any], case: str) -> str:
+        value = model[f"{case}_default_beside_{case}_none"]["cpu_s"]
+        return f"{value:.2f}" if value <= most[case] else f"**{value:.2f}**"
+
+    yield ""
+    yield from table(
+        ("model", *(f"{case}, ≤ {limit:g}" for case, limit in most.items())),
+        [
+            (name, *(ratio(model, case) for case in most))
+            for name, model in result["models"].items()
+        ],
+    )
 
 
 def evaluate(result: Mapping[str, Any]) -> Iterator[str]:
