@@ -15,6 +15,7 @@ import numpy as np
 
 from edgeconv.model.tflite.edit import tensor_maps
 from edgeconv.model.tflite.flatbuffer import (
+    graphs_of,
     is_constant,
     operator_name,
     parse,
@@ -434,17 +435,15 @@ def decided_outputs(data: bytes, key: str) -> frozenset[str]:
     """
     model = read(data, where="the model")
     names = set[str]()
-    for signature in model.signatureDefs or ():
-        if text(signature.signatureKey) == key:
-            graph = model.subgraphs[signature.subgraphIndex]
-            decided = {i for i, each in enumerate(graph.tensors) if is_constant(model, each)}
-            varying = set[int]()
-            for operator in graph.operators:
-                name = operator_name(model, operator)
-                is_passed = name in _PASSES and operator.inputs[0] in varying
-                is_chosen = name in _CHOOSES and decided.issuperset(operator.inputs)
-                if name in _DECIDES or is_passed or is_chosen:
-                    decided.update(operator.outputs)
-                    varying.update(operator.outputs)
-            names |= {text(each.name) for each in signature.outputs if each.tensorIndex in varying}
+    for signature, graph in graphs_of(model, key):
+        decided = {i for i, each in enumerate(graph.tensors) if is_constant(model, each)}
+        varying = set[int]()
+        for operator in graph.operators:
+            name = operator_name(model, operator)
+            is_passed = name in _PASSES and operator.inputs[0] in varying
+            is_chosen = name in _CHOOSES and decided.issuperset(operator.inputs)
+            if name in _DECIDES or is_passed or is_chosen:
+                decided.update(operator.outputs)
+                varying.update(operator.outputs)
+        names |= {text(each.name) for each in signature.outputs if each.tensorIndex in varying}
     return frozenset(names)

@@ -17,7 +17,13 @@ from edgeconv.model.tflite.structure import BrokenFlatbuffer, structure
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
-    from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
+    from ai_edge_litert.schema_py_generated import (
+        ModelT,
+        OperatorT,
+        SignatureDefT,
+        SubGraphT,
+        TensorT,
+    )
 
 FILE_IDENTIFIER = b"TFL3"
 MOST_FLATBUFFER_BYTES = 2**31 - 2**24
@@ -177,6 +183,13 @@ def is_custom(model: ModelT, operator: OperatorT) -> bool:
 def operators_of(model: ModelT) -> Iterator[tuple[SubGraphT, OperatorT]]:
     """Every operator with its graph, in the order of the file."""
     return ((graph, operator) for graph in model.subgraphs for operator in graph.operators)
+
+
+def graphs_of(model: ModelT, key: str) -> Iterator[tuple[SignatureDefT, SubGraphT]]:
+    """Each signature of that key, with its graph."""
+    for signature in model.signatureDefs or ():
+        if text(signature.signatureKey) == key:
+            yield signature, model.subgraphs[signature.subgraphIndex]
 
 
 def is_constant(model: ModelT, tensor: TensorT) -> bool:

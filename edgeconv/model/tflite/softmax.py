@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import (
     entry_subgraphs,
+    graphs_of,
     operator_name,
     parse,
     read,
@@ -110,15 +111,13 @@ def sigmoid_outputs(data: bytes, key: str) -> frozenset[str]:
     """
     model = read(data, where="the model")
     names = set[str]()
-    for signature in model.signatureDefs or ():
-        if text(signature.signatureKey) == key:
-            graph = model.subgraphs[signature.subgraphIndex]
-            writers = {index: each for each in graph.operators for index in each.outputs}
-            names |= {
-                text(each.name)
-                for each in signature.outputs
-                if _is_sigmoid(model, writers, each.tensorIndex)
-            }
+    for signature, graph in graphs_of(model, key):
+        writers = {index: each for each in graph.operators for index in each.outputs}
+        names |= {
+            text(each.name)
+            for each in signature.outputs
+            if _is_sigmoid(model, writers, each.tensorIndex)
+        }
     return frozenset(names)
 
 

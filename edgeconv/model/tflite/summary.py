@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from edgeconv.model.tflite.flatbuffer import (
     entry_subgraphs,
+    graphs_of,
     is_constant,
     operator_name,
     operators_of,
@@ -66,15 +67,13 @@ def output_steps(data: bytes, key: str) -> dict[str, float]:
     """
     model = read(data, where="the model")
     steps = {}
-    for signature in model.signatureDefs or ():
-        if text(signature.signatureKey) == key:
-            graph = model.subgraphs[signature.subgraphIndex]
-            before = _before_dequantize(model, graph)
-            for output in signature.outputs:
-                index = output.tensorIndex
-                tensor = graph.tensors[before.get(index, index)]
-                if scales := spec_of("", tensor).scale:
-                    steps[text(output.name)] = max(scales)
+    for signature, graph in graphs_of(model, key):
+        before = _before_dequantize(model, graph)
+        for output in signature.outputs:
+            index = output.tensorIndex
+            tensor = graph.tensors[before.get(index, index)]
+            if scales := spec_of("", tensor).scale:
+                steps[text(output.name)] = max(scales)
     return steps
 
 
@@ -85,18 +84,14 @@ def constant_outputs(data: bytes, key: str) -> frozenset[str]:
     """
     model = read(data, where="the model")
     names = set[str]()
-    for signature in model.signatureDefs or ():
-        if text(signature.signatureKey) == key:
-            graph = model.subgraphs[signature.subgraphIndex]
-            reached = {each.tensorIndex for each in signature.inputs}
-            for operator in graph.operators:
-                # What reads a variable or a table may give something else each time.
-                reads_state = not any(tensor != -1 for tensor in operator.inputs)
-                if reads_state or not reached.isdisjoint(operator.inputs):
-                    reached.update(operator.outputs)
-            names |= {
-                text(each.name) for each in signature.outputs if each.tensorIndex not in reached
-            }
+    for signature, graph in graphs_of(model, key):
+        reached = {each.tensorIndex for each in signature.inputs}
+        for operator in graph.operators:
+            # What reads a variable or a table may give something else each time.
+            reads_state = not any(tensor != -1 for tensor in operator.inputs)
+            if reads_state or not reached.isdisjoint(operator.inputs):
+                reached.update(operator.outputs)
+        names |= {text(each.name) for each in signature.outputs if each.tensorIndex not in reached}
     return frozenset(names)
 
 
@@ -408,15 +403,13 @@ def end_levels(data: bytes, key: str) -> tuple[dict[str, EndLevels], dict[str, E
     `InputRefused` for bytes that are not a model.
     """
     model = read(data, where="the model")
-    for signature in model.signatureDefs or ():
-        if text(signature.signatureKey) == key:
-            graph = model.subgraphs[signature.subgraphIndex]
-            after, before = _bridged(model, graph)
-            inputs, outputs = (
-                {text(e.name): other.get(e.tensorIndex, e.tensorIndex) for e in side}
-                for side, other in ((signature.inputs, after), (signature.outputs, before))
-            )
-            return _levels(graph, inputs), _levels(graph, outputs)
+    for signature, graph in graphs_of(model, key):
+        after, before = _bridged(model, graph)
+        inputs, outputs = (
+            {text(e.name): other.get(e.tensorIndex, e.tensorIndex) for e in side}
+            for side, other in ((signature.inputs, after), (signature.outputs, before))
+        )
+        return _levels(graph, inputs), _levels(graph, outputs)
     return {}, {}
 
 
