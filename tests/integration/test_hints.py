@@ -178,10 +178,7 @@ FOLLOWED = {
 
 # The same again, each of some twenty seconds.
 SATURATING = f"saturating {INTEGERS} x.npz"
-TWO = (
-    "two_signatures --signature a --signature b --to int8 --calibration a=x.npz "
-    "--calibration b=x.npz --methods"
-)
+TWO = "two_signatures --signature a --signature b --calibration a=x.npz --calibration b=x.npz"
 RANGES = "--engine tflite --calibration-range"
 SLOWER = {
     f"centered {FLOATS}": {"take out what is computed over the batch": f"plain {FLOATS}"},
@@ -199,7 +196,10 @@ SLOWER = {
         "look for differences of large numbers": f"plain {FLOATS}",
         "accept it with --min-snr-db": f"very_far {FLOATS} --min-snr-db 20",
     },
-    f"{TWO} bias-correction": {"leave these methods out": f"{TWO} none"},
+    f"{TWO} --to int8 --methods bias-correction": {
+        "leave these methods out": f"{TWO} --to int8 --methods none",
+    },
+    f"{TWO} --to int8x4": {"choose a recipe whose weights have 8 bits": f"{TWO} --to int8"},
     f"{SATURATING} --min-snr-db 60": {
         "choose another recipe": f"saturating {FLOATS} --min-snr-db 60",
         "accept it with --min-snr-db": f"{SATURATING} --min-snr-db 20",
@@ -382,8 +382,6 @@ def test_a_size_is_not_advised_where_it_changes_nothing(converts):
 
 # Hints that other tests follow, by words of them.
 ELSEWHERE = {
-    "choose a recipe whose weights have 8 bits": "test_fused_lstm.py::"
-    "test_a_recipe_that_it_has_no_kernel_for_says_so_first",
     "they fit with --preprocess": "test_calibration_faults.py::"
     "test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only",
     "--allow-suspect-calibration converts anyway": "test_calibration_faults.py::"
