@@ -101,7 +101,10 @@ class InMemory:
                 shutil.copytree(self.model, path)
             elif not (path.is_file() and filecmp.cmp(path, self.model, shallow=False)):
                 publish_all({path: self.model})
+            # Errors name no file that goes with them.
+            self._names[str(path.absolute())] = self._names[str(self.model)]
             yield str(path)
+            del self._names[str(path.absolute())]
             undo.pop_all()
 
     @contextlib.contextmanager

@@ -134,6 +134,14 @@ def test_a_model_that_was_never_called_is_refused(keras, place):
     assert list(place.iterdir()) == []
 
 
+def test_a_model_that_is_refused_is_named_and_not_its_file(keras, place):
+    layers = [keras.Input((6,)), keras.layers.Dense(2, name="größe")]
+    with pytest.raises(InputRefused) as error:
+        edgeconv.convert(keras.Sequential(layers, name="net"), "float16")
+    assert error.value.message.startswith("model 'net': ")
+    assert list(place.glob("net.tflites/*.keras")) == []
+
+
 @pytest.mark.slow
 def test_the_other_verbs_take_models_and_samples_too(keras, place):
     labels = (X[:, 0] > 0).astype(np.int64)
