@@ -24,6 +24,7 @@ from edgeconv.tf.reference import (
     run_reference,
 )
 from edgeconv.types import LadderStep
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def start_float_graph(
 
 
 def _graph(run: Run, directory: Path) -> FloatGraph:
-    index = msgspec.json.decode((directory / _INDEX).read_bytes(), type=FloatIndex)
+    index = msgspec.json.decode((directory / _INDEX).read_bytes(), type=ready(FloatIndex))
     rewritten, trained = directory / _REWRITTEN, _trained(run, directory)
     return FloatGraph(
         file=directory / _MODEL,
@@ -231,5 +232,5 @@ def start_reference(
 
 
 def _reference(directory: Path) -> Reference:
-    answer = msgspec.json.decode((directory / _INDEX).read_bytes(), type=ReferenceOutputs)
+    answer = msgspec.json.decode((directory / _INDEX).read_bytes(), type=ready(ReferenceOutputs))
     return Reference(directory=directory / _OUTPUTS, answer=answer)

@@ -17,6 +17,7 @@ import msgspec
 from edgeconv.data.memory import refuse_larger
 from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.hashes import sha256_once
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def read_json(path: Path, kind: type[Content]) -> Content:
             raise InputRefused(f"{path} has {size_bytes:,} bytes; the most is {_MOST_JSON_BYTES:,}")
         data = file.read()
     try:
-        return msgspec.json.decode(data, type=kind, strict=False)
+        return msgspec.json.decode(data, type=ready(kind), strict=False)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InputRefused(
             f"{path} is damaged, or of another version of TensorFlow Datasets: {error}",

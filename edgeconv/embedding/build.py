@@ -43,6 +43,7 @@ from edgeconv.system.store import (
 )
 from edgeconv.system.store.hashes import CLOCK_STEP_NS
 from edgeconv.types import Artifact, Built, Conversion, DataSource, Embedded, FileState, Stamp
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def read_fresh(path: Path, key: str) -> Stamp | None:
     checkout, it is read, and the stamp is updated.
     """
     try:
-        stamp = msgspec.json.decode(read_sealed(path, path.name) or b"", type=Stamp)
+        stamp = msgspec.json.decode(read_sealed(path, path.name) or b"", type=ready(Stamp))
     except (msgspec.DecodeError, RecursionError):
         return None
     if stamp.key != key:

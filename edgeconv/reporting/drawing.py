@@ -18,6 +18,7 @@ import msgspec
 import vl_convert
 from markupsafe import Markup
 
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import ToolFailed
 
 # A row of a data set, or a part of a specification.
@@ -113,7 +114,7 @@ def _with_tooltip(mark: re.Match[str], rows: Iterator[int]) -> str:
 
 
 def _read(chart: str) -> Fields:
-    spec = msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=Fields)
+    spec = msgspec.json.decode((_CHARTS / f"{chart}.json").read_bytes(), type=ready(Fields))
     if base := spec.pop("base", None):
         general = _read(base)
         spec["encoding"] |= general["encoding"]

@@ -25,6 +25,7 @@ from edgeconv.runtimes.vulkan import VulkanDrivers
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child
 from edgeconv.types import Accelerator, Allowance, Environment
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import Cause, ToolFailed, WorkerCrashed
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
         """What the machine is. Raises `ToolFailed` if it does not have the runtime."""
         with self._open(f"the runtime in {self.label}", self.access) as talk:
             answer, _ = talk.ask({"do": "facts", "runtime": self.package})
-        return msgspec.convert(answer, Facts)
+        return msgspec.convert(answer, ready(Facts))
 
     def time(self, file: str, model: Model, inputs: Arrays, timing: Timing) -> Timed:
         """Time a model on its first batch of `inputs` in a new process. Raises `ToolFailed`."""
@@ -221,7 +222,7 @@ class Runner(msgspec.Struct, frozen=True, kw_only=True):
         request = {**self.request("time", file, model), **msgspec.structs.asdict(timing)}
         with self.opened(model) as talk:
             answer, _ = talk.ask(request, batch)
-        return msgspec.convert(answer, Timed)
+        return msgspec.convert(answer, ready(Timed))
 
     def start(self, file: str, model: Model, *reads: Path) -> RunnerSession:
         """Load a model to stay, in a process that may read more files. Raises `ToolFailed`."""
@@ -291,7 +292,7 @@ class RunnerSession:
 def delegated(loaded: dict[str, Any]) -> Delegated | None:
     """What a GPU delegate took, in the answer to a load; None if there is no delegate."""
     gpu = loaded.get("gpu")
-    return msgspec.convert(gpu, Delegated) if gpu else None
+    return msgspec.convert(gpu, ready(Delegated)) if gpu else None
 
 
 def _failure(what: str, error: str) -> ToolFailed:

@@ -40,6 +40,7 @@ from edgeconv.system.store import (
 )
 from edgeconv.system.store.pruning import prune_environments
 from edgeconv.types import Allowance
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import (
     OutputRefused,
     PackageMissing,
@@ -226,7 +227,7 @@ def _ready(directory: Path) -> InstalledRuntime | None:
     locks.take(directory, marker)
     sealed = sealed_directory(directory / _VENV, marker)
     try:
-        return msgspec.json.decode(sealed, type=InstalledRuntime) if sealed else None
+        return msgspec.json.decode(sealed, type=ready(InstalledRuntime)) if sealed else None
     except msgspec.DecodeError:
         return None
 

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import msgspec
 
 from edgeconv.types import StrategyName
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import UsageError, unknown_name
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
@@ -135,7 +136,7 @@ def from_tf_config(text: str) -> Cluster:
         raw = text.encode("utf-8", "surrogateescape")
         if msgspec.json.decode(raw) == {}:
             raise UsageError("TF_CONFIG is {}, a process without a cluster", hint=_HINT)
-        config = msgspec.json.decode(raw, type=_TfConfig)
+        config = msgspec.json.decode(raw, type=ready(_TfConfig))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"TF_CONFIG {_quoted(text)}: {error}", hint=_HINT) from error
     addresses: dict[Role, tuple[str, ...]] = {

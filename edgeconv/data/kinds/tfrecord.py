@@ -30,6 +30,7 @@ import msgspec
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
 from edgeconv.system.store.hashes import hash_of
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _features(path: Path) -> dict[str, Feature]:
             raise InputRefused(f"{path} has {size_bytes:,} bytes and is not a feature spec")
         data = file.read()
     try:
-        spec = msgspec.toml.decode(data, type=_Spec)
+        spec = msgspec.toml.decode(data, type=ready(_Spec))
     except msgspec.ValidationError as error:
         raise UsageError(
             f"{path} is not a feature spec: {error}",

@@ -25,6 +25,7 @@ from edgeconv.system.processes.failures import shown
 from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import scratch_directory, sha256_file
 from edgeconv.types import Allowance
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, WorkerCrashed
 
 if TYPE_CHECKING:
@@ -421,7 +422,7 @@ def _statistics(match: re.Match[str]) -> Statistics:
         # All were equal, or there was only one.
         same = values.get("curr", 0.0)
         values = {**dict.fromkeys(("first", "min", "max", "avg"), same), "curr": same, **values}
-    return msgspec.convert({**values, "count": int(match[1])}, Statistics)
+    return msgspec.convert({**values, "count": int(match[1])}, ready(Statistics))
 
 
 def complaints(text: str) -> str:

@@ -30,6 +30,7 @@ from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child, poll_until, run_program
 from edgeconv.system.store import scratch_directory, sha256_file
 from edgeconv.types import Allowance, RuntimeChoice, Timing
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.words import listed
 
@@ -194,7 +195,7 @@ def _probe(machine: Machine, directory: str, runner: Runner, scratch: Path) -> F
         _, outputs = talk.ask({**request, "do": "run"}, {"x": np.array([[-3.0, 2.5]], np.float32)})
     if not np.array_equal(outputs["y"], [[0.0, 2.5]]):
         raise ToolFailed(f"{runner.label} computes a wrong RELU")
-    return msgspec.convert(facts, Facts)
+    return msgspec.convert(facts, ready(Facts))
 
 
 class SshRuntime:

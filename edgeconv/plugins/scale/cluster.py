@@ -25,6 +25,7 @@ from edgeconv.system.processes.tasks import answer_type, job_type, start_task, t
 from edgeconv.system.processes.workers import poll_until
 from edgeconv.system.store import scratch_directory
 from edgeconv.types import Allowance
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.types.execution import SandboxMode, usable_cores
 from edgeconv.types.words import first_line
@@ -81,8 +82,8 @@ class RemoteTask(Generic[Answer]):
             lost = f"{self._name}: the worker of Ray was lost\n{first_line(error)}"
             raise WorkerCrashed(lost) from error
         if failure:
-            raise msgspec.json.decode(failure, type=ChildFailure).error()
-        return msgspec.json.decode(answer, type=self._kind)
+            raise msgspec.json.decode(failure, type=ready(ChildFailure)).error()
+        return msgspec.json.decode(answer, type=ready(self._kind))
 
     def close(self) -> None:
         """Cancel it; the child ends with the worker."""
@@ -211,7 +212,7 @@ def run_remotely(
     """
     module, function_name = reference.split(":")
     function = getattr(importlib.import_module(module), function_name)
-    content: msgspec.Struct = msgspec.json.decode(job, type=job_type(function))
+    content: msgspec.Struct = msgspec.json.decode(job, type=ready(job_type(function)))
     files: dict[str, bytes] = {}
     try:
         with using(mode), scratch_directory() as scratch:

@@ -31,6 +31,7 @@ from edgeconv.types import (
     Measurement,
     Report,
 )
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused
 
 FILE_NAME = "edgeconv.lock"
@@ -295,7 +296,7 @@ def model_of(name: str, table: dict[str, Any]) -> LockedModel:
         first = first or _classes(stages[-1])
     plain = {key.replace("-", "_"): value for key, value in fields.items()}
     whole = {"inputs": {}, **plain, "name": name, "stages": stages}
-    return msgspec.convert(whole, LockedModel)
+    return msgspec.convert(whole, ready(LockedModel))
 
 
 def checksum(name: str, table: dict[str, Any]) -> str:
@@ -364,7 +365,7 @@ def _stage_of(name: str, table: object, first: tuple[int, ...]) -> LockedStage:
     fields = dict(_as_table(table))
     accuracy = _accuracy_of(fields, first) if "metric" in fields else None
     plain = {key.replace("-", "_"): value for key, value in fields.items()}
-    return msgspec.convert({**plain, "name": name, "accuracy": accuracy}, LockedStage)
+    return msgspec.convert({**plain, "name": name, "accuracy": accuracy}, ready(LockedStage))
 
 
 def _accuracy_of(fields: dict[str, Any], first: tuple[int, ...]) -> dict[str, Any]:

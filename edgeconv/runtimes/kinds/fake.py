@@ -23,6 +23,7 @@ from edgeconv.runtimes.interface import Timed
 from edgeconv.runtimes.runner import run_batches
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.types import Environment
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import ToolFailed, UsageError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[F
 
 def _fault(options: Mapping[str, str]) -> Fault:
     try:
-        return msgspec.convert(options, Fault, strict=False)
+        return msgspec.convert(options, ready(Fault), strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"the runtime fake: {error}", hint="as in fake:slow=3") from error
 

@@ -19,6 +19,7 @@ import msgspec
 
 from edgeconv.system.processes.escaping import plain
 from edgeconv.system.store import keep_log
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import (
     WORKER_ERRORS,
     Cause,
@@ -166,7 +167,7 @@ def fault_of(label: str, directory: Path) -> InternalError | OutputRefused | Non
         contextlib.suppress(OSError, msgspec.DecodeError),
         (directory / FAILURE).open("rb") as file,
     ):
-        error = msgspec.json.decode(file.read(_MOST_BYTES), type=ChildFailure).error()
+        error = msgspec.json.decode(file.read(_MOST_BYTES), type=ready(ChildFailure)).error()
         if isinstance(error, InternalError):
             return with_traceback(error, directory / "log.txt", f"internal-{directory.name}")
         if isinstance(error, OutputRefused):

@@ -25,6 +25,7 @@ import msgspec
 from edgeconv.system.processes.failures import FAILURE, ChildFailure, NewLines, report_faults
 from edgeconv.system.processes.workers import Child, poll_until
 from edgeconv.types import Allowance
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, WorkerCrashed
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class ChildTask(Generic[Answer]):
             with (self._directory / name).open("rb") as file:
                 content = file.read(_MOST_ANSWER_BYTES + 1)
             if len(content) <= _MOST_ANSWER_BYTES:
-                return msgspec.json.decode(content, type=kind)
+                return msgspec.json.decode(content, type=ready(kind))
             reason = "it is too long"
         except FileNotFoundError:
             return None
@@ -253,7 +254,7 @@ def call(name: str, directory: Path) -> None:
     module_name, function_name = name.split(":")
     function = getattr(import_module(module_name), function_name)
     content = (_child_directory / "job.json").read_bytes()
-    job = msgspec.json.decode(content, type=job_type(function))
+    job = msgspec.json.decode(content, type=ready(job_type(function)))
     try:
         answer = function(job)
     except EdgeconvError as error:

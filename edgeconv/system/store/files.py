@@ -29,6 +29,7 @@ import msgspec
 
 from edgeconv.system.store.hashes import ChecksumState, json_checksum, without_checksum
 from edgeconv.system.store.unfinished import sweep_unfinished, unfinished_file
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 # A report of a million samples has a tenth of it.
@@ -132,7 +133,7 @@ def decode_checked(
 ) -> tuple[Noun, ChecksumState]:
     """The same for bytes that were read from `path`."""
     try:
-        noun = msgspec.json.decode(content, type=kind)
+        noun = msgspec.json.decode(content, type=ready(kind))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InputRefused(f"{path} is not a {what} of this version: {error}") from error
     return without_checksum(noun), json_checksum(content, noun)

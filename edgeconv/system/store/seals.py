@@ -22,6 +22,7 @@ import msgspec
 from edgeconv.system.store.files import publish_bytes
 from edgeconv.system.store.hashes import hash_of, sha256_file
 from edgeconv.system.store.unfinished import sweep_unfinished, unfinished_file
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import OutputRefused, UsageError
 
 _VARIABLE = "EDGECONV_CACHE_KEY"
@@ -85,7 +86,7 @@ def sealed_directory(directory: Path, marker: Path) -> bytes | None:
     if content is None:
         return None
     with contextlib.suppress(OSError):
-        tree = msgspec.json.decode(content, type=_SealedTree)
+        tree = msgspec.json.decode(content, type=ready(_SealedTree))
         if tree.states == _states(directory):
             return tree.data
         if tree.contents == _contents(directory):

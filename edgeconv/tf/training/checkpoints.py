@@ -18,6 +18,7 @@ from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.loops import MetricSums
 from edgeconv.tf.training.strategies import is_lost_member
 from edgeconv.types import CHECKPOINT_KEPT, Epoch
+from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused, OutputRefused
 from edgeconv.types.words import first_line
 
@@ -184,7 +185,7 @@ def _state() -> Any:
             return msgspec.json.encode(self.progress)
 
         def deserialize(self, string_value: bytes) -> None:
-            self.progress = msgspec.json.decode(string_value, type=Progress)
+            self.progress = msgspec.json.decode(string_value, type=ready(Progress))
 
     return State()
 
