@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import filecmp
+import functools
 import inspect
 import json
 import os
@@ -190,7 +191,9 @@ class InMemory:
             failed = f"only its code knows {quoted(own)}"
         directory = path.with_suffix("")
         quiet = {"verbose": False} if _takes(model.export, "verbose") else {}
-        if not_exported := _failed(model.export, str(directory), **quiet):
+        with _in_inference(model):
+            not_exported = _failed(model.export, str(directory), **quiet)
+        if not_exported:
             raise InputRefused(
                 f"{word}: {model.name!r} can neither be saved ({failed}) nor exported as a "
                 f"SavedModel: {not_exported}",
@@ -392,6 +395,24 @@ def _failed(write: Any, *arguments: Any, **options: Any) -> str:
     except _KERAS_ERRORS as error:
         return first_line(error)
     return ""
+
+
+@contextlib.contextmanager
+def _in_inference(model: Any) -> Iterator[None]:
+    """For the block, a call of the model is that of `predict`.
+
+    `export` calls it without a word on training, and layers whose `call` has training=True by
+    default then train. `predict` says training=False to a model of tf_keras, and to one of Keras 3
+    whose `call` takes it.
+    """
+    if not (_is_of(model, "tf_keras") or _takes(model.call, "training")):
+        yield
+        return
+    vars(model)["__call__"] = functools.partial(model.__call__, training=False)
+    try:
+        yield
+    finally:
+        del vars(model)["__call__"]
 
 
 def _takes(function: Any, name: str) -> bool:

@@ -1,5 +1,6 @@
 """Keras models and tf.data sets in memory, given to verbs as a notebook does."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -125,6 +126,31 @@ def test_a_model_with_code_of_its_own_is_exported(keras, place):
         [keras.Input((6,)), keras.layers.Lambda(lambda x: x * x)], name="squared"
     )
     assert distance(edgeconv.convert(squared, "float16", **PLAIN), "float16", squared) < 1e-3
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("is_subclassed", [False, True])
+def test_a_model_is_exported_in_inference_mode(package, is_subclassed, tf, place):
+    kind = importlib.import_module(package)
+
+    class Shifting(kind.layers.Layer):
+        def call(self, x: Any, training: bool = True) -> Any:
+            return 3 * x + 1 if training else x
+
+    class Subclassed(kind.Model):
+        def __init__(self) -> None:
+            super().__init__(name="shifting")
+            self.parts = [Shifting(), kind.layers.Dense(2)]
+
+        def call(self, x: Any) -> Any:
+            return self.parts[1](self.parts[0](x))
+
+    layers = [kind.Input((6,)), Shifting(), kind.layers.Dense(2)]
+    model = Subclassed() if is_subclassed else kind.Sequential(layers)
+    expected = model.predict(X[:20], verbose=0)
+    made = edgeconv.convert(model, "float32", **PLAIN)
+    assert distance(made, "float32", lambda _: expected) < 1e-5
+    assert "__call__" not in vars(model)
 
 
 def test_a_model_that_was_never_called_is_refused(keras, place):
