@@ -326,7 +326,10 @@ class ArrayFiles:
         given = dict(named)
         by_output = isinstance(labels, Mapping)
         if by_output:
-            if "" in named or named.keys() & labels.keys():
+            if "" in named:
+                # An array of any name is taken for the only input.
+                given = {next(n for n in ("inputs", "inputs_") if n not in labels): inputs}
+            if named.keys() & labels.keys():
                 raise InputRefused(
                     f"{self._word} has labels by output, and inputs not named apart from them",
                     hint="give two dictionaries without a common key",

@@ -432,7 +432,7 @@ def _is_close(errors: SampleErrors) -> bool:
     """Whether outputs are close in the terms of `statistics.grades`."""
     least = THRESHOLDS["share of equal answers"].close
     is_same = errors.agreement is not None and errors.agreement >= least
-    return is_same or errors.is_within_step or errors.snr_db >= _CLOSE_DB
+    return is_same or closeness(errors) == "close" or errors.snr_db >= _CLOSE_DB
 
 
 def _spared_note(

@@ -176,12 +176,17 @@ def _grade(error: OutputError, columns: int) -> Grade:
 
 
 def _range(error: OutputError) -> float:
-    """The range of the output; of an output that is the same throughout, its size."""
-    if error.kind in ("classes", "probabilities"):
+    """The range of the output; of an output that is the same throughout, its size.
+
+    Of many classes none may be likely: answers then differ by less than 1 % of what they may be.
+    """
+    if error.kind == "probabilities" or (error.kind == "classes" and error.span is None):
         return 1.0
     if error.span is None:
         return 0.0
     low, high = error.span
+    if error.kind == "classes":
+        return min(1.0, high)
     return max(abs(low), abs(high)) if error.is_flat else high - low
 
 

@@ -256,6 +256,9 @@ def test_several_inputs_and_outputs_have_their_names():
     boxes = RNG.normal(size=(120, 4))
     by_output = taken(({"x": X}, {"a": Y, "b": boxes}), needs="numbers", outputs=("a", "b"))
     np.testing.assert_array_equal(by_output.labels["b"], boxes)
+    unnamed = taken((X, {"a": Y, "b": boxes}), needs="numbers", outputs=("a", "b"))
+    np.testing.assert_array_equal(unnamed.arrays["x"], X)
+    np.testing.assert_array_equal(unnamed.labels["b"], boxes)
 
 
 @pytest.mark.parametrize("words", [np.array(["a", "bcd"]), np.array(["a", b"bcd"], object)])
@@ -290,7 +293,7 @@ def test_texts_are_taken_in_batches_too(words):
         ([X, X[:, :2]], r"batches of float32 \(4,\) and of float32 \(2,\)"),
         ([{"x": X}, {"y": X}], "a batch has 'y', and the first one 'x'"),
         ([[1.0, 2.0], [3.0]], "no array"),
-        ((X, {"a": Y}), "labels by output, and inputs not named apart"),
+        (({"a": X}, {"a": Y}), "labels by output, and inputs not named apart"),
         (object(), "has the type object"),
     ],
 )

@@ -95,6 +95,14 @@ def test_a_classifier_is_judged_by_its_answers(samples, same, grade):
     assert grade_of(want, have) == ("classes", grade)
 
 
+def test_answers_count_also_where_no_class_is_likely():
+    want = softmax(winners(40, 1000, wins_by=0.5) / 2)
+    assert want.max() < 0.01
+    steps = np.rint(want * 256) / 256
+    assert grade_of(want, steps, step=1 / 256) == ("classes", "poor")
+    assert grade_of(want, want + 1e-6) == ("classes", "close")
+
+
 def test_scores_are_judged_as_classes_and_landmarks_are_not():
     scores = winners(100)
     flipped = scores.copy()
