@@ -41,7 +41,7 @@ _NUMBERS: dict[str, Any] = {"whole": click.INT, "number": click.FLOAT, "flag": c
 _METAVARS = {"whole": "N", "number": "NUMBER"}
 _HELP_COLUMNS = 100
 # A note of a help text that its short form has too, such as [default: 3].
-_NOTE = re.compile(r"\[(?:default: [^\];]*|required)")
+_NOTE = re.compile(r"(?<=\[)default: [^\];]*|required(?=\])")
 
 
 class CommandCall(NamedTuple):
@@ -217,7 +217,7 @@ def _brief(text: str) -> str:
     """The first sentence of an option's help, and its notes in brackets."""
     sentence, _, rest = text.partition(". ")
     sentence, _, own = sentence.partition("  [")
-    notes = [f"{note}]" for note in _NOTE.findall(f"[{own}] {rest}")]
+    notes = [f"[{note}]" for note in _NOTE.findall(f"[{own}] {rest}")]
     return " ".join([sentence.removesuffix("."), *notes])
 
 

@@ -149,10 +149,6 @@ def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
     ):
         if value and not request.sources:
             raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
-    if request.samples is not None and request.samples < 1:
-        raise UsageError(f"--samples {request.samples}: at least one sample is needed")
-    if request.batch is not None and request.batch < 1:
-        raise UsageError(f"--batch {request.batch}: at least 1")
     for name, shape in request.shapes.items():
         if request.batch is not None and shape[:1] not in ((request.batch,), (-1,)):
             raise UsageError(

@@ -52,7 +52,6 @@ _OF_ALL_SAMPLES = ("metric", "relative")
 Interval = tuple[float, float]
 # How often a limit stays undecided with enough samples.
 _MISSED = 0.05
-_LEAST_CONFIDENCE = 0.5
 _NO_NUMBER = "no number of samples can show that it is at most 0: allow a little more than 0"
 
 
@@ -440,11 +439,6 @@ class LimitCheck:
 
 
 def levels_of(statistics: GateStatistics) -> Levels:
-    """How often the gate may be wrong. Raises `UsageError` for an impossible confidence."""
-    if not _LEAST_CONFIDENCE <= statistics.confidence < 1:
-        raise UsageError(
-            f"a confidence of {statistics.confidence:g} is not between {_LEAST_CONFIDENCE:g} and 1",
-            hint="confidence = 0.95",
-        )
+    """How often the gate may be wrong."""
     level = 1 - statistics.confidence
     return Levels(level, level, _MISSED)

@@ -136,7 +136,10 @@ class BenchRequest(Request, frozen=True, kw_only=True):
     ] = None
     samples: Annotated[
         int | None,
-        Data("How many samples, by a fixed seed. The labels have equal shares. [default: all]"),
+        Data(
+            "How many samples, by a fixed seed. The labels have equal shares. [default: all]",
+            bounds=POSITIVE,
+        ),
     ] = None
     baseline: Annotated[
         str | None, Input("The trained model. [default: the one the manifests name]", text=TRAINED)

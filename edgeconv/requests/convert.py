@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args
 
-from edgeconv.requests.option import Argument, Data, Input, Quality, Recipes, out
+from edgeconv.requests.option import POSITIVE, Argument, Data, Input, Quality, Recipes, out
 from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
     Batched,
@@ -179,7 +179,8 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
         int | None,
         Data(
             "How many samples to calibrate with. [default: all but a seventh, at most 64, which "
-            "verify]"
+            "verify]",
+            bounds=POSITIVE,
         ),
     ] = None
     preprocess: Preprocessed = Steps()

@@ -65,7 +65,8 @@ class DebugRequest(Request, frozen=True, kw_only=True):
     ] = "int8"
     preprocess: Preprocessed = Steps()
     samples: Annotated[
-        int | None, Data("How many samples to calibrate with. [default: all but at most 8]")
+        int | None,
+        Data("How many samples to calibrate with. [default: all but at most 8]", bounds=POSITIVE),
     ] = None
     signature: Annotated[
         str | None, Input("The signature to debug, if there are several.", text=TEXT, metavar="KEY")

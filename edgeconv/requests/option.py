@@ -47,6 +47,7 @@ NOTHING: Any = msgspec.UNSET
 POSITIVE = Meta(ge=1)
 ABOVE_ZERO = Meta(gt=0)
 NOT_BELOW_ZERO = Meta(ge=0)
+BELOW_ONE = Meta(ge=0, lt=1)
 
 
 class Refused(UsageError):
@@ -291,6 +292,16 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.convert(number, self.typed)
         except msgspec.ValidationError as error:
             raise Refused(f"is refused: {number} is not in the range {self._range}") from error
+
+    def refuse_number(self, value: Any) -> None:
+        """Raise `UsageError` for a field's value that is a number out of bounds."""
+        raw = self.raw_of(value) if self.takes in ("whole", "number") else None
+        if raw is None:
+            return
+        try:
+            self.refuse(raw)
+        except Refused as error:
+            raise UsageError(f"{self.word} {error.message}") from error
 
     @property
     def typed(self) -> Any:

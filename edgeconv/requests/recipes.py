@@ -163,26 +163,12 @@ def _refuse_methods(
 
 
 def refuse_qat(qat: Qat, names: Sequence[RecipeName]) -> None:
-    """Raise `UsageError` for settings that cannot be, or that nothing asks for."""
+    """Raise `UsageError` for settings that nothing asks for, or that exclude each other."""
     if QAT not in names:
         raise UsageError(
             f"options of quantization-aware training, and --to names only {', '.join(names)}",
             hint="add qat to --to, or remove them",
         )
-    counts = {
-        "--qat-epochs": qat.epochs,
-        "--qat-batch": qat.global_batch,
-        "--qat-patience": 1 if qat.patience is None else qat.patience,
-    }
-    for option, count in counts.items():
-        if count < 1:
-            raise UsageError(f"{option} {count}: at least 1 is needed")
-    if not 0 < qat.learning_rate < float("inf"):
-        raise UsageError(f"--qat-learning-rate {qat.learning_rate:g}: a number above 0 is needed")
-    if qat.warmup_steps < 0 or (qat.freeze_batch_norm_after or 0) < 0:
-        raise UsageError("a number of warm-up steps or epochs below 0")
-    if not 0 <= qat.validation_fraction < 1:
-        raise UsageError(f"--qat-validation-fraction {qat.validation_fraction:g} is not in 0 to 1")
     if qat.patience is not None and not qat.validation_fraction:
         raise UsageError("--qat-patience needs samples to validate with")
 

@@ -237,10 +237,14 @@ def _allowing(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def parsed(request: Kind) -> Kind:
-    """A request that Python gives, with its texts parsed. Raises `UsageError`."""
+    """A request that Python gives, with its texts parsed and its numbers in range.
+
+    Raises `UsageError`.
+    """
     values = {}
     for leaf in leaves_of(type(request)):
         value = value_at(request, leaf.path)
+        leaf.refuse_number(value)
         if leaf.text.is_parsed and (new := leaf.parsed(value)) is not value:
             values[leaf.path] = new
     return put(type(request), values, request) if values else request

@@ -141,7 +141,9 @@ Preprocessed = Annotated[
         is_shown=False,
     ),
 ]
-Batched = Annotated[int | None, Input("Fix a dynamic batch dimension to this size.")]
+Batched = Annotated[
+    int | None, Input("Fix a dynamic batch dimension to this size.", bounds=POSITIVE)
+]
 OnlyIntegers = Annotated[
     bool,
     Quality(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
+from msgspec import Meta
+
 from edgeconv.requests.option import (
     ABOVE_ZERO,
+    BELOW_ONE,
     NOT_BELOW_ZERO,
     POSITIVE,
     Argument,
@@ -104,7 +107,7 @@ Trained = Annotated[
             "Train to the samples' labels, or to the float model's outputs.", name="qat-target"
         ),
         epochs=ForQat("Epochs of training.", name="qat-epochs", bounds=POSITIVE),
-        learning_rate=ForQat("The learning rate.", name="qat-learning-rate"),
+        learning_rate=ForQat("The learning rate.", name="qat-learning-rate", bounds=ABOVE_ZERO),
         global_batch=ForQat(
             "Samples per step, shared among the replicas.", name="qat-batch", bounds=POSITIVE
         ),
@@ -132,6 +135,7 @@ Trained = Annotated[
         validation_fraction=ForQat(
             "Hold this share of the training samples back; the best epoch on them is kept.",
             name="qat-validation-fraction",
+            bounds=BELOW_ONE,
         ),
         patience=ForQat(
             "Stop after N epochs without a better one.",
@@ -158,10 +162,11 @@ Trainable = Annotated[
         global_batch=Quality(
             "Samples per step, shared among the replicas. [default: the module's]", bounds=POSITIVE
         ),
-        learning_rate=Quality("The learning rate. [default: the module's]"),
-        seed=Quality("Seed of weights and order of samples."),
+        learning_rate=Quality("The learning rate. [default: the module's]", bounds=ABOVE_ZERO),
+        seed=Quality("Seed of weights and order of samples.", bounds=Meta(ge=0, lt=2**32)),
         validation_fraction=Quality(
             "Hold this share of the training samples back. The best epoch on them is kept.",
+            bounds=BELOW_ONE,
             is_shown=False,
         ),
         patience=Quality("Stop after N epochs without a better one.", bounds=POSITIVE, metavar="N"),

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from edgeconv.plugins import METRICS
 from edgeconv.requests.option import (
+    ABOVE_ZERO,
+    BELOW_ONE,
     POSITIVE,
     Argument,
     Data,
@@ -70,6 +72,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         Quality(
             "Largest loss against float32, in the metric's unit. 0.005 is half a "
             "point of accuracy.",
+            bounds=BELOW_ONE,
             metavar="DROP",
         ),
     ]
@@ -124,14 +127,18 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         int | None,
         Data(
             "How many samples of --data, by a fixed seed. The labels have equal shares. [default: "
-            "all]"
+            "all]",
+            bounds=POSITIVE,
         ),
     ] = None
     full_integer: OnlyIntegers = False
-    trials: Annotated[int, Quality("Recipes to try, at most.")] = 40
+    trials: Annotated[int, Quality("Recipes to try, at most.", bounds=POSITIVE)] = 40
     time_limit_s: Annotated[
         float,
-        Quality("Seconds that the search may take. Confirming and publishing take extra time."),
+        Quality(
+            "Seconds that the search may take. Confirming and publishing take extra time.",
+            bounds=ABOVE_ZERO,
+        ),
     ] = 480.0
     allow_suspect_calibration: Suspected = False
     opening: Opened = Opening()

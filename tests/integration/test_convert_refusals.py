@@ -105,7 +105,7 @@ def test_a_batch_for_a_model_whose_batch_is_fixed(convert, zoo):
 
 OPTIONS: list[tuple[list[str], str, str]] = [
     (["legacy", "--to", "float32", "--samples", "3"], "--samples without", "--calibration SOURCE"),
-    (["legacy", "--to", "float32", "--batch", "0"], "--batch 0", ""),
+    (["legacy", "--to", "float32", "--batch", "0"], "range x>=1", ""),
     (["legacy.h5", "--to", "float32", "--signature", "x"], "a Keras file has one", "remove"),
     (
         ["by_hand/float32.tflite", "--to", "float32", "--batch", "2"],

@@ -115,23 +115,12 @@ class TuneRun:
 
 
 def refuse_options(request: TuneRequest) -> None:
-    """Raise `UsageError` for option values that are impossible or make no sense."""
-    if not 0 <= request.max_drop < 1:
-        raise UsageError(
-            f"--max-drop {request.max_drop:g} is not in 0 to 1",
-            hint="it is a fraction: 0.005 is half a point of accuracy",
-        )
+    """Raise `UsageError` for options that do not go together."""
     if (request.objective == "npu-latency") != (request.npu is not None):
         raise UsageError(
             "--objective npu-latency and --npu NAME belong together",
             hint="--objective npu-latency --npu ethos-u55-128",
         )
-    if not request.time_limit_s > 0:
-        raise UsageError(f"--time-limit-s {request.time_limit_s:g}: a time above 0 is needed")
-    counts = {"trials": request.trials, "batch": request.batch, "samples": request.samples}
-    for name, count in counts.items():
-        if count is not None and count < 1:
-            raise UsageError(f"--{name} {count}: at least 1 is needed")
     if request.recipes and QAT in recipe_names(request.recipes):
         raise UsageError(
             "qat is training, which a search does not do",

@@ -141,12 +141,6 @@ def test_a_higher_confidence_fails_later():
     assert outcomes == ["failed", "failed", "inconclusive"]
 
 
-@pytest.mark.parametrize("sure", [0.0, 0.4, 1.0, 1.5, float("nan")])
-def test_a_confidence_that_is_none_is_refused(sure):
-    with pytest.raises(UsageError, match="is not between"):
-        judged(beside(answers(set())), GateStatistics(confidence=sure), max_accuracy_drop=0.01)
-
-
 @pytest.mark.parametrize("limit", [0.5, 0.9, 1.0])
 def test_a_limit_that_lets_everything_through_holds(limit):
     for wrong in (range(0), range(100)):

@@ -356,7 +356,7 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path, source):
         (["{model}"], 2, "missing option --calibration"),
         (["gone", "--calibration", "{source}"], 3, "gone does not exist"),
         (["{model}", "--calibration", "gone.npz"], 3, "gone.npz does not exist"),
-        (["{model}", "--calibration", "{source}", "--samples", "0"], 2, "at least one sample"),
+        (["{model}", "--calibration", "{source}", "--samples", "0"], 2, "range x>=1"),
         (["{model}", "--calibration", "{source}", "--signature", "x"], 2, "serving_default"),
         (["{model}", "--calibration", "{source}", "--signature", "all"], 2, "one signature"),
         (["{model}", "--calibration", "{source}", "--to", "float32"], 2, "nothing to debug"),

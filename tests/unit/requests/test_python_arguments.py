@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import math
 import os
 import tracemalloc
 import webbrowser
@@ -19,13 +20,25 @@ from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 import edgeconv
 from edgeconv.data.checks import LabelNeed
 from edgeconv.data.source import open_samples
+from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.in_memory import InMemory
 from edgeconv.requests.option import MissingOption, leaves_of
 from edgeconv.requests.request import called
 from edgeconv.requests.table import VERBS
+from edgeconv.requests.training import TrainRequest
 from edgeconv.requests.tune import TuneRequest
-from edgeconv.types import Conversion, Failure, LayerRule, Opening, Recipe, TensorSpec
+from edgeconv.types import (
+    Conversion,
+    Failure,
+    GateStatistics,
+    LayerRule,
+    Opening,
+    Qat,
+    Recipe,
+    TensorSpec,
+    Training,
+)
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 RNG = np.random.default_rng(5)
@@ -181,6 +194,32 @@ def test_arguments_are_typed_as_on_the_command_line():
 def test_a_wrong_argument_is_refused_by_its_name(positional, arguments, said):
     with contextlib.ExitStack() as stack, pytest.raises((UsageError, InputRefused), match=said):
         called(ConvertRequest, positional, arguments, InMemory(stack).filed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "word"),
+    [
+        (ConvertRequest, {"batch": 0}, "batch"),
+        (ConvertRequest, {"samples": 0}, "samples"),
+        (ConvertRequest, {"qat": Qat(epochs=0)}, "qat_epochs"),
+        (ConvertRequest, {"qat": Qat(learning_rate=math.nan)}, "qat_learning_rate"),
+        (ConvertRequest, {"qat": Qat(validation_fraction=1.0)}, "qat_validation_fraction"),
+        (ConvertRequest, {"qat": Qat(warmup_steps=-1)}, "qat_warmup_steps"),
+        (TrainRequest, {"epochs": 0}, "epochs"),
+        (TrainRequest, {"seed": 2**32}, "seed"),
+        (TrainRequest, {"workers": -1}, "workers"),
+        (TrainRequest, {"training": Training(module="m", patience=0)}, "patience"),
+        (TrainRequest, {"training": Training(module="m", learning_rate=0.0)}, "learning_rate"),
+        (TuneRequest, {"max_drop": 1.5}, "max_drop"),
+        (TuneRequest, {"max_drop": 0.1, "time_limit_s": 0.0}, "time_limit_s"),
+        (CheckRequest, {"statistics": GateStatistics(confidence=1.0)}, "confidence"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_alone_or_in_a_value(kind, arguments, word):
+    needed = {ConvertRequest: ("m", "int8"), TuneRequest: ("m", "d.npz"), TrainRequest: ("m",)}
+    positional = () if "training" in arguments else needed.get(kind, ())
+    with pytest.raises(UsageError, match=rf"^{word} is (refused: .* in the range|not a number)"):
+        called(kind, positional, arguments)
 
 
 def test_of_many_arguments_only_the_closest_is_named():

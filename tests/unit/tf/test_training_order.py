@@ -125,28 +125,8 @@ def refused(match, distribution=None, **options):
         refuse_options(training)
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"epochs": 0}, "--epochs 0: must be at least 1"),
-        ({"global_batch": 0}, "--global-batch 0: must be at least 1"),
-        ({"steps_per_epoch": -1}, "--steps-per-epoch -1: must be at least 1"),
-        ({"checkpoint_steps": 0}, "--checkpoint-steps 0: must be at least 1"),
-        ({"patience": 0, "validation_fraction": 0.1}, "--patience 0: must be at least 1"),
-        ({"patience": 2}, "--patience needs validation samples"),
-        ({"learning_rate": 0.0}, "--learning-rate 0: must be above 0"),
-        ({"learning_rate": -1e-3}, "--learning-rate -0.001: must be above 0"),
-        ({"learning_rate": float("nan")}, "--learning-rate nan: must be above 0"),
-        ({"learning_rate": float("inf")}, "--learning-rate inf: must be above 0"),
-        ({"validation_fraction": 1.0}, "--validation-fraction 1 is not in 0 to 1"),
-        ({"validation_fraction": -0.1}, r"--validation-fraction -0\.1 is not in 0 to 1"),
-        ({"validation_fraction": float("nan")}, "--validation-fraction nan is not in 0 to 1"),
-        ({"seed": -1}, "--seed -1 is not in 0 to"),
-        ({"seed": 2**32}, "--seed 4294967296 is not in 0 to"),
-    ],
-)
-def test_a_number_that_cannot_be_is_refused_by_its_option(options, match):
-    refused(match, **options)
+def test_patience_needs_samples_to_validate_with():
+    refused("--patience needs validation samples", patience=2)
 
 
 LOCAL, CLUSTERS = ("none", "mirrored", "central-storage"), ("multiworker", "parameter-server")
@@ -181,13 +161,7 @@ def test_an_option_that_a_strategy_does_not_look_at_is_refused(option, values, s
     [
         ({"strategy": "none", "device_count": 2}, "none trains on one device, not on 2"),
         ({"strategy": "none", "devices": ("CPU:0", "CPU:1")}, "none trains on one device"),
-        ({"device_count": -1}, "below 0"),
-        ({"strategy": "multiworker", "workers": -1}, "below 0"),
-        ({"strategy": "parameter-server", "servers": -1}, "below 0"),
         ({"strategy": "parameter-server", "servers": 2}, "--servers needs --workers"),
-        ({"gpu_memory_limit_mib": -1}, "--gpu-memory-limit-mib -1"),
-        ({"connect_timeout_s": 0.0}, "--connect-timeout-s 0"),
-        ({"connect_timeout_s": float("nan")}, "--connect-timeout-s nan"),
     ],
 )
 def test_a_distribution_that_cannot_be_is_refused(distribution, match):
