@@ -123,11 +123,8 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
 def _parameter_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     if inspection.model.kind in _KERAS:
         yield "layers", f"{sum(layer.count for layer in inspection.operators):,}"
-    total, trained = inspection.parameters, inspection.trainable_parameters
-    if total is None:
-        return
-    trainable = "trainable: not known" if trained is None else f"{trained:,} trainable"
-    yield "parameters", f"{total:,} ({trainable})"
+    if inspection.parameters is not None:
+        yield "parameters", f"{inspection.parameters:,}"
 
 
 def _weight_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:

@@ -191,7 +191,6 @@ class Inspection(Result, kw_only=True, frozen=True):
     never_called: bool = False
     unusable_names: tuple[str, ...] = ()
     parameters: int | None = None
-    trainable_parameters: int | None = None
     weight_bytes: int | None = None
     quantized_weight_share: float | None = None
     float16_weight_share: float | None = None

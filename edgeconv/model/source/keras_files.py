@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 import zipfile
 import zlib
 from collections import Counter
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,9 +16,7 @@ from edgeconv.model.source.keras_signature import (
     built_for,
     declared_signature,
     layers_of,
-    name_of,
     never_called,
-    settings_of,
 )
 from edgeconv.model.source.kinds import unreadable
 from edgeconv.system.processes.failures import blames_input
@@ -36,11 +33,7 @@ from edgeconv.types.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    Config = dict[str, Any]
-    # The path of a weight by names, and its number of values.
-    Weight = tuple[tuple[str, ...], int]
+    from collections.abc import Callable, Iterator
 
 
 _WEIGHTS = "model.weights.h5"
@@ -82,7 +75,6 @@ class KerasContent(msgspec.Struct, frozen=True, kw_only=True):
     never_called: bool = False
     unusable_names: tuple[str, ...] = ()
     parameters: int | None = None
-    trainable_parameters: int | None = None
     unknown: tuple[str, ...] = ()
 
 
@@ -134,7 +126,7 @@ def read_archive_here(job: KerasReadJob) -> KerasContent:
             names = archive.namelist()
             config = _member(archive, "config.json") if "config.json" in names else None
             metadata = _member(archive, "metadata.json") if "metadata.json" in names else b"{}"
-            weights = _weights_in(path, archive) if job.count and _WEIGHTS in names else None
+            count = _count_in(path, archive) if job.count and _WEIGHTS in names else None
     except ZIP_ERRORS as error:
         raise damaged(path, "a zip archive", error) from error
     if config is None:
@@ -143,14 +135,14 @@ def read_archive_here(job: KerasReadJob) -> KerasContent:
             hint="save the whole model with model.save('NAME.keras')",
         )
     version = decoded(path, "metadata.json", metadata).get("keras_version")
-    return content_of(decoded(path, "config.json", config), version, weights, is_zip=True)
+    return content_of(decoded(path, "config.json", config), version, count, is_zip=True)
 
 
-def _weights_in(path: Path, archive: zipfile.ZipFile) -> tuple[Weight, ...]:
+def _count_in(path: Path, archive: zipfile.ZipFile) -> int | None:
     try:
         # Keras stores them uncompressed, so they are read in place.
         with archive.open(_WEIGHTS) as file:
-            return weights_of(file)
+            return _parameters_in(file)
     except (*ZIP_ERRORS, *HDF5_ERRORS) as error:
         raise damaged(path, f"an archive with a {_WEIGHTS}", error) from error
 
@@ -163,12 +155,12 @@ def read_hdf5_here(job: KerasReadJob) -> KerasContent:
     try:
         with h5py.File(path, "r") as file:
             config, version = file.attrs.get("model_config"), file.attrs.get("keras_version")
-        weights = weights_of(path)
+        count = _parameters_in(path)
     except HDF5_ERRORS as error:
         raise damaged(path, "an HDF5 file", error) from error
     if config is None:
         raise without_model(path)
-    return content_of(decoded(path, "model_config", config), version, weights, is_zip=False)
+    return content_of(decoded(path, "model_config", config), version, count, is_zip=False)
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -212,7 +204,7 @@ def decoded(path: Path, name: str, raw: Any) -> dict[str, Any]:
 
 
 def content_of(
-    config: dict[str, Any], version: Any, weights: tuple[Weight, ...] | None, *, is_zip: bool
+    config: dict[str, Any], version: Any, parameters: int | None, *, is_zip: bool
 ) -> KerasContent:
     """The content of a configuration; `version` is the version of Keras in the file."""
     nodes = list(_layer_nodes(config))
@@ -224,7 +216,6 @@ def content_of(
     notes = list(_notes(counts, version))
     if signature is None:
         notes.append(_why_undeclared(config))
-    total, trained = parameters(config, weights) if weights else (None, None)
     # tf_keras loads its own .keras files, and imports what they name.
     imports_any = is_zip and isinstance(version, str) and version.startswith("2.")
     return KerasContent(
@@ -236,8 +227,7 @@ def content_of(
         unusable_names=tuple(
             name for name in map(_name_of, nodes) if not is_usable(name, has_weights=False)
         ),
-        parameters=total,
-        trainable_parameters=trained,
+        parameters=parameters,
     )
 
 
@@ -292,128 +282,24 @@ def _notes(counts: Counter[str], version: Any) -> Iterator[str]:
 
 # Keras stores them next to the weights of the model.
 _NO_WEIGHTS = frozenset({"optimizer", "optimizer_weights", "seed_generator", "metrics"})
-_IN_MODEL = ("layers", "_layer_checkpoint_dependencies")
-_HDF5_ROOT = "model_weights"
-# Layers whose weights are all trained if the layer is.
-_ALL_TRAINED = re.compile(
-    r"Dense|EinsumDense|(Depthwise|Separable)?Conv[123]D(Transpose)?|Embedding|PReLU|LSTM|GRU|"
-    r"SimpleRNN|(LSTM|GRU|SimpleRNN)Cell|(Layer|Group|RMS)Normalization|Attention|"
-    r"AdditiveAttention|MultiHeadAttention|GroupedQueryAttention|RNN|ConvLSTM[123]D"
-)
-_WRAPPERS = ("Bidirectional", "TimeDistributed")
-_BATCH_NORMALIZATION = "BatchNormalization"
-_MOVING = ("moving_mean", "moving_variance")
+# Where an .h5 file has them, beside others.
+_OF_MODEL = "model_weights/"
 
 
-class Parameters(NamedTuple):
-    """All parameters, and those that are trained; None if unknown."""
+def _parameters_in(file: Path | IO[bytes]) -> int | None:
+    """How many numbers the weights in an HDF5 file have, None without any.
 
-    total: int
-    trained: int | None
-
-
-def weights_of(file: Path | IO[bytes]) -> tuple[Weight, ...]:
-    """The weights in an HDF5 file. Raises h5py's errors for a damaged one."""
+    Raises h5py's errors for a damaged one.
+    """
     import h5py
 
-    weights: list[Weight] = []
+    sizes: dict[str, int] = {}
 
     def add(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            parts = tuple(name.split("/"))
-            if _NO_WEIGHTS.isdisjoint(parts):
-                weights.append((parts, math.prod(item.shape or ())))
+        if isinstance(item, h5py.Dataset) and _NO_WEIGHTS.isdisjoint(name.split("/")):
+            sizes[name] = math.prod(item.shape or ())
 
     with h5py.File(file, "r") as root:
         root.visititems(add)
-    return tuple(weights)
-
-
-def parameters(config: Config, weights: tuple[Weight, ...]) -> Parameters:
-    """The parameters of the model that `config` describes and `weights` belong to."""
-    if any(parts[0] == _HDF5_ROOT for parts, _ in weights):
-        weights = tuple(weight for weight in weights if weight[0][0] == _HDF5_ROOT)
-        by_name = dict(_named(config, trained=True))
-        trained = [_trained_by_name(by_name, parts) for parts, _ in weights]
-    else:
-        trained = [_trained_by_path(config, parts) for parts, _ in weights]
-    sizes = [size for _, size in weights]
-    trained_size = sum(size for size, is_trained in zip(sizes, trained, strict=True) if is_trained)
-    return Parameters(sum(sizes), None if None in trained else trained_size)
-
-
-def _trained_by_path(config: Config, parts: tuple[str, ...]) -> bool | None:
-    """By the path in a .keras file: layers/CLASS_NUMBER/…/vars/NUMBER."""
-    layer, is_trained = config, True
-    while len(parts) > 1 and parts[0] in _IN_MODEL and layers_of(layer):
-        inner = _by_path(layer).get(parts[1])
-        if inner is None:
-            return None
-        layer, parts = inner, parts[2:]
-        is_trained = is_trained and _is_trained(layer)
-    index = int(parts[-1]) if parts[-1].isdecimal() else -1
-    return _trained(layer, is_trained, is_moving=index >= _first_moving(layer))
-
-
-def _trained_by_name(
-    by_name: Mapping[str, tuple[Config, bool]], parts: tuple[str, ...]
-) -> bool | None:
-    """By the names of layers in an .h5 file: model_weights/LAYER/…/WEIGHT."""
-    layers = [by_name[part] for part in parts[1:-1] if part in by_name]
-    if not layers:
-        return None
-    is_trained = all(trained for _, trained in layers)
-    return _trained(layers[-1][0], is_trained, is_moving=parts[-1].startswith(_MOVING))
-
-
-def _trained(layer: Config, is_trained: bool, *, is_moving: bool) -> bool | None:
-    if not is_trained:
-        return False
-    kind = _class(layer)
-    if kind == _BATCH_NORMALIZATION:
-        return not is_moving
-    return True if _ALL_TRAINED.fullmatch(kind) else None
-
-
-def _class(layer: Config) -> str:
-    """The class of a layer, or of the one that it wraps."""
-    inner = settings_of(layer).get("layer")
-    if layer.get("class_name") in _WRAPPERS and isinstance(inner, dict):
-        layer = inner
-    return str(layer.get("class_name"))
-
-
-def _first_moving(layer: Config) -> int:
-    """The number of the first weight of a batch normalization that is not trained."""
-    settings = settings_of(layer)
-    return sum(settings.get(name, True) is not False for name in ("scale", "center"))
-
-
-def _by_path(model: Config) -> dict[str, Config]:
-    """The layers of a model by their names in a .keras file."""
-    layers: dict[str, Config] = {}
-    counts: dict[str, int] = {}
-    for layer in layers_of(model):
-        name = _snake_case(str(layer.get("class_name")))
-        count = counts[name] = counts.get(name, -1) + 1
-        layers[f"{name}_{count}" if count else name] = layer
-    return layers
-
-
-def _snake_case(name: str) -> str:
-    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))
-    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
-
-
-def _named(config: Config, *, trained: bool) -> Iterator[tuple[str, tuple[Config, bool]]]:
-    """Every layer by its name, and whether it and the models around it are trained."""
-    waiting = [(layer, trained) for layer in layers_of(config)]
-    while waiting:
-        layer, above = waiting.pop()
-        is_trained = above and _is_trained(layer)
-        yield name_of(layer), (layer, is_trained)
-        waiting += [(inner, is_trained) for inner in layers_of(layer)]
-
-
-def _is_trained(layer: Config) -> bool:
-    return settings_of(layer).get("trainable", True) is not False
+    of_model = [size for name, size in sizes.items() if name.startswith(_OF_MODEL)]
+    return sum(of_model or sizes.values()) or None

@@ -240,7 +240,6 @@ def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
         never_called=content.never_called,
         unusable_names=content.unusable_names,
         parameters=content.parameters,
-        trainable_parameters=content.trainable_parameters,
         unknown_classes=content.unknown,
     )
 

@@ -169,7 +169,7 @@ BROAD = {
     "data/kinds/images.py::opened_image": "Pillow decodes in the caller's block",
     "data/kinds/parquet.py::_parquet_file": "pyarrow decodes in the caller's block",
     "model/source/scanning/keras_files.py::_scan_hdf5": "h5py raises where a file is damaged",
-    "model/source/keras_files.py::_weights_in": "h5py raises at any access to a damaged file",
+    "model/source/keras_files.py::_count_in": "h5py raises at any access to a damaged file",
     "model/source/keras_files.py::read_hdf5_here": "h5py raises at any access to a damaged file",
     "models/archives.py::unpickled_arrays": "a damaged pickle may raise anything",
     "plugins/scale/cluster.py::_start": "Ray raises Exception itself",
