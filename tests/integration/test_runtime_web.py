@@ -37,12 +37,12 @@ def cache(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(directory))
         try:
-            package = litertjs("", said.append)
+            package = litertjs(said.append)
         except ToolFailed as error:
             pytest.skip(f"LiteRT.js cannot be installed here: {error}")
         assert (package / "@litertjs" / "core" / "wasm").is_dir()
         assert said == ["installing LiteRT.js 2.5.3, once"]
-        assert litertjs("2.5.3", said.append) == package
+        assert litertjs(said.append) == package
         assert len(said) == 1
     return directory
 
@@ -255,7 +255,7 @@ def test_a_browser_goes_with_a_runner_that_has_no_parent_any_more(cache, tmp_pat
     """Its stdin may close before the pipe at which the kernel ends its session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(cache))
-        package = litertjs("", lambda _: None)
+        package = litertjs(lambda _: None)
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     command = [
         sys.executable,
@@ -307,11 +307,6 @@ def test_a_browser_that_is_none_is_refused(cache, monkeypatch, tmp_path):
         open_runtime(choice, RuntimeSettings(scratch=tmp_path)).__enter__()
 
 
-def test_a_version_that_is_none_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="web==new: not a version"):
-        litertjs("new", print)
-
-
 def test_an_npm_that_fails_says_so_and_leaves_nothing_that_counts(tmp_path, monkeypatch):
     npm = tmp_path / "npm"
     npm.write_text("#!/bin/sh\necho npm error 404 Not Found\nexit 1\n")
@@ -319,7 +314,7 @@ def test_an_npm_that_fails_says_so_and_leaves_nothing_that_counts(tmp_path, monk
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for _ in range(2):
         with pytest.raises(ToolFailed, match="404 Not Found") as raised:
-            litertjs("9.9.9", lambda _: None)
+            litertjs(lambda _: None)
     assert "registry" in raised.value.hint
 
 
@@ -327,7 +322,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "file"))
     with pytest.raises(OutputRefused, match="cannot create"):
-        litertjs("", print)
+        litertjs(print)
 
 
 def test_on_webgpu_it_is_compared_with_the_processor_and_swiftshader_has_no_times(

@@ -49,7 +49,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
 
 def notes(embedding: Embedding) -> tuple[str, ...]:
     """See `edgeconv.embedding.interface`."""
-    version = runtime_module("web").DEFAULT_VERSION
+    version = runtime_module("web").VERSION
     page = f"{embedding.symbol}_self_test.html"
     return (
         f"to test it: npm install in the directory (LiteRT.js {version}), serve it, and "
@@ -68,6 +68,6 @@ def _values(embedding: Embedding) -> dict[str, Any]:
         tensor["steps"] = msgspec.to_builtins(steps) if steps else None
     return {
         **common_values(embedding, inputs, outputs),
-        "litertjs": runtime_module("web").DEFAULT_VERSION,
+        "litertjs": runtime_module("web").VERSION,
         "packages": embedding.options["packages"],
     }

@@ -1,7 +1,6 @@
 """LiteRT.js in a headless Chromium on this machine.
 
-    web                  the browser on the PATH, and the default version of LiteRT.js
-    web==2.5.3           that version of LiteRT.js
+    web                  the browser on the PATH
     web:/usr/bin/chrome  that browser
 
 Models run unchanged, on the processor ("wasm"), or with `--accelerator webgpu` on the browser's GPU
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -40,7 +38,6 @@ from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed, Usage
 from edgeconv.types.words import listed
 
 # See edgeconv.runtimes.interface.
-HAS_VERSIONS = True
 COMPARES_WITH = {"webgpu": "litert"}
 _RUNNER = "edgeconv.plugins.devices.web_runner"
 _BROWSERS = (
@@ -63,7 +60,7 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[W
     Raises `UsageError` without a browser or npm, and `ToolFailed` where one of them fails.
     """
     browser = _browser(choice.location)
-    package = litertjs(choice.version, settings.on_progress)
+    package = litertjs(settings.on_progress)
     # The path of the browser's socket is limited to a few hundred characters.
     with scratch_directory() as short:
         yield WebRuntime(browser, package, replace(settings, scratch=short))
@@ -147,7 +144,7 @@ def check_signature(model: Model, signature: Signature) -> None:
 
 
 # The version of both packages, whose contents are known.
-DEFAULT_VERSION = "2.5.3"
+VERSION = "2.5.3"
 _INTEGRITY = {
     "@litertjs/core": (
         "sha512-PlGmbMOq9WitX7FO0jhbdJw9GthatsyuCQXjTt/wJZo0FLaw48q4tz8IwqgqCIkviYGr9OFDL1kCnN4nzWoyJQ=="
@@ -156,20 +153,16 @@ _INTEGRITY = {
         "sha512-4fJiw6tBQnIs+0jH/OQ16nYOiSl8/+zZnn5h2ul8aTKHi05sVqZW580Tmk78pC2kT39A9OYBVdFawteZ/sI1kQ=="
     ),
 }
-_VERSION = re.compile(r"\d+\.\d+\.\d+[-.\w]*")
 _INSTALL_TIMEOUT_S = 600.0
 
 
-def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
+def litertjs(on_progress: Callable[[str], None]) -> Path:
     """The node_modules with @litertjs/core, installed first if need be.
 
-    Raises `UsageError` for a bad version or without npm, `ToolFailed` where npm fails, and
-    `OutputRefused` where the cache cannot be written.
+    Raises `UsageError` without npm, `ToolFailed` where npm fails, and `OutputRefused` where the
+    cache cannot be written.
     """
-    version = version or DEFAULT_VERSION
-    if not _VERSION.fullmatch(version):
-        raise UsageError(f"web=={version}: not a version of LiteRT.js", hint="as in web==2.5.3")
-    directory = cache_directory() / "runtimes" / f"litertjs-{version}"
+    directory = cache_directory() / "runtimes" / f"litertjs-{VERSION}"
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -183,41 +176,37 @@ def litertjs(version: str, on_progress: Callable[[str], None]) -> Path:
     if sealed_directory(modules, ready) is None:
         with locked(directory.with_name(directory.name + ".lock")):
             if sealed_directory(modules, ready) is None:
-                _install(version, directory, on_progress)
+                _install(directory, on_progress)
                 seal_directory(modules, ready, b"")
                 locks.take(directory, ready)
     return modules
 
 
-def _install(version: str, directory: Path, on_progress: Callable[[str], None]) -> None:
+def _install(directory: Path, on_progress: Callable[[str], None]) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise UsageError(
             "LiteRT.js needs npm, which is not installed", hint="install nodejs and npm"
         )
-    on_progress(f"installing LiteRT.js {version}, once")
+    label = f"installing LiteRT.js {VERSION}"
+    on_progress(f"{label}, once")
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
-    versions = dict.fromkeys(_INTEGRITY, version)
-    (directory / "package.json").write_text(
-        json.dumps({"dependencies": versions}), encoding="utf-8"
-    )
-    known = version == DEFAULT_VERSION
-    if known:
-        (directory / "package-lock.json").write_text(_lock(version), encoding="utf-8")
-    command = [npm, "ci" if known else "install", "--ignore-scripts", "--no-audit", "--no-fund"]
+    dependencies = {"dependencies": dict.fromkeys(_INTEGRITY, VERSION)}
+    (directory / "package.json").write_text(json.dumps(dependencies), encoding="utf-8")
+    (directory / "package-lock.json").write_text(_lock(dependencies), encoding="utf-8")
+    command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
     command += ["--prefix", str(directory)]
-    label = f"installing LiteRT.js {version}"
     with scratch_directory() as scratch:
         _, failure = run_program(command, label=label, cwd=scratch, timeout_s=_INSTALL_TIMEOUT_S)
     if failure is not None:
-        hint = "check that npm reaches its registry, and that the version exists"
+        hint = "check that npm reaches its registry"
         raise ToolFailed(failure.message, hint=hint) from failure
 
 
-def _lock(version: str) -> str:
+def _lock(dependencies: dict[str, dict[str, str]]) -> str:
     """package-lock.json, which names the exact packages."""
-    packages: dict[str, object] = {"": {"dependencies": dict.fromkeys(_INTEGRITY, version)}}
+    packages: dict[str, object] = {"": dependencies}
     for name, integrity in _INTEGRITY.items():
-        packages[f"node_modules/{name}"] = {"version": version, "integrity": integrity}
+        packages[f"node_modules/{name}"] = {"version": VERSION, "integrity": integrity}
     return json.dumps({"lockfileVersion": 3, "requires": True, "packages": packages})
