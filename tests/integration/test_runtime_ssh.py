@@ -330,7 +330,7 @@ def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(serv
         ("-x@host", "is not the address of a machine"),
         ("host:ssh", "is not the address of a machine"),
         ("host?key=a", "unknown option of the runtime ssh 'key'"),
-        ("host?identity=/nowhere/key", "there is no file /nowhere/key"),
+        ("host?config=/nowhere/config", "there is no file /nowhere/config"),
     ],
 )
 def test_a_place_that_is_none_is_refused(tmp_path, place, message):

@@ -1,7 +1,6 @@
 """The one-file runner on another machine, by ssh.
 
     ssh:HOST  ssh:USER@HOST  ssh:USER@HOST:PORT
-    ssh:HOST?identity=FILE   the key to use, as ssh's -i
     ssh:HOST?config=FILE     the configuration to use, as ssh's -F
 
 The machine needs a POSIX shell, Python 3.7 or later with numpy, and one of ai_edge_litert,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 PACKAGES: tuple[Package, ...] = ("ai_edge_litert", "tflite_runtime", "tensorflow")
 # See edgeconv.runtimes.interface.
-OPTIONS = frozenset({"config", "identity"})
+OPTIONS = frozenset({"config"})
 _USUAL_PYTHON = "python3"
 # By default, a server lets some ten sessions through one connection.
 _MOST_SESSIONS = 8
@@ -280,8 +279,8 @@ _REASONS = {
     "Connection refused": "check that an ssh server runs there, on that port: ssh:HOST:PORT",
     "Could not resolve hostname": "check the name: ssh:USER@HOST",
     "Permission denied": (
-        "passwords are not supported: copy your key there with ssh-copy-id, add it to an "
-        "ssh-agent, or name one: ssh:USER@HOST?identity=FILE"
+        "passwords are not supported: copy your key there with ssh-copy-id, and add it to an "
+        "ssh-agent, or name it in your ~/.ssh/config"
     ),
     "Host key verification failed": (
         "its key is unknown, or has changed: connect once with ssh yourself, and check the key"
@@ -440,10 +439,9 @@ def _ssh_options(address: SshAddress, options: Mapping[str, str]) -> tuple[str, 
         chosen += ["-l", address.user]
     if address.port:
         chosen += ["-p", address.port]
-    for name, flag in (("config", "-F"), ("identity", "-i")):
-        if name in options:
-            file = Path(options[name]).absolute()
-            if not file.is_file():
-                raise UsageError(f"there is no file {file}", hint=f"ssh:HOST?{name}=FILE")
-            chosen += [flag, str(file)]
+    if "config" in options:
+        file = Path(options["config"]).absolute()
+        if not file.is_file():
+            raise UsageError(f"there is no file {file}", hint="ssh:HOST?config=FILE")
+        chosen += ["-F", str(file)]
     return tuple(chosen)

@@ -142,10 +142,8 @@ def test_a_source_is_parsed_once_for_a_whole_reading(tmp_path, monkeypatch):
         ("tflite-runtime==2.14.0", RuntimeChoice(name="tflite-runtime", version="2.14.0")),
         ("web:/usr/bin/chromium", RuntimeChoice(name="web", location="/usr/bin/chromium")),
         (
-            "ssh:me@board:22?config=c&identity=k",
-            RuntimeChoice(
-                name="ssh", location="me@board:22", options={"config": "c", "identity": "k"}
-            ),
+            "ssh:me@board:22?config=c",
+            RuntimeChoice(name="ssh", location="me@board:22", options={"config": "c"}),
         ),
         ("fake:slow=3&gone=2", RuntimeChoice(name="fake", options={"slow": "3", "gone": "2"})),
         (
