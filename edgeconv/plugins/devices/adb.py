@@ -132,7 +132,7 @@ class AdbRuntime:
             load_us=summary.load_us,
             first_us=summary.first_us,
             samples_us=samples_us,
-            warmup=summary.warm_up.count,
+            warmup=summary.warmup,
             memory_bytes=summary.memory_bytes,
             log=log + more,
         )
@@ -155,7 +155,7 @@ class AdbRuntime:
             f"for i in {numbers}; do echo {_RUN}; {once} || exit 1; done", what
         )
         runs = [parse_log(part, what) for part in log.split(_RUN)[1:]]
-        return tuple(run.timed.curr for run in runs), log
+        return tuple(run.last_us for run in runs), log
 
     def _environment(self) -> Environment:
         script = "; ".join(f'echo "{name}={value}"' for name, value in _FACTS.items())
