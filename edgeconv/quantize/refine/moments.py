@@ -87,32 +87,19 @@ class Quantity(NamedTuple):
         return self._replace(stored=self.stored.reshape(-1, *self.stored.shape[-3:]))
 
 
-class Outputs(NamedTuple):
-    """The float layer's outputs y before the bias, and how far a quantized one's are off.
-
-    Each is (groups, channels): mean and variance of y, and of y less the quantized output.
-    """
-
-    mean: Floats
-    variance: Floats
-    lacking: Floats
-    noise: Floats
-
-
 @dataclass
 class Moments:
     """Moments of the rows a quantized layer sees, and of the float layer's outputs.
 
     `mean` (groups, d), `covariance` (groups, d, d) are of the inputs x; `output_mean` (groups,
-    channels) and `output_variance` are of the float layer's outputs y before bias and
-    activation; `cross` (groups, d, channels) is the covariance of x and y.
+    channels) is of the float layer's outputs y before bias and activation; `cross` (groups, d,
+    channels) is the covariance of x and y.
     """
 
     rows: int
     mean: Floats
     covariance: Floats
     output_mean: Floats
-    output_variance: Floats
     cross: Floats
 
     def about_zero(self) -> Moments:
@@ -123,17 +110,13 @@ class Moments:
             np.zeros_like(x),
             self.covariance + x[:, :, None] * x[:, None, :],
             np.zeros_like(y),
-            self.output_variance + y**2,
             self.cross + x[:, :, None] * y[:, None, :],
         )
 
-    def outputs(self, weights: Floats) -> Outputs:
-        """What quantized weights, (groups, channels, d), make of the inputs."""
-        own = np.einsum("gcd,gcd->gc", weights @ self.covariance, weights)
-        both = np.einsum("gcd,gdc->gc", weights, self.cross)
-        noise: Floats = np.maximum(self.output_variance - 2 * both + own, 0.0)
-        lacking = self.output_mean - np.einsum("gcd,gd->gc", weights, self.mean)
-        return Outputs(self.output_mean, self.output_variance, lacking, noise)
+    def lacking(self, weights: Floats) -> Floats:
+        """What quantized weights, (groups, channels, d), lack of the outputs' means."""
+        lack: Floats = self.output_mean - np.einsum("gcd,gd->gc", weights, self.mean)
+        return lack
 
 
 def layer_outputs(
@@ -163,27 +146,22 @@ def moments(quantized: Quantity, float_outputs: Iterable[Values], geometry: Geom
     return sums.moments()
 
 
-def outputs(
+def lacking(
     quantized: Quantity, float_outputs: Iterable[Values], geometry: Geometry, values: Floats
-) -> Outputs:
-    """What `moments(...).outputs(values)` is, without second moments of the inputs.
+) -> Floats:
+    """What `moments(...).lacking(values)` is, without second moments of the inputs.
 
     `float_outputs` are the `layer_outputs` of the same samples, for means.
     """
     kernel = np.swapaxes(values, 1, 2).astype(np.float32)
-    parts: list[tuple[int, Floats, Floats]] = []
+    parts: list[tuple[int, Floats]] = []
     rows = _row_parts(quantized, geometry, means=True)
     for x, y in zip(rows, float_outputs, strict=True):
-        both = np.stack([y, y - x @ kernel])
-        mean = both.mean(axis=2, dtype=np.float64)
-        parts.append((x.shape[1], mean, both.var(axis=2, dtype=np.float64)))
-    shares = np.array([rows for rows, _, _ in parts], np.float64)
-    shares = (shares / shares.sum())[:, None, None, None]
-    means = np.stack([mean for _, mean, _ in parts])
-    mean = np.sum(shares * means, axis=0)
-    spread = np.stack([variance for _, _, variance in parts]) + (means - mean) ** 2
-    variance = np.sum(shares * spread, axis=0)
-    return Outputs(mean[0], variance[0], mean[1], variance[1])
+        parts.append((x.shape[1], (y - x @ kernel).mean(axis=1, dtype=np.float64)))
+    shares = np.array([rows for rows, _ in parts], np.float64)
+    shares = (shares / shares.sum())[:, None, None]
+    lack: Floats = np.sum(shares * np.stack([mean for _, mean in parts]), axis=0)
+    return lack
 
 
 @dataclass
@@ -196,7 +174,6 @@ class _MomentSums:
     x: Floats
     y: Floats
     xx: Floats
-    yy: Floats
     xy: Floats
 
     @classmethod
@@ -210,7 +187,6 @@ class _MomentSums:
             np.zeros((groups, d)),
             np.zeros((groups, channels)),
             np.zeros((groups, d, d)),
-            np.zeros((groups, channels)),
             np.zeros((groups, d, channels)),
         )
 
@@ -222,7 +198,6 @@ class _MomentSums:
         self.y += y.sum(axis=1, dtype=np.float64)
         self.xx += across @ x
         self.xy += across @ y
-        self.yy += np.sum(y * y, axis=1, dtype=np.float64)
 
     def moments(self) -> Moments:
         x, y = self.x / self.rows, self.y / self.rows
@@ -231,7 +206,6 @@ class _MomentSums:
             x + self.x0[:, 0],
             self.xx / self.rows - x[:, :, None] * x[:, None, :],
             y + self.y0[:, 0],
-            np.maximum(self.yy / self.rows - y**2, 0.0),
             self.xy / self.rows - x[:, :, None] * y[:, None, :],
         )
 

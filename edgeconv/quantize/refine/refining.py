@@ -31,7 +31,7 @@ from edgeconv.quantize.refine.layers import (
     unrefined_operators,
 )
 from edgeconv.quantize.refine.matching import match_layers, unmatched_layers
-from edgeconv.quantize.refine.moments import moments, outputs
+from edgeconv.quantize.refine.moments import lacking, moments
 from edgeconv.quantize.refine.rounding import (
     Rounded,
     absmax_scales,
@@ -49,7 +49,6 @@ from edgeconv.quantize.refine.running import (
 from edgeconv.quantize.refine.weights import (
     bias_type,
     largest_unit,
-    read_bias,
     read_weights,
     takes_int4,
     write_bias,
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
 
     from edgeconv.quantize.calibrate import Feed
     from edgeconv.quantize.refine.layers import RefinableLayer
-    from edgeconv.quantize.refine.moments import Geometry, Moments, Outputs, Quantity
+    from edgeconv.quantize.refine.moments import Geometry, Moments, Quantity
     from edgeconv.quantize.refine.simulating import RoundedWeights
 
     Floats = NDArray[np.float64]
@@ -328,17 +327,12 @@ class RefineOptions(NamedTuple):
 class RefinedLayer(NamedTuple):
     """What became of a layer.
 
-    Errors are of its output before the activation, on the samples, as a share of the float
-    output's power: with weights rounded to nearest and the bias as it was, and as it is now;
-    None where that was not measured. `bits` are 32 for float weights. `left_alone` says what
-    was not done, and why.
+    `bits` are 32 for float weights. `left_alone` says what was not done, and why.
     """
 
     name: str
     operator: str
     bits: int
-    error_before: float | None = None
-    error_after: float | None = None
     left_alone: str = ""
     changed: bool = False
 
@@ -371,21 +365,17 @@ class LayerCorrection:
         y = floating.of(self.layer, self._geometry, self._weights, means=means)
         if y is None:
             return self.without_samples()
-        if weights is None or means:
-            values = self._weights if weights is None else weights.values
-            before = after = outputs(x, y, self._geometry, values)
-        else:
+        x_moments = None
+        if weights is not None and not means:
             x_moments = moments(x, y, self._geometry)
             weights = self._rounded(x_moments, weights)
-            before, after = (
-                x_moments.outputs(self._nearest_values),
-                x_moments.outputs(weights.values),
-            )
-        first = self._error(before, self._stored_bias)
-        bias = self._float_bias + (after.lacking.reshape(-1) if self.options.bias else 0.0)
-        layer = self._write(weights, bias)
-        stored = read_bias(self.inside, layer, len(bias))
-        return self._outcome(changed=True, before=first, after=self._error(after, stored))
+        bias = self._float_bias
+        if self.options.bias:
+            values = self._weights if weights is None else weights.values
+            lack = x_moments.lacking(values) if x_moments else lacking(x, y, self._geometry, values)
+            bias = bias + lack.reshape(-1)
+        self._write(weights, bias)
+        return self._outcome(changed=True)
 
     def _rounded(self, x_moments: Moments, start: Rounded) -> Rounded:
         # A bias that follows the weights makes up for means; else the weights have to.
@@ -405,34 +395,25 @@ class LayerCorrection:
             symmetric=self._spares_least,
         )
 
-    def _error(self, layer_outputs: Outputs, bias: Floats) -> float:
-        off = layer_outputs.lacking.reshape(-1) + self._float_bias - bias
-        mean = layer_outputs.mean.reshape(-1) + self._float_bias
-        power = float(np.sum(layer_outputs.variance) + np.sum(mean**2))
-        noise = float(np.sum(layer_outputs.noise) + np.sum(off**2))
-        return noise / power if power else 0.0
-
-    def _write(self, weights: Rounded | None, bias: Floats) -> RefinableLayer:
+    def _write(self, weights: Rounded | None, bias: Floats) -> None:
         scales = np.ones(len(bias), np.float32)
         if weights is not None:
             write_weights(self.inside, self.layer, weights, self._bits)
             scales = weights.scales.reshape(-1)
         if self.layer.quantized.bias == -1 and not np.any(bias):
-            return self.layer
+            return
         if self.layer.shares and bias_type(self.inside, self.layer) == "float32":
-            return self.layer
-        return write_bias(self.inside, self.layer, bias, scales)
+            return
+        write_bias(self.inside, self.layer, bias, scales)
 
-    def _outcome(
-        self, *, changed: bool, before: float | None = None, after: float | None = None
-    ) -> RefinedLayer:
+    def _outcome(self, *, changed: bool) -> RefinedLayer:
         why = self.layer.left_alone
         if not why:
             why = self._why_not_bits
         if not why and self.options.rounding and self._geometry.d > MOST_INPUTS:
             why = _TOO_WIDE
         bits = self._stored_bits if self.layer.left_alone else self._bits
-        return RefinedLayer(self.layer.name, self.layer.operator, bits, before, after, why, changed)
+        return RefinedLayer(self.layer.name, self.layer.operator, bits, why, changed)
 
     @property
     def _tensor(self) -> TensorT:
@@ -487,10 +468,6 @@ class LayerCorrection:
         return np.zeros(channels) if index == -1 else float_values(self.outside, index)
 
     @cached_property
-    def _stored_bias(self) -> Floats:
-        return read_bias(self.inside, self.layer, len(self._float_bias))
-
-    @cached_property
     def _least_scales(self) -> Floats | None:
         """The scales below which the bias would leave an int32."""
         unit = largest_unit(self.inside, self.layer)
@@ -518,7 +495,3 @@ class LayerCorrection:
         scales = given.weights.scales
         is_able = scales.shape == start.scales.shape and not self._one_scale
         return given.weights if is_able and (least is None or (scales >= least).all()) else None
-
-    @cached_property
-    def _nearest_values(self) -> Floats:
-        return self._weights if self._start is None else self._start.values

@@ -100,8 +100,8 @@ def largest_unit(model: ModelT, layer: RefinableLayer) -> float:
 
 def write_bias(
     model: ModelT, layer: RefinableLayer, bias: Floats, scales: NDArray[np.float32]
-) -> RefinableLayer:
-    """Store the bias, (channels,), in a tensor of the operator's own; the layer with its place.
+) -> None:
+    """Store the bias, (channels,), in a tensor of the operator's own.
 
     Integers where the input is: at its scale times `scales`, those of the weights (channels,).
     """
@@ -120,7 +120,6 @@ def write_bias(
         tensor.quantization = QuantizationParametersT(
             scale=units, zeroPoint=np.zeros(len(units), np.int64), quantizedDimension=0
         )
-    return layer._replace(quantized=layer.quantized._replace(bias=index))
 
 
 def bias_type(model: ModelT, layer: RefinableLayer) -> str:

@@ -70,13 +70,6 @@ def test_eight_bit_weights_come_closer_to_the_float_model(kind):
     assert done.notes == ()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_layer_is_further_from_the_float_model_than_before(kind):
-    for bits in (None, 4):
-        for layer in refine(kind, bits=bits).layers:
-            assert layer.error_after <= layer.error_before * 1.001 + 1e-9
-
-
 @pytest.mark.parametrize("kind", ["int8", "weight-only"])
 def test_refined_four_bit_weights_lose_a_third_at_most_of_what_plain_ones_do(kind):
     plain, done = refine(kind, NONE, bits=4), refine(kind, bits=4)
@@ -134,7 +127,6 @@ def test_bits_go_to_the_layers_that_are_named():
 def test_four_bits_of_nearest_need_no_samples():
     done = refine("int8", NONE, bits=4, images=None)
     assert done.model == refine("int8", NONE, bits=4).model
-    assert all(layer.error_after is None for layer in done.layers)
 
 
 def test_nothing_asked_for_changes_nothing():
@@ -323,7 +315,6 @@ def test_a_layer_too_wide_for_second_moments_gets_its_means(monkeypatch):
     done = refine("weight-only", bits=4)
     assert "more than" in done.notes[0]
     assert done.notes[0].startswith("first, y: ")
-    assert done.layers[0].error_after < done.layers[0].error_before
     want = outputs(float_network(), IMAGES).mean(axis=0)
     np.testing.assert_allclose(outputs(done.model, IMAGES).mean(axis=0), want, atol=1e-4)
 
@@ -356,7 +347,9 @@ def test_weights_of_one_scale_keep_it():
     (layer,) = match_layers(model, parse(packed(dense(values)), where="the other"))
     kept = scales_of(model.subgraphs[0].tensors[layer.quantized.weights])
     assert kept == scales_of(parse(data, where="it").subgraphs[0].tensors[1])
-    assert done.layers[0].error_after < 0.75 * done.layers[0].error_before
+    want = outputs(packed(dense(values)), images)
+    before, after = (np.sum((outputs(m, images) - want) ** 2) for m in (data, done.model))
+    assert after < 0.75 * before
 
 
 def test_a_model_of_several_signatures_comes_back_as_it_is():
