@@ -401,15 +401,11 @@ _ELEMENT_SHAPE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Frozen:
-    """A graph without variables; `inputs` and `outputs` map names to tensors in `graph_def`.
-
-    `specs` are the inputs' shapes and types.
-    """
+    """A graph without variables; `inputs` and `outputs` map names to tensors in `graph_def`."""
 
     graph_def: Any
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
-    specs: Mapping[str, Any]
 
 
 def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
@@ -435,7 +431,6 @@ def freeze(function: Any, specs: Mapping[str, Any]) -> Frozen:
         graph_def=frozen.graph.as_graph_def(),
         inputs=dict(zip(sorted(specs), [tensor.name for tensor in inputs], strict=True)),
         outputs={name: tensor.name for name, tensor in outputs},
-        specs=dict(specs),
     )
 
 

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 from edgeconv.types.errors import OutputRefused
 
@@ -140,15 +140,8 @@ def _hold(handle: int, path: Path) -> bool:
 
 
 _PREFIX = "edgeconv-"
-# Held by the process that the directory belongs to; it has the id of that process.
+# Held by the process that the directory belongs to.
 _HOLD = ".held"
-
-
-class Scratch(NamedTuple):
-    """A temporary directory of a run, and the id of the run's process, 0 for a dead one."""
-
-    path: Path
-    held_by: int
 
 
 @contextlib.contextmanager
@@ -165,21 +158,13 @@ def scratch_directory() -> Iterator[Path]:
             yield path
 
 
-def scratch_directories() -> tuple[Scratch, ...]:
-    """The temporary directories that edgeconv made for this user, by path."""
+def sweep() -> None:
+    """Remove the directories of runs that are dead, as killed ones are."""
     root = _root()
-    return tuple(
-        Scratch(path, _held_by(path)) for path in sorted(root.glob(f"{_PREFIX}*")) if _is_ours(path)
-    )
-
-
-def sweep() -> tuple[Path, ...]:
-    """Remove the directories of runs that are dead, as killed ones are; returns them."""
-    sweep_unfinished(_root())
-    dead = tuple(scratch.path for scratch in scratch_directories() if not scratch.held_by)
-    for path in dead:
-        _remove(path)
-    return dead
+    sweep_unfinished(root)
+    for path in root.glob(f"{_PREFIX}*"):
+        if _is_ours(path) and not _is_held(path):
+            _remove(path)
 
 
 def _root() -> Path:
@@ -208,7 +193,6 @@ def _hold_scratch(path: Path) -> int:
     """Hold the directory's lock; returns the open file."""
     file = os.open(path / _HOLD, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(file, fcntl.LOCK_EX)
-    os.write(file, str(os.getpid()).encode())
     return file
 
 
@@ -220,15 +204,13 @@ def _is_ours(path: Path) -> bool:
         return False
 
 
-def _held_by(path: Path) -> int:
+def _is_held(path: Path) -> bool:
     try:
         with (path / _HOLD).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        with contextlib.suppress(OSError, ValueError):
-            return int((path / _HOLD).read_bytes())
-        return -1
+        return True
     except OSError:
         # It has just been removed.
-        return 0
-    return 0
+        return False
+    return False

@@ -14,7 +14,6 @@ from worker_tasks import FREE, HERE, Job
 
 from edgeconv.plugins.scale.training_on_ray import MOST_RESTARTS, refuse_unplaceable, with_restarts
 from edgeconv.system.processes.failures import ChildFailure
-from edgeconv.system.store.unfinished import scratch_directories
 from edgeconv.training.cluster import Cluster, host_and_port, moved
 from edgeconv.training.hosts import MemberHost, News
 from edgeconv.training.members import ClusterMember, ProcessSettings
@@ -131,7 +130,7 @@ def host(tmp_path, monkeypatch) -> Iterator[MemberHost]:
     host = MemberHost()
     yield host
     host.end()
-    assert not scratch_directories()
+    assert not [*tmp_path.glob("edgeconv-*")]
 
 
 def start(host: MemberHost, function: Any, job: Job, scratch: Path, **settings: Any) -> Cluster:
