@@ -13,7 +13,7 @@ is one module, named in `edgeconv.plugins.SAMPLE_SOURCES`, with three things in 
         The arrays of these names, None for all, and the labels, as they are stored. A kind
         never casts, scales or drops anything, and does not know the model:
         `source.open_samples` preprocesses and checks. Before it allocates memory, it checks the
-        size with `edgeconv.data.memory`.
+        size with `edgeconv.data.arrays`.
 
 One that runs a user's code also has `RUNS_CODE = True` and `returned(location, allowance)`, which
 runs the code in another child, and whose result `read` takes as `answer`.

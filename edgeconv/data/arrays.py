@@ -1,20 +1,26 @@
-"""Reading one stored array, from a file that may be damaged or hostile."""
+"""Stored arrays, read from files that may be damaged or hostile, and how much memory they may take.
+
+A string is bytes, in TensorFlow as in TFLite. Inside edgeconv an array of them has numpy's dtype
+S, and each ends with one byte more, END: numpy drops zeros at the end of an S, and these may be
+part of the string. So arrays of strings are saved, mapped, sent and joined like arrays of numbers
+are, and nothing is ever pickled. `runtimes/runner.py` knows the same form.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
 import stat
 import tokenize
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from edgeconv.data.memory import refuse_larger
 from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.hashes import sha256_once
 from edgeconv.types.decoding import ready
@@ -22,6 +28,7 @@ from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 
 Content = TypeVar("Content")
@@ -128,7 +135,7 @@ def read_array(
 ) -> np.ndarray[Any, Any]:
     """The array, of any shape, of numbers or strings in a .npy stream of `size_bytes`.
 
-    Strings have the form of `edgeconv.data.strings`; with `are_ended` they are stored so. Never
+    Strings have edgeconv's form; with `are_ended` they are stored so. Never
     unpickles, and allocates no more than the stream really holds. Raises `InputRefused`, naming
     `what`.
     """
@@ -154,8 +161,6 @@ def read_array(
 
 
 def _stored(array: np.ndarray[Any, Any], what: str) -> np.ndarray[Any, Any]:
-    from edgeconv.data.strings import ended
-
     return ended(array, what) if array.dtype.kind in _STRINGS else array
 
 
@@ -267,3 +272,130 @@ def _check_size(declared_bytes: int, size_bytes: int, what: str) -> None:
             f"{what} has {size_bytes - declared_bytes:,} bytes after the end of its array",
             hint="save one array per file with np.save, or several with np.savez",
         )
+
+
+# The most that is ever decoded at once, on any machine.
+LARGEST_BYTES = 16 << 30
+# Zeros are packed 1000 to 1; real samples stay far below this.
+_MOST_RATIO = 100
+_RATIO_MATTERS_BYTES = 1 << 30
+
+_limit_bytes = 0
+
+
+def limit_to(memory_bytes: int) -> None:
+    """Tell what this process may use, 0 for no limit; see `workers.Allowance`."""
+    global _limit_bytes
+    _limit_bytes = memory_bytes
+
+
+def room_bytes() -> int:
+    """How much decoded samples may take: as much as the process may use, or the machine has."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(_limit_bytes or machine, LARGEST_BYTES)
+
+
+def refuse_larger(what: str, needed_bytes: int, hint: str) -> None:
+    """Raise `InputRefused` where decoding `what` needs more than there is room for.
+
+    `hint` is how to need less.
+    """
+    room = room_bytes()
+    if needed_bytes <= room:
+        return
+    raise InputRefused(
+        f"{what} would take {needed_bytes:,} bytes of memory, and {room:,} is the most",
+        hint=f"{hint}, or raise --memory-limit-mib" if room == _limit_bytes else hint,
+    )
+
+
+def refuse_bomb(what: str, packed_bytes: int, unpacked_bytes: int) -> None:
+    """Raise `InputRefused` for data that is packed more densely than samples are.
+
+    From a GiB on: less does no harm.
+    """
+    if unpacked_bytes > max(_RATIO_MATTERS_BYTES, _MOST_RATIO * packed_bytes):
+        raise InputRefused(
+            f"{what} has {packed_bytes:,} bytes and would unpack to {unpacked_bytes:,}, more than "
+            f"{_MOST_RATIO} times as much",
+            hint="no real samples are packed so densely; store them uncompressed if these are",
+        )
+
+
+END = b"\x01"
+STRING = "string"
+LONGEST_BYTES = 1 << 20
+# Every string takes as much room as the longest.
+_LARGEST_BYTES = 4 << 30
+
+
+def holds_strings(array: NDArray[Any]) -> bool:
+    """Whether an array, of any shape, holds strings in edgeconv's own form."""
+    return array.dtype.kind == "S"
+
+
+def ended(values: NDArray[Any], where: str) -> NDArray[np.bytes_]:
+    """Strings of an array of any shape (dtype U, S, or objects of str or bytes) in edgeconv's form.
+
+    Text becomes UTF-8. Raises `InputRefused`, naming `where`, for objects that are something
+    else, for text that is not Unicode, and for strings that are too long.
+    """
+    encoded = ended_list(values.ravel().tolist(), where)
+    return encoded.reshape(values.shape)
+
+
+def ended_list(values: Iterable[object], where: str) -> NDArray[np.bytes_]:
+    """A list of strings as an array (n,); see `ended`."""
+    import numpy as np
+
+    encoded = [_encoded(value, index, where) for index, value in enumerate(values)]
+    longest = max(map(len, encoded), default=1)
+    if longest * len(encoded) > min(_LARGEST_BYTES, room_bytes()):
+        raise InputRefused(
+            f"{where}: {len(encoded):,} strings, each stored in the {longest:,} bytes of the "
+            f"longest, are more than {min(_LARGEST_BYTES, room_bytes()):,} bytes",
+            hint="use fewer samples, or shorten the longest",
+        )
+    return np.array(encoded, dtype=f"S{longest}")
+
+
+def plain(array: NDArray[Any]) -> NDArray[np.object_]:
+    """Strings in edgeconv's form as bytes objects of the same shape, as TensorFlow takes them."""
+    import numpy as np
+
+    flat = np.empty(array.size, object)
+    flat[:] = [value[: -len(END)] for value in array.ravel().tolist()]
+    return flat.reshape(array.shape)
+
+
+def as_tensorflow_takes(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays of any shape by name, strings as TensorFlow and the interpreters take them."""
+    return {name: plain(a) if holds_strings(a) else a for name, a in arrays.items()}
+
+
+def as_tensorflow_gives(value: Any) -> NDArray[Any]:
+    """A tensor of TensorFlow as an array of its shape, strings in edgeconv's form."""
+    import numpy as np
+
+    if isinstance(value, bytes) or value.dtype.kind == "O":
+        return ended(np.asarray(value, object), "an output of the trained model")
+    array: NDArray[Any] = value
+    return array
+
+
+def _encoded(value: object, index: int, where: str) -> bytes:
+    try:
+        data = value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError as error:
+        raise InputRefused(f"{where}: string {index + 1} is not Unicode text: {error}") from error
+    if not isinstance(data, bytes):
+        raise InputRefused(
+            f"{where}: value {index + 1} is {type(value).__name__}, not a string",
+            hint="give strings only: .astype(str)",
+        )
+    if len(data) > LONGEST_BYTES:
+        raise InputRefused(
+            f"{where}: string {index + 1} has {len(data):,} bytes; the most is {LONGEST_BYTES:,}",
+            hint="remove the sample, or cut it",
+        )
+    return data + END

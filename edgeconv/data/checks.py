@@ -13,8 +13,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.data import preprocessing
-from edgeconv.data.memory import refuse_larger
-from edgeconv.data.strings import STRING, holds_strings
+from edgeconv.data.arrays import STRING, holds_strings, refuse_larger
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted, shortened
 

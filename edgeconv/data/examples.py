@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 import numpy as np
 
-from edgeconv.data.arrays import Arrays, Items, opened, read_json
+from edgeconv.data.arrays import STRING, Arrays, Items, ended_list, opened, read_json, refuse_larger
 from edgeconv.data.checks import DTYPES, limits_of
 from edgeconv.data.kinds.images import decoded
-from edgeconv.data.memory import refuse_larger
-from edgeconv.data.strings import STRING, ended_list
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, shortened
 

@@ -21,10 +21,8 @@ from typing import IO, Any, Literal
 import msgspec
 import numpy as np
 
-from edgeconv.data.arrays import read_header
-from edgeconv.data.memory import LARGEST_BYTES
+from edgeconv.data.arrays import LARGEST_BYTES, holds_strings, read_header
 from edgeconv.data.samples import Array, Samples
-from edgeconv.data.strings import holds_strings
 from edgeconv.system.store.files import read_noun
 from edgeconv.types.errors import InputRefused, OutputRefused
 from edgeconv.types.words import quoted

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from edgeconv.data.arrays import holds_strings
 from edgeconv.data.preprocessing import check
-from edgeconv.data.strings import holds_strings
 from edgeconv.types import Preprocessing
 from edgeconv.types.errors import InputRefused
 

@@ -21,8 +21,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import IO
 
-from edgeconv.data.arrays import opened
-from edgeconv.data.memory import LARGEST_BYTES, refuse_bomb, refuse_larger
+from edgeconv.data.arrays import LARGEST_BYTES, opened, refuse_bomb, refuse_larger
 from edgeconv.types.errors import InputRefused
 
 _LENGTH = struct.Struct("<QI")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from edgeconv.data.arrays import STRING, ended_list, holds_strings, plain
 from edgeconv.data.checks import input_dtype
-from edgeconv.data.strings import STRING, ended_list, holds_strings, plain
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Samples:
     """Samples for a model's inputs, in the order of its inputs.
 
     `arrays` maps an input's name to (n, *sample_shape), without the model's batch
-    dimension, and strings in the form of `edgeconv.data.strings`; `labels` is int64 (n,), or
+    dimension, and strings in the form of `edgeconv.data.arrays`; `labels` is int64 (n,), or
     (n, ...) of any numbers where these are needed, or (n,) with a field for each output of
     several, or None; `source` is where they came from.
     """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from msgspec import structs
 
+from edgeconv.data.arrays import STRING, refuse_larger
 from edgeconv.data.checks import (
     CLASSES,
     LabelUse,
@@ -31,7 +32,6 @@ from edgeconv.data.checks import (
 )
 from edgeconv.data.handover import write_samples
 from edgeconv.data.location import kind_module, located
-from edgeconv.data.memory import refuse_larger
 from edgeconv.data.samples import (
     Array,
     Indices,
@@ -41,7 +41,6 @@ from edgeconv.data.samples import (
     has_batch,
     stacked_spec,
 )
-from edgeconv.data.strings import STRING
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, quoted
 

@@ -18,9 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from edgeconv.data.arrays import PYTHON_BYTES, Arrays
-from edgeconv.data.memory import refuse_larger
-from edgeconv.data.strings import ended_list
+from edgeconv.data.arrays import PYTHON_BYTES, Arrays, ended_list, refuse_larger
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted
 

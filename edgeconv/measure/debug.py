@@ -22,7 +22,7 @@ from edgeconv.conversion.plan import make_plan
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.signatures import ALL_SIGNATURES
 from edgeconv.data import Samples, read_samples, write_samples
-from edgeconv.data.strings import as_tensorflow_takes
+from edgeconv.data.arrays import as_tensorflow_takes
 from edgeconv.model.tflite.cut import with_fixed_shapes, with_outputs
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, text
 from edgeconv.model.tflite.layer_names import short_names

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.data import Samples, read_samples, write_samples
-from edgeconv.data.strings import as_tensorflow_takes
+from edgeconv.data.arrays import as_tensorflow_takes
 from edgeconv.model.tflite.cut import with_fixed_shapes
 from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.model.tflite.layer_names import short_names

@@ -145,7 +145,7 @@ class Feed:
         return len(self._numbers)
 
     def __iter__(self) -> Iterator[dict[str, NDArray[np.generic]]]:
-        from edgeconv.data.strings import as_tensorflow_takes
+        from edgeconv.data.arrays import as_tensorflow_takes
 
         for index in self._numbers:
             part = slice(index * self._batch, (index + 1) * self._batch)

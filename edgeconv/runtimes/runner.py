@@ -40,7 +40,7 @@ time     load the model, as load does, and time it on the arrays, the samples of
 
 Float samples are quantized for an integer input and integer outputs dequantized, by the model's
 own scale and zero point, outside of the timed part. Strings are in arrays of dtype S, each with the
-byte END appended, so that its trailing zeros are kept; edgeconv/data/strings.py does the same.
+byte END appended, so that its trailing zeros are kept; edgeconv/data/arrays.py does the same.
 """
 
 from __future__ import annotations

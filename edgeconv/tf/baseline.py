@@ -92,7 +92,7 @@ class BaselineModel(NamedTuple):
 
     def feeds(self, arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
         """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
-        from edgeconv.data.strings import as_tensorflow_takes
+        from edgeconv.data.arrays import as_tensorflow_takes
 
         for start in range(0, _count(arrays), batch):
             piece = {name: array[start : start + batch] for name, array in arrays.items()}
@@ -282,7 +282,7 @@ def _count(arrays: Arrays) -> int:
 
 
 def _answer(opened: BaselineModel, feed: dict[str, Any]) -> Arrays:
-    from edgeconv.data.strings import as_tensorflow_gives
+    from edgeconv.data.arrays import as_tensorflow_gives
 
     outputs = opened.call(**feed)
     return {name: as_tensorflow_gives(value.numpy()) for name, value in outputs.items()}

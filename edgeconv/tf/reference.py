@@ -378,8 +378,8 @@ def _joined(
     runs: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any], batch: int
 ) -> dict[str, Any]:
     """Each output over all runs of the samples in `arrays`, `batch` at a time: a row a sample."""
+    from edgeconv.data.arrays import as_tensorflow_gives
     from edgeconv.data.samples import join_samples
-    from edgeconv.data.strings import as_tensorflow_gives
 
     count = len(next(iter(arrays.values())))
     sizes = [min(batch, count - start) for start in range(0, count, batch)]

@@ -117,7 +117,7 @@ class SignatureTensors(NamedTuple):
 
         An input without a batch dimension gets one sample without its first axis.
         """
-        from edgeconv.data.strings import as_tensorflow_takes
+        from edgeconv.data.arrays import as_tensorflow_takes
 
         arrays = as_tensorflow_takes(arrays)
         for start in range(0, len(next(iter(arrays.values()))), size):

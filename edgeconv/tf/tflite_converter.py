@@ -141,7 +141,7 @@ def _configure(tf: Any, converter: Any, recipe: Recipe) -> None:
 
 def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
     from edgeconv.data import read_samples
-    from edgeconv.data.strings import as_tensorflow_takes
+    from edgeconv.data.arrays import as_tensorflow_takes
 
     stored = {}
     for part in job.parts:

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import Arrays, opened, sha256_of
-from edgeconv.data.memory import refuse_larger
+from edgeconv.data.arrays import Arrays, opened, refuse_larger, sha256_of
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.data.arrays import Arrays, opened, read_array
+from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, read_array
 from edgeconv.data.code import Blamed, users_code, users_function
-from edgeconv.data.memory import LARGEST_BYTES
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.store import scratch_directory
@@ -217,7 +216,7 @@ def _arrays(location: str, result: Any) -> Arrays:
 def _array(location: str, name: str, value: Any) -> Any:
     import numpy as np
 
-    from edgeconv.data.strings import ended
+    from edgeconv.data.arrays import ended
 
     what = f"{location} returned, as {name!r}," if name else f"{location} returned"
     if value is None or callable(getattr(value, "__next__", None)):

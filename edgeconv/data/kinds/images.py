@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import Arrays, opened
+from edgeconv.data.arrays import Arrays, opened, refuse_larger
 from edgeconv.data.kinds import folders
-from edgeconv.data.memory import refuse_larger
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import shortened
 

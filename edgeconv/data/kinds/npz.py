@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import Arrays, opened, read_array, sha256_of
-from edgeconv.data.memory import refuse_bomb, refuse_larger
+from edgeconv.data.arrays import Arrays, opened, read_array, refuse_bomb, refuse_larger, sha256_of
 from edgeconv.types.errors import InputRefused, unknown_name
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeconv.data.arrays import Arrays, opened, sha256_of
-from edgeconv.data.memory import refuse_larger
+from edgeconv.data.arrays import Arrays, opened, refuse_larger, sha256_of
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import listed, shortened

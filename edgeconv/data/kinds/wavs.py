@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from edgeconv.data.arrays import Arrays, opened
+from edgeconv.data.arrays import Arrays, opened, refuse_larger
 from edgeconv.data.kinds import folders
-from edgeconv.data.memory import refuse_larger
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:

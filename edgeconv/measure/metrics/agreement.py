@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgeconv.data.strings import holds_strings
+from edgeconv.data.arrays import holds_strings
 from edgeconv.measure.metrics.scores import Array, Floats, Outputs, Scored, SimilarityMetric, blocks
 from edgeconv.statistics.outputs import OutputRange, Signal, snr_db
 from edgeconv.types import Agreement

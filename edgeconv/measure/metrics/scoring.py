@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from edgeconv import plugins
+from edgeconv.data.arrays import as_tensorflow_takes, holds_strings
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
-from edgeconv.data.strings import as_tensorflow_takes, holds_strings
 from edgeconv.measure.metrics.classes import TOP1
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
 from edgeconv.runtimes.interface import Arrays

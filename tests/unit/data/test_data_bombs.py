@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _room(monkeypatch):
-    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 64 * MIB)
+    monkeypatch.setattr("edgeconv.data.arrays._limit_bytes", 64 * MIB)
 
 
 def npy(shape: str, descr: str = "<f4", content: bytes = b"") -> bytes:
@@ -67,8 +67,8 @@ def test_zeros_of_gigabytes_in_an_npz_are_refused_by_the_memory_limit(tmp_path):
 
 
 def test_zeros_are_refused_by_their_ratio_where_no_limit_is_set(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 0)
-    monkeypatch.setattr("edgeconv.data.memory._RATIO_MATTERS_BYTES", MIB)
+    monkeypatch.setattr("edgeconv.data.arrays._limit_bytes", 0)
+    monkeypatch.setattr("edgeconv.data.arrays._RATIO_MATTERS_BYTES", MIB)
     with pytest.raises(InputRefused, match="more than 100 times as much"):
         open_samples(npz_of_zeros(tmp_path, 8 * MIB), (X,))
 

@@ -176,7 +176,7 @@ def test_a_truncated_file_is_refused(table):
 def test_many_equal_rows_in_a_small_file_are_refused(table, monkeypatch):
     place = table({"x": np.zeros(100_000)})
     assert Path(place).stat().st_size < 10_000
-    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 100_000)
+    monkeypatch.setattr("edgeconv.data.arrays._limit_bytes", 100_000)
     with pytest.raises(InputRefused, match=r"would take \d,\d{3},\d{3} bytes of memory"):
         read(place)
 

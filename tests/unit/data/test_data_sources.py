@@ -132,7 +132,7 @@ def test_every_truncation_is_refused(kind, whole, tmp_path):
 
 
 def test_a_decompression_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgeconv.data.memory._RATIO_MATTERS_BYTES", 1 << 20)
+    monkeypatch.setattr("edgeconv.data.arrays._RATIO_MATTERS_BYTES", 1 << 20)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, image=np.zeros((4, 1 << 20), np.uint8))
     with pytest.raises(InputRefused, match="would unpack to"):
@@ -146,7 +146,7 @@ def test_zeros_below_the_size_that_matters_are_no_bomb(tmp_path):
 
 def test_a_single_array_over_the_limit_is_refused(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.zeros(1000, np.uint8))
-    monkeypatch.setattr("edgeconv.data.memory._limit_bytes", 999)
+    monkeypatch.setattr("edgeconv.data.arrays._limit_bytes", 999)
     with pytest.raises(InputRefused, match="1,000 bytes of memory, and 999 is the most"):
         npy.read(str(tmp_path / "a.npy"), {}, None)
 

@@ -351,7 +351,7 @@ def test_damaged_empty_and_dense_gzip_are_refused(tmp_path, spec, monkeypatch):
     path.write_bytes(gzip.compress(b""))
     with pytest.raises(InputRefused, match="holds no records"):
         read(str(path), text)
-    monkeypatch.setattr("edgeconv.data.memory._RATIO_MATTERS_BYTES", 1 << 20)
+    monkeypatch.setattr("edgeconv.data.arrays._RATIO_MATTERS_BYTES", 1 << 20)
     path.write_bytes(gzip.compress(framed(bytes(4 << 20))))
     with pytest.raises(InputRefused, match="would unpack to"):
         read(str(path), text)

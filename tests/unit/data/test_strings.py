@@ -20,9 +20,9 @@ from edgeconv.data import (
     synthetic_samples,
     write_samples,
 )
+from edgeconv.data.arrays import LONGEST_BYTES, ended, ended_list, plain
 from edgeconv.data.handover import RowsFile
 from edgeconv.data.samples import Samples
-from edgeconv.data.strings import LONGEST_BYTES, ended, ended_list, plain
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.measure.metrics.scoring import chosen_output
 from edgeconv.plugins.devices import tfserving
