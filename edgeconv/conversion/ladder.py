@@ -164,7 +164,7 @@ def facts_of_failure(run: Run, cause: Cause) -> ModelFacts:
     """What is known of a model that gave none: what its SavedModel says, if there is one."""
     if not cause.graph:
         # It was not even exported, which fixed shapes may help; there is no loop to unroll.
-        from edgeconv.conversion.signatures import declared_signatures
+        from edgeconv.conversion.plan import declared_signatures
 
         shapes = _shapes_where_open(run, declared_signatures(run.plan))
         return ModelFacts(converts=False, loader=cause.loader, has_loops=False, shapes=shapes)

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from edgeconv import data
+from edgeconv.conversion.plan import declared_signatures, resolve
 from edgeconv.conversion.quantize import start_engine
-from edgeconv.conversion.samples import Split, source_of
-from edgeconv.conversion.signatures import declared_signatures, resolve
+from edgeconv.conversion.run import Split, source_of
 from edgeconv.conversion.states import state_notes
 from edgeconv.conversion.target import verifying_runtime
 from edgeconv.conversion.tensorflow import start_float_graph, start_reference

@@ -18,9 +18,8 @@ import numpy as np
 from edgeconv import data
 from edgeconv.conversion.calibration_checks import calibration_warnings
 from edgeconv.conversion.climb import make_all
-from edgeconv.conversion.plan import make_plan
+from edgeconv.conversion.plan import ALL_SIGNATURES, make_plan
 from edgeconv.conversion.run import Run
-from edgeconv.conversion.signatures import ALL_SIGNATURES
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.arrays import as_tensorflow_takes
 from edgeconv.model.tflite.cut import with_fixed_shapes, with_outputs

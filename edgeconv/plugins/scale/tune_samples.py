@@ -21,7 +21,7 @@ from msgspec import structs
 
 from edgeconv import data
 from edgeconv.conversion.plan import REVISION
-from edgeconv.conversion.samples import Split, split_opened
+from edgeconv.conversion.run import Split, split_opened
 from edgeconv.data.checks import as_written
 from edgeconv.data.preprocessing import describe
 from edgeconv.measure.model_files import float_inputs

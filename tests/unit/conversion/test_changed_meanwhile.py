@@ -8,7 +8,7 @@ from build_project import calibrate, write_project
 from tiny_tflite import float_model, packed
 
 from edgeconv import convert
-from edgeconv.conversion import samples
+from edgeconv.conversion import run
 from edgeconv.types.errors import InputRefused
 
 
@@ -26,17 +26,17 @@ def int8(directory: str) -> bytes:
 
 
 def test_samples_that_change_while_they_are_read_spoil_no_cache(project, monkeypatch):
-    opened = samples.data.opened_samples
+    opened = run.data.opened_samples
 
     def late(*arguments: Any, **named: Any) -> Any:
         calibrate(project / "cal.npz", 2)
         return opened(*arguments, **named)
 
-    monkeypatch.setattr(samples.data, "opened_samples", late)
+    monkeypatch.setattr(run.data, "opened_samples", late)
     with pytest.raises(InputRefused, match=r"cal\.npz changed while it was read"):
         int8("spoilt")
     assert not Path("spoilt").exists()
-    monkeypatch.setattr(samples.data, "opened_samples", opened)
+    monkeypatch.setattr(run.data, "opened_samples", opened)
     second = int8("second")
     calibrate(project / "cal.npz", 1)
     first = int8("first")

@@ -16,10 +16,9 @@ from edgeconv.conversion.ladder import (
     is_curable,
     next_rung,
 )
-from edgeconv.conversion.plan import REVISION, Plan, make_plan
+from edgeconv.conversion.plan import REVISION, Plan, make_plan, resolve
 from edgeconv.conversion.prepare import Part, PreparedModel, dynamic_notes
-from edgeconv.conversion.samples import Split
-from edgeconv.conversion.signatures import resolve
+from edgeconv.conversion.run import Split
 from edgeconv.data import Samples, parse_source, write_samples
 from edgeconv.requests.convert import ConvertRequest, by_signature, named_shapes
 from edgeconv.requests.recipes import make_recipes

@@ -17,8 +17,7 @@ from keras_files import (
 )
 
 from edgeconv.cli import cli
-from edgeconv.conversion.plan import make_plan
-from edgeconv.conversion.signatures import resolve
+from edgeconv.conversion.plan import make_plan, resolve
 from edgeconv.model.source import inspect_model, keras_file_signature, load
 from edgeconv.model.source.keras_signature import declared_signature
 from edgeconv.requests.convert import ConvertRequest
