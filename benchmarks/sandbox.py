@@ -29,8 +29,8 @@ import msgspec
 
 from benchmarks.measuring import write_result
 from edgeconv.runtimes.isolated import relu_model
-from edgeconv.system.processes.sandbox import Access, policy, walls
-from edgeconv.system.processes.sandbox.walls import Wall
+from edgeconv.system.processes.sandbox import Access, policy
+from edgeconv.system.processes.sandbox.policy import Wall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -58,10 +58,10 @@ def main() -> None:
 
 
 def measure(scratch: Path, repeats: int) -> dict[str, object]:
-    found = walls.available()
+    found = policy.available()
     known = {found.kind: found}
     program = shutil.which("bwrap")
-    if program and not walls._bubblewrap_fails(program):
+    if program and not policy._bubblewrap_fails(program):
         known["bubblewrap"] = Wall(kind="bubblewrap", filters=found.filters, program=program)
     children = {WITHOUT: child(scratch, None)}
     children |= {kind: child(scratch, wall) for kind, wall in known.items()}

@@ -18,7 +18,7 @@ from edgeconv.embedding.build import inputs
 from edgeconv.model.source import code_files, identify, inspect_model, load_to_run, opening_key
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.system.processes.sandbox import Access, walls
+from edgeconv.system.processes.sandbox import Access, policy
 from edgeconv.system.processes.workers import Child
 from edgeconv.system.store import Cache
 from edgeconv.types import Execution, Opening
@@ -299,7 +299,7 @@ for name in ("secret.txt", "other.py"):
 """
 
 
-@pytest.mark.skipif(walls.available().kind == "none", reason="no sandbox here")
+@pytest.mark.skipif(policy.available().kind == "none", reason="no sandbox here")
 def test_a_child_reads_the_modules_that_are_named_and_nothing_beside_them(here):
     (here / "secret.txt").write_text("secret")
     (here / "other.py").write_text("")

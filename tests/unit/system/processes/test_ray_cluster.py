@@ -11,7 +11,7 @@ from worker_tasks import FREE, HERE, Job, Sum, add_one
 from edgeconv.plugins.scale import cluster
 from edgeconv.plugins.scale.cluster import RayCluster, parse_address, run_remotely
 from edgeconv.system.processes.failures import ChildFailure
-from edgeconv.system.processes.sandbox import walls
+from edgeconv.system.processes.sandbox import policy
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import Allowance
 from edgeconv.types.errors import SandboxMissing, UsageError
@@ -50,8 +50,8 @@ def test_a_cluster_without_a_token_is_refused(address, mode, monkeypatch):
 
 
 def test_a_node_without_a_sandbox_runs_nothing_where_the_caller_requires_one(monkeypatch):
-    missing = walls.Wall(kind="none", reason="this node has no Landlock")
-    monkeypatch.setattr(walls, "available", lambda: missing)
+    missing = policy.Wall(kind="none", reason="this node has no Landlock")
+    monkeypatch.setattr(policy, "available", lambda: missing)
     # So that the child finds the function.
     monkeypatch.setattr(cluster, "start_task", functools.partial(start_task, environment=HERE))
     answer, failure, _ = add_one_remotely("required")
@@ -60,7 +60,7 @@ def test_a_node_without_a_sandbox_runs_nothing_where_the_caller_requires_one(mon
     assert "this node has no Landlock" in error.message
     answer, failure, files = add_one_remotely("auto")
     assert (msgspec.json.decode(answer, type=Sum).total, failure, files) == (2, b"", {})
-    assert walls.sandbox_mode() == "auto"
+    assert policy.sandbox_mode() == "auto"
 
 
 def add_one_remotely(mode: SandboxMode) -> tuple[bytes, bytes, dict[str, bytes]]:

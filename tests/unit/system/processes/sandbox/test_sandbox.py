@@ -15,9 +15,8 @@ import pytest
 from places import SUPPORT
 
 from edgeconv.system.processes import sandbox
-from edgeconv.system.processes.sandbox import Access, walls
-from edgeconv.system.processes.sandbox.policy import PROFILES
-from edgeconv.system.processes.sandbox.walls import Wall
+from edgeconv.system.processes.sandbox import Access, policy
+from edgeconv.system.processes.sandbox.policy import PROFILES, Wall
 from edgeconv.system.processes.workers import Child
 from edgeconv.types.errors import SandboxMissing, WorkerCrashed
 
@@ -145,7 +144,7 @@ def assert_confined(place: Place) -> None:
 
 
 needs_landlock = pytest.mark.skipif(
-    walls.available().kind != "landlock", reason=f"no Landlock: {walls.available()}"
+    policy.available().kind != "landlock", reason=f"no Landlock: {policy.available()}"
 )
 
 
@@ -154,7 +153,7 @@ def bubblewrap() -> str:
     program = shutil.which("bwrap")
     if program is None:
         pytest.skip("there is no bubblewrap")
-    if reason := walls._bubblewrap_fails(program):
+    if reason := policy._bubblewrap_fails(program):
         pytest.skip(f"bubblewrap makes no namespaces here: {reason}")
     return program
 
@@ -241,7 +240,7 @@ def test_where_there_is_no_wall_and_one_is_required_nothing_runs(place):
 
 
 def test_off_is_said_once_and_confines_nothing(place, caplog):
-    walls._warned.clear()
+    policy._warned.clear()
     with sandbox.using("off"):
         acted(place)
         acted(place)
@@ -254,8 +253,8 @@ def test_off_is_said_once_and_confines_nothing(place, caplog):
 def test_a_child_that_cannot_confine_itself_says_so(place, caplog, monkeypatch):
     """As a Python may do that is not this one: the parent cannot know before."""
     missing = Wall(kind="bubblewrap", filters=True, program="/no/such/bwrap")
-    monkeypatch.setattr(walls, "available", lambda: missing)
-    walls._warned.clear()
+    monkeypatch.setattr(policy, "available", lambda: missing)
+    policy._warned.clear()
     acted(place)
     (said,) = (record.message for record in caplog.records)
     assert "could not be confined: [Errno 2] No such file or directory" in said

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from places import SUPPORT
 
 from edgeconv.cli import cli, command_named
-from edgeconv.system.processes.sandbox import walls
+from edgeconv.system.processes.sandbox import policy
 
-CONFINES = walls.available().is_whole
+CONFINES = policy.available().is_whole
 NO_LANDLOCK = [sys.executable, str(SUPPORT / "without_landlock.py")]
 # Those that start no process to read anything.
 WITHOUT = {"cmake-dir", "cache", "config", "report", "compare", "visualize", "verify"}
@@ -47,7 +47,7 @@ def test_every_command_that_starts_children_has_the_option(name):
         assert "--sandbox" in {text for each in command_named(name).params for text in each.opts}
 
 
-@pytest.mark.skipif(not CONFINES, reason=f"no complete sandbox: {walls.available()}")
+@pytest.mark.skipif(not CONFINES, reason=f"no complete sandbox: {policy.available()}")
 @pytest.mark.parametrize("options", [(), ("--sandbox", "auto"), ("--sandbox", "required")])
 def test_a_sandbox_that_is_there_is_not_spoken_of(options, model):
     done = scan(model, *options)
@@ -121,6 +121,6 @@ def test_the_users_own_configuration_says_what_holds_where_nobody_says_it(model,
 
 
 def test_what_is_typed_for_one_command_does_not_hold_for_the_next(model):
-    before = walls._mode
+    before = policy._mode
     assert CliRunner().invoke(cli, ["scan", str(model), "--sandbox", "off"]).exit_code == 0
-    assert walls._mode == before
+    assert policy._mode == before
