@@ -30,10 +30,10 @@ import psutil
 
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
-from edgeconv.measure.bench_run import BenchRun, EvaluationSet
+from edgeconv.data.samples import EvaluationSet
 from edgeconv.measure.machine import LoadMonitor
 from edgeconv.measure.model_files import find_model_files
-from edgeconv.measure.models import MeasuredModel, evaluate
+from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.local import usable_cores

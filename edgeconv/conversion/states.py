@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from edgeconv.model.tflite.summary import end_levels
+from edgeconv.types.conversion import FED_BACK
 from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.words import quoted
 
@@ -15,15 +16,13 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.prepare import Part
-    from edgeconv.types import Artifact, Signature, TensorSpec
+    from edgeconv.types import Signature, TensorSpec
 
     # The output that is fed back, by input.
     States = Mapping[str, str]
 
 # Says that no output is fed back.
 NO_STATE = "none"
-# How a manifest's note on the pairs begins.
-_FED_BACK = "outputs are fed back as inputs: "
 # What a name adds to say when, and on which side.
 _WHEN = frozenset({"next", "new", "old", "prev", "previous", "past", "present", "updated"})
 _SIDE = frozenset({"in", "out", "input", "output", "outputs", "inputs"})
@@ -65,14 +64,9 @@ def state_notes(states: States, *, is_declared: bool) -> tuple[str, ...]:
     pairs = ", ".join(f"{output!r} to {name!r}" for name, output in states.items())
     why = "" if is_declared else ", by the names and shapes; --state none denies it"
     return (
-        f"{_FED_BACK}{pairs}{why}. Calibrated and verified on consecutive samples, each file with "
+        f"{FED_BACK}{pairs}{why}. Calibrated and verified on consecutive samples, each file with "
         "its own states",
     )
-
-
-def has_own_states(artifact: Artifact) -> bool:
-    """Whether a published file was verified on consecutive samples, with its own states."""
-    return any(note.startswith(_FED_BACK) for note in artifact.notes)
 
 
 def state_warnings(candidate: Candidate, parts: Sequence[Part]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.data import input_ranges
-from edgeconv.measure.bench_run import BenchRun, EvaluationSet
+from edgeconv.data.samples import EvaluationSet
 from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.matrix import version_matrix
 from edgeconv.measure.metrics.scoring import (
@@ -35,7 +35,7 @@ from edgeconv.measure.model_files import (
     warned,
     with_npu,
 )
-from edgeconv.measure.models import MeasuredModel, OpenedRuntimes, evaluate, open_runtimes
+from edgeconv.measure.models import BenchRun, MeasuredModel, OpenedRuntimes, evaluate, open_runtimes
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import measure_trained, time_batched, time_cold, time_in_rounds
 from edgeconv.runtimes.choice import most_samples

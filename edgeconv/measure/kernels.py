@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import SubGraphT
     from numpy.typing import NDArray
 
-    from edgeconv.measure.bench_run import BenchRun
-    from edgeconv.measure.models import MeasuredModel
+    from edgeconv.measure.models import BenchRun, MeasuredModel
     from edgeconv.runtimes.conversation import RunnerSession
 
 # A model with more operators is cut after so many of them only.

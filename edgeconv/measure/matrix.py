@@ -34,8 +34,8 @@ from edgeconv.types.errors import RuntimeUnusable, ToolFailed, UsageError, Worke
 from edgeconv.types.execution import usable_cores
 
 if TYPE_CHECKING:
-    from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.model_files import CommonNames, ModelFile
+    from edgeconv.measure.models import BenchRun
     from edgeconv.runtimes.interface import Model
     from edgeconv.types.measurement import VersionState
 

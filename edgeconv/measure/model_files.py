@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, get_args
 import msgspec
 from msgspec import structs
 
-from edgeconv.conversion.states import has_own_states
 from edgeconv.data.preprocessing import describe
 from edgeconv.model import source
 from edgeconv.model.source.scanning import admit_model, trusted_models
@@ -47,7 +46,7 @@ from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.measure.models import BenchRun
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +194,7 @@ def warned(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
 
 def given_states(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
     """A note where files that have states of their own are run on those that the samples have."""
-    names = [f.name for f in model_files if f.artifact and has_own_states(f.artifact)]
+    names = [f.name for f in model_files if f.artifact and f.artifact.has_own_states]
     if not names:
         return ()
     return (

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ import numpy as np
 from edgeconv.data.handover import RowsFile
 from edgeconv.measure.timing import NAME, check_pace
 from edgeconv.runtimes.choice import compared_with, leased, open_runtime
-from edgeconv.runtimes.interface import Model, Runtime, Timed
+from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings, Timed
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.types import Environment, RuntimeChoice, SourceModel
@@ -36,13 +36,42 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
-    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.data.samples import EvaluationSet
     from edgeconv.measure.model_files import CommonNames, ModelFile
-    from edgeconv.runtimes.interface import Runtime, RuntimeSession
+    from edgeconv.runtimes.interface import RuntimeSession
+    from edgeconv.types import Execution, Measuring
 
 # The runtime that serves the trained model, and the one that it has by default.
 _SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")
 _DEFAULT = RuntimeChoice(name="litert")
+
+
+@dataclass(frozen=True)
+class BenchRun:
+    """One bench: the evaluation set, what to measure, and how.
+
+    `reads` are directories of models that one process is to run one after the other.
+    """
+
+    samples: EvaluationSet
+    measuring: Measuring
+    execution: Execution
+    scratch: Path
+    on_progress: Callable[[str], None]
+    reads: tuple[Path, ...] = ()
+
+    def settings(self) -> RuntimeSettings:
+        """The settings of the runtimes."""
+        return RuntimeSettings(
+            scratch=self.scratch,
+            threads=self.measuring.threads,
+            accelerator=self.measuring.accelerator,
+            python=self.measuring.python,
+            binary=self.measuring.binary,
+            allowance=self.execution.allowance,
+            reads=self.reads,
+            on_progress=self.on_progress,
+        )
 
 
 @dataclass(eq=False)

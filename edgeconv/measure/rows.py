@@ -30,9 +30,8 @@ from edgeconv.types import Measurement, SourceModel
 from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
-    from edgeconv.measure.bench_run import BenchRun
     from edgeconv.measure.metrics.scoring import Scorer
-    from edgeconv.measure.models import MeasuredModel
+    from edgeconv.measure.models import BenchRun, MeasuredModel
 
 
 class Rows:

@@ -37,8 +37,7 @@ from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from edgeconv.data import Samples
-    from edgeconv.measure.bench_run import BenchRun
-    from edgeconv.measure.models import MeasuredModel
+    from edgeconv.measure.models import BenchRun, MeasuredModel
     from edgeconv.runtimes.interface import Runtime, Timed
 
     Outputs = dict[str, np.ndarray[Any, Any]]

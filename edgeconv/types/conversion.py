@@ -261,6 +261,8 @@ class MethodTrial(FrozenStruct, kw_only=True, frozen=True):
 
 # The note of a file whose calibration samples are all that verified it.
 OVERLAPPING = "verified on calibration samples: the source has no others to hold back"
+# Begins the note on the outputs that are states.
+FED_BACK = "outputs are fed back as inputs: "
 # Begins a note of a file whose "auto" stood for nothing.
 NOT_TRIED = "no post-training methods were tried"
 
@@ -422,6 +424,11 @@ class Artifact(FrozenStruct, kw_only=True, frozen=True):
     def signature(self) -> Signature:
         """The first signature, which for most models is the only one."""
         return self.signatures[0]
+
+    @property
+    def has_own_states(self) -> bool:
+        """Whether it was verified on consecutive samples, with its own states."""
+        return any(note.startswith(FED_BACK) for note in self.notes)
 
 
 class PublishedArtifact(Artifact, kw_only=True, frozen=True):

@@ -25,7 +25,7 @@ from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, unknown_
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from edgeconv.measure.bench_run import BenchRun
+    from edgeconv.measure.models import BenchRun
 
 
 def top1(outputs: Arrays, labels: NDArray[np.generic], output: str | None) -> Accuracy:

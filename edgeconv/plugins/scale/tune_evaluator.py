@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeconv.measure.bench_run import BenchRun, EvaluationSet
+from edgeconv.data.samples import EvaluationSet
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import (
     Scorer,
@@ -21,7 +21,7 @@ from edgeconv.measure.metrics.scoring import (
     metrics_of,
     wants_labels,
 )
-from edgeconv.measure.models import MeasuredModel, evaluate, open_runtimes
+from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate, open_runtimes
 from edgeconv.measure.timing import latency_of, time_in_rounds
 from edgeconv.plugins.scale.tune_search import loss_of
 from edgeconv.runtimes.choice import verified_in

@@ -6,7 +6,7 @@ import pytest
 from report_example import artifact
 from sources import split_taken
 
-from edgeconv.conversion.states import find_states, has_own_states, state_notes
+from edgeconv.conversion.states import find_states, state_notes
 from edgeconv.data import Samples
 from edgeconv.runtimes.runner import feeding_back, run_batches
 from edgeconv.types import Signature, TensorSpec
@@ -51,7 +51,7 @@ def test_names_and_shapes_say_what_is_fed_back(inputs, outputs, pairs):
 def test_a_manifest_tells_that_a_file_was_verified_with_its_own_states(is_declared):
     for states in ({}, {"h": "new_h"}):
         notes = ("another", *state_notes(states, is_declared=is_declared))
-        found = has_own_states(msgspec.structs.replace(artifact("int8"), notes=notes))
+        found = msgspec.structs.replace(artifact("int8"), notes=notes).has_own_states
         assert found == bool(states)
 
 

@@ -11,8 +11,8 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, float_model, int8_model, packed
 
 from edgeconv.data import Samples
-from edgeconv.measure.bench_run import BenchRun, EvaluationSet
-from edgeconv.measure.models import MeasuredModel, evaluate, widened
+from edgeconv.data.samples import EvaluationSet
+from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate, widened
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings
 from edgeconv.types import Execution, Measuring
