@@ -20,8 +20,8 @@ from edgeconv.model import source
 from edgeconv.model.source.scanning import admit_model, trusted_models
 from edgeconv.model.tflite import ensure_signature, is_quantized, summarize
 from edgeconv.model.tflite.edit import with_names
+from edgeconv.model.tflite.operators import likely_recipe
 from edgeconv.model.tflite.summary import match_names
-from edgeconv.model.tflite.weights import likely_recipe
 from edgeconv.plugins import npu_compiler
 from edgeconv.runtimes.interface import Model
 from edgeconv.system.store import read_noun, sha256_file

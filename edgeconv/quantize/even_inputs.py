@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.model.tflite.edit import code_of, store_values
+from edgeconv.model.tflite.edit import OwnConstants, code_of, store_values
 from edgeconv.model.tflite.flatbuffer import operator_name, parse, serialize, text
 from edgeconv.model.tflite.operators import SHAPE_ONLY, shape_of, type_of
-from edgeconv.model.tflite.weights import OwnConstants
 from edgeconv.quantize.equalization.equalize import same_outputs
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from edgeconv.model.tflite import is_quantized, summarize
-from edgeconv.model.tflite.edit import BLOCK
+from edgeconv.model.tflite.edit import BLOCK, OwnConstants
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
-from edgeconv.model.tflite.weights import OwnConstants
 from edgeconv.quantize.quantize import quantize_model
 from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, round_nearest

@@ -116,6 +116,7 @@ def _tflite(_: Path) -> Target:
     from edgeconv.model.tflite.arena import arena_bytes
     from edgeconv.model.tflite.layers import float_layers
     from edgeconv.model.tflite.metadata import graph_names
+    from edgeconv.model.tflite.operators import likely_recipe
     from edgeconv.model.tflite.summary import (
         activation_bounds,
         largest_scales,
@@ -124,7 +125,6 @@ def _tflite(_: Path) -> Target:
         tensor_specs,
         vocabularies,
     )
-    from edgeconv.model.tflite.weights import likely_recipe
 
     readers: tuple[Callable[[bytes], object], ...] = (
         lambda data: oldest_runtime(data, "m"),

@@ -14,8 +14,8 @@ from edgeconv.model.source.kinds import LocatedModel, find_model, unreadable
 from edgeconv.model.source.saved_model import read_functions
 from edgeconv.model.tflite import is_quantized, oldest_runtime, summarize
 from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
+from edgeconv.model.tflite.operators import likely_recipe
 from edgeconv.model.tflite.structure import MOST_DIMENSIONS
-from edgeconv.model.tflite.weights import likely_recipe
 from edgeconv.system.store.hashes import sha256_once, sha256_tree
 from edgeconv.types import (
     Artifact,

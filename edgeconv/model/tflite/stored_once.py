@@ -8,12 +8,17 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.model.tflite.biases import SLOTS
-from edgeconv.model.tflite.edit import code_of, empty_buffer, require_version, store_values
+from edgeconv.model.tflite.edit import (
+    OwnConstants,
+    code_of,
+    empty_buffer,
+    require_version,
+    store_values,
+)
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
 from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of, use_of
 from edgeconv.model.tflite.rewriting.editor import GraphEditor
-from edgeconv.model.tflite.weights import OwnConstants
 
 if TYPE_CHECKING:
     import numpy as np

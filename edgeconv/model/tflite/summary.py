@@ -20,8 +20,13 @@ from edgeconv.model.tflite.flatbuffer import (
     text,
     type_names,
 )
-from edgeconv.model.tflite.operators import count_operators, custom_operators, float_operators
-from edgeconv.model.tflite.weights import is_quantized_tensor, weigh
+from edgeconv.model.tflite.operators import (
+    count_operators,
+    custom_operators,
+    float_operators,
+    is_quantized_tensor,
+    weigh,
+)
 from edgeconv.types import GraphSummary, Signature, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT
 

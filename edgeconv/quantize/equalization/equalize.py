@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import parse, serialize, text
-from edgeconv.model.tflite.weights import OwnConstants
 from edgeconv.quantize.equalization.pairs import find_pairs
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.balance import balancing_logarithms

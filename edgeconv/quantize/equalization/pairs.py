@@ -12,6 +12,7 @@ from collections import defaultdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import (
     entry_subgraphs,
     is_constant,
@@ -20,7 +21,6 @@ from edgeconv.model.tflite.flatbuffer import (
     type_names,
 )
 from edgeconv.model.tflite.operators import SHAPE_ONLY, OperatorUse, shape_of, use_of
-from edgeconv.model.tflite.weights import OwnConstants
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import operators_of, read, text
 from edgeconv.model.tflite.operators import shape_of, use_of
-from edgeconv.model.tflite.weights import OwnConstants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
-from edgeconv.model.tflite.weights import OwnConstants
 from edgeconv.quantize.refine.layers import from_rows, geometry
 from edgeconv.quantize.refine.matching import match_layers
 from edgeconv.quantize.refine.weights import read_bias, read_weights, write_bias, write_weights

@@ -15,7 +15,7 @@ from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed
 
 from edgeconv import bench, convert, embed
 from edgeconv.model.source import artifact_of_file
-from edgeconv.model.tflite.weights import likely_recipe
+from edgeconv.model.tflite.operators import likely_recipe
 from edgeconv.system.store import sha256_file
 from edgeconv.types import Checked, Measuring, Timing
 from edgeconv.types.errors import InputRefused
