@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.calibration_checks import CalibrationCheck
     from edgeconv.conversion.candidate import VerifiedCandidate
-    from edgeconv.conversion.prepare import Part, PreparedModel
+    from edgeconv.conversion.prepare import Part, PreparedModel, Reference
     from edgeconv.conversion.run import Run
-    from edgeconv.conversion.tensorflow import Reference
     from edgeconv.runtimes.local import RuntimePython, StoredRun
     from edgeconv.system.processes.tasks import Answer, PersistentChild
     from edgeconv.types import CalibrationRecord, Recipe

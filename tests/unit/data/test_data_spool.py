@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sources import open_samples
 
-from edgeconv.conversion.tensorflow import Reference
+from edgeconv.conversion.prepare import Reference
 from edgeconv.data import LabelUse, Samples, SamplesHash, parse_preprocessing, sha256_samples
 from edgeconv.data.handover import RowsFile, put_part, take_parts, waiting_parts, write_arrays
 from edgeconv.tf.reference import ReferenceOutputs
