@@ -24,7 +24,7 @@ from edgeconv.model.tflite.operators import likely_recipe
 from edgeconv.model.tflite.summary import match_names
 from edgeconv.plugins import npu_compiler
 from edgeconv.runtimes.interface import Model
-from edgeconv.system.store import read_noun, sha256_file
+from edgeconv.system.store import read_noun
 from edgeconv.system.store.converted import find_source, was_converted
 from edgeconv.types import (
     Artifact,
@@ -150,8 +150,7 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
         )
     manifest = file.with_suffix(".json")
     artifact = read_noun(manifest, Artifact, what="manifest") if manifest.is_file() else None
-    sha256 = sha256_file(file)
-    if artifact is not None and artifact.sha256 != sha256:
+    if artifact is not None and artifact.sha256 != model.sha256:
         raise InputRefused(
             f"{file} is not the file that {manifest.name} describes: its content changed",
             hint="convert again, which repairs it, or remove the manifest",
@@ -160,26 +159,28 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
     chosen = (
         artifact.signature.key if artifact and is_only else source.chosen_signature(model, key).key
     )
-    content = file.read_bytes()
-    summary = summarize(content, where=str(file))
-    signature = next((s for s in summary.signatures if s.key == chosen), None)
+    signature = next((s for s in model.signatures if s.key == chosen), None)
     if signature is None:
         raise InputRefused(
             f"{manifest} has a signature {chosen!r}, and {file.name} does not",
             hint="convert again, which repairs it, or remove the manifest",
         )
     source.refuse_unusable(str(file), signature)
-    recipe = artifact.recipe.name if artifact else None
-    if recipe is None and is_quantized(summary):
-        recipe = likely_recipe(content, where=str(file))
     return ModelFile(
         name=file.stem,
         file=file,
-        sha256=sha256,
+        sha256=model.sha256,
         signature=signature,
         artifact=artifact,
-        recipe=recipe,
+        recipe=artifact.recipe.name if artifact else _recipe_of(file),
     )
+
+
+def _recipe_of(file: Path) -> RecipeName | None:
+    """The recipe that a quantized file without a manifest looks like."""
+    content = file.read_bytes()
+    is_made = is_quantized(summarize(content, where=str(file)))
+    return likely_recipe(content, where=str(file)) if is_made else None
 
 
 def warned(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
