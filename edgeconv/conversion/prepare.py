@@ -37,7 +37,7 @@ from edgeconv.model.tflite import (
 from edgeconv.runtimes.local import start_run
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.store import hash_of
-from edgeconv.tf.convert import FloatJob, to_float
+from edgeconv.tf.convert import FloatConversion, FloatJob, to_float
 from edgeconv.tf.reference import (
     CHECKED,
     ReferenceJob,
@@ -45,7 +45,6 @@ from edgeconv.tf.reference import (
     ReferencePart,
     run_reference,
 )
-from edgeconv.types import LadderStep
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, InputRefused, UnsupportedOperators
 from edgeconv.types.words import SERVING_DEFAULT
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.ladder import Rung
     from edgeconv.conversion.run import Run
     from edgeconv.system.processes.tasks import PersistentChild
-    from edgeconv.types import Signature
+    from edgeconv.types import LadderStep, Signature
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
 SELECT_TF = "Flex"
@@ -225,12 +224,12 @@ def _from_tensorflow(
     parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
     fill_states(run, parts, graph.file, select_ops)
     # Not before: two processes with TensorFlow in them would take the most memory of all.
-    answered = start_reference(run, rung, graph.trained, parts, children)
+    answered = start_reference(run, rung, graph.facts.trained, parts, children)
     return PreparedModel(
         rung=rung,
         float_model=graph.file,
         parts=parts,
-        saved_model=graph.read,
+        saved_model=graph.facts.read,
         reference=answered,
         engine=engine,
         select_ops=select_ops,
@@ -376,26 +375,11 @@ def _fill(
             unfinished.replace(file)
 
 
-class FloatIndex(msgspec.Struct, frozen=True, kw_only=True):
-    """What the cache keeps with the float32 graph: its signatures, and how the model was loaded."""
-
-    signatures: tuple[str, ...]
-    loading: tuple[LadderStep, ...]
-    narrow: bool
-    can_fuse: bool = False
-    notes: tuple[str, ...]
-
-
 class FloatGraph(NamedTuple):
-    """The float32 .tflite, and the SavedModels that it was made from.
-
-    `trained` is the model as it was trained, `read` what TensorFlow's converter read.
-    """
+    """The float32 .tflite, and how it was made."""
 
     file: Path
-    trained: str
-    read: str
-    facts: FloatIndex
+    facts: FloatConversion
 
 
 class PendingGraph(NamedTuple):
@@ -480,14 +464,9 @@ def start_float_graph(
                 # The Keras file was not even exported.
                 graph = ""
             raise error.with_message(error.message, error.cause._replace(graph=graph)) from error
-        index = FloatIndex(
-            signatures=answer.signatures,
-            loading=answer.loading,
-            narrow=answer.narrow,
-            can_fuse=answer.can_fuse,
-            notes=answer.notes,
-        )
-        (directory / _INDEX).write_bytes(msgspec.json.encode(index))
+        # Where the models are is known from where the entry is.
+        kept = msgspec.structs.replace(answer, trained="", read="")
+        (directory / _INDEX).write_bytes(msgspec.json.encode(kept))
         names = (_MODEL, _INDEX, _EXPORTED, _REWRITTEN)
         run.keep(_FLOAT, key, {n: directory / n for n in names if (directory / n).exists()})
         return _graph(run, directory)
@@ -496,14 +475,11 @@ def start_float_graph(
 
 
 def _graph(run: Run, directory: Path) -> FloatGraph:
-    index = msgspec.json.decode((directory / _INDEX).read_bytes(), type=ready(FloatIndex))
+    kept = msgspec.json.decode((directory / _INDEX).read_bytes(), type=ready(FloatConversion))
     rewritten, trained = directory / _REWRITTEN, _trained(run, directory)
-    return FloatGraph(
-        file=directory / _MODEL,
-        trained=trained,
-        read=str(rewritten) if rewritten.is_dir() else trained,
-        facts=index,
-    )
+    read = str(rewritten) if rewritten.is_dir() else trained
+    facts = msgspec.structs.replace(kept, trained=trained, read=read)
+    return FloatGraph(directory / _MODEL, facts)
 
 
 def _trained(run: Run, directory: Path) -> str:

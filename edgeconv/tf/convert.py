@@ -66,8 +66,8 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     float32. `can_fuse`: it has recurrent layers that are loops unless they are fused.
     """
 
-    trained: str
-    read: str
+    trained: str = ""
+    read: str = ""
     signatures: tuple[str, ...]
     loading: tuple[LadderStep, ...] = ()
     loader: str = ""
