@@ -1,16 +1,10 @@
-"""convert, bench and check on real trained models and their labeled data.
+"""convert, bench and check on real trained models and their labeled data."""
 
-MNIST takes four minutes: a CNN is trained until an accuracy is worth keeping, then converted to
-every recipe, with the methods of each tried, and benched on 2,000 images.
-"""
-
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from places import SHARED, SUPPORT
+from places import SHARED
 
 from edgeconv import bench, convert
 from edgeconv.gate.budget import check
@@ -91,25 +85,3 @@ def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path):
     assert int8.accuracy_drop == pytest.approx(0.0264, abs=0.004)
     verdict = check(report, Budget(every=Limits(max_accuracy_drop=0.01)))
     assert [finding.model for finding in verdict.findings if not finding.ok] == ["int8"]
-
-
-@pytest.mark.slow
-def test_a_cnn_on_mnist_keeps_its_accuracy_in_every_format(tmp_path):
-    source = SHARED / "mnist" / "mnist.npz"
-    model = tmp_path / "mnist_cnn" / "1"
-    script = SUPPORT / "train_mnist.py"
-    subprocess.run([sys.executable, script, source, model], check=True, capture_output=True)
-    with np.load(source) as archive:
-        for part, count in (("train", 600), ("test", 2000)):
-            images = (archive[f"x_{part}"][:count] / 255).astype(np.float32)[..., np.newaxis]
-            np.savez(
-                tmp_path / f"{part}.npz",
-                image=images,
-                labels=archive[f"y_{part}"][:count].astype(np.int64),
-            )
-    report = measure(model, str(tmp_path / "train.npz"), str(tmp_path / "test.npz"), tmp_path)
-    measured = accuracies(report)
-    assert measured["baseline"] > 0.93
-    assert min(measured.values()) > measured["baseline"] - 0.01
-    verdict = check(report, Budget(every=Limits(max_accuracy_drop=0.02, max_size_ratio=1.0)))
-    assert verdict.ok
