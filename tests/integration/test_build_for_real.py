@@ -6,7 +6,6 @@ two, of a second each. Where a build is killed is drawn, so that a few kills mee
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -99,38 +98,6 @@ def test_builds_of_checkouts_that_share_a_cache_at_once(tmp_path, expected):
     for one in [start(project, tmp_path / "cache") for project in projects]:
         end(one)
     assert [published(project) == expected[1] for project in projects] == [True] * 4
-
-
-KILLS = [8, pytest.param(50, marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("kills", KILLS)
-def test_after_a_kill_at_any_moment_the_next_build_repairs(tmp_path, expected, kills):
-    project, cache = write_project(tmp_path / "project"), tmp_path / "cache"
-    started = time.monotonic()
-    build(project, cache)
-    longest_s = time.monotonic() - started
-    random.seed(7)
-    killed = 0
-    for number in range(kills):
-        seed = number % 2 + 1
-        calibrate(project / "cal.npz", seed)
-        if number % 3 == 0:
-            shutil.rmtree(cache, ignore_errors=True)
-        process = start(project, cache)
-        # The first third of a second is Python's.
-        time.sleep(random.uniform(min(0.1, longest_s), longest_s))
-        process.kill()
-        was_killed = process.wait() == -signal.SIGKILL
-        killed += was_killed
-        if not was_killed:
-            # The machine does not do as much else as it did.
-            longest_s /= 2
-        process.communicate()
-        build(project, cache)
-        assert published(project) == expected[seed], number
-        assert build(project, cache) == ""
-    assert killed >= kills // 3
 
 
 def test_two_checkouts_with_nothing_in_common_make_the_same_bytes(tmp_path, zoo):

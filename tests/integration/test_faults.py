@@ -22,7 +22,6 @@ from fault_stages import (
     MOST,
     Stage,
     assert_repaired,
-    assert_whole,
     contents,
     entries,
     every,
@@ -32,7 +31,6 @@ from fault_stages import (
     played,
     sampled,
     sealed_tree,
-    shape,
 )
 
 from edgeconv.system.store import Cache, sha256_tree
@@ -81,29 +79,6 @@ def test_killed_at_each_of_its_first_200_writing_calls_it_does_too(name, staged)
             wrong[number, stage.calls[number - 1]] = str(error)
     assert wrong == {}
     print(f"{name}: {len(stage.calls)} calls that write, killed at {len(every(1, stage))}")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SCENES)
-def test_what_stands_at_each_of_its_first_200_writing_calls_is_whole_and_repaired(
-    name, staged, tmp_path
-):
-    stage = staged(name)
-    calls = stage.copied(tmp_path)[:MOST]
-    wrong, repaired = {}, set()
-    for number, call in enumerate(calls, 1):
-        stage.set_up(tmp_path / str(number))
-        try:
-            assert_whole(stage)
-            found = shape(stage.root)
-            if found not in repaired:
-                repaired.add(found)
-                assert_repaired(stage)
-        except AssertionError as error:
-            wrong[number, call] = str(error)
-    assert wrong == {}
-    assert len(repaired) > 1
-    print(f"{name}: {len(calls)} calls that write, {len(repaired)} states that differ")
 
 
 IN_CHILDREN = ("build, older files", "convert", "check --update")

@@ -6,7 +6,6 @@ checkpoints, and start again for the rest of three epochs, in which each step is
 
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -145,30 +144,6 @@ def test_under_parameter_servers_a_killed_member_ends_all_and_it_goes_on(role, s
 
 
 @pytest.mark.slow
-def test_whenever_it_is_killed_also_while_it_writes_a_checkpoint_it_goes_on(
-    small, undisturbed, tmp_path
-):
-    rng = random.Random(1)
-    options = ("--strategy", "none", "--loop", "custom", "--checkpoint-steps", "1")
-    runs = 0
-    while runs < 6:
-        before = checkpoint(tmp_path)
-        with Command(tmp_path, small, "-o", tmp_path / "out", *LONG, *options) as command:
-            command.wait_until(lambda before=before: checkpoint(tmp_path) > before)
-            time.sleep(rng.uniform(0, 0.15))
-            command.member().kill()
-            if command.wait() == 0:
-                break
-        runs += 1
-    assert runs == 6, "the last of them had not come to the end"
-    record = finished(tmp_path, small, *options)
-    assert record.resumed_at[0] >= 1
-    for own, other in zip(record.epochs, undisturbed.epochs, strict=True):
-        assert own.metrics == pytest.approx(other.metrics, rel=1e-5)
-    assert_same_weights(record, undisturbed)
-
-
-@pytest.mark.slow
 def test_killed_while_it_exports_it_leaves_no_version_and_exports_again(
     small, undisturbed, tmp_path
 ):
@@ -277,20 +252,6 @@ def test_a_member_of_a_hand_made_cluster_that_is_killed_ends_the_other_and_both_
     path = tmp_path / "out" / "small" / "1.training.json"
     record = msgspec.json.decode(path.read_bytes(), type=TrainingRecord)
     assert_nothing_repeated_or_lost(record, undisturbed, runs=2)
-
-
-@pytest.mark.slow
-def test_members_that_do_not_share_their_checkpoints_are_refused_before_they_train(small, tmp_path):
-    options = ("--strategy", "multiworker", "--loop", "custom", "--validation-fraction", "0.2")
-    first, second = hand_made()
-    with (
-        Command(tmp_path, small, *options, "--checkpoint-dir", "b", TF_CONFIG=second) as worker,
-        Command(tmp_path, small, *options, "--checkpoint-dir", "a", TF_CONFIG=first) as chief,
-    ):
-        for command in (chief, worker):
-            assert command.wait() == 3, command.printed
-            assert "do not see the same checkpoints" in command.printed
-            assert "epoch 1" not in command.printed
 
 
 def test_a_worker_that_never_answers_is_named_when_the_time_is_up(small, tmp_path):

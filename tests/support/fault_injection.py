@@ -13,7 +13,7 @@ import platform
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -97,14 +97,12 @@ class Fault:
 
     Who makes the call is killed; or where an `error` is given, as `errno.ENOSPC`, the call fails.
     With `in_children`, the calls of the children count, and not those of the command itself.
-    `on_call` is told the number of each while who makes it is stopped before it.
     """
 
     watched: Sequence[Path]
     at: int = 0
     error: int = 0
     in_children: bool = False
-    on_call: Callable[[int], None] = lambda _: None
     calls: list[str] = dataclasses.field(default_factory=list)
     _failing: set[int] = dataclasses.field(default_factory=set)
 
@@ -117,7 +115,6 @@ class Fault:
             self._failing.remove(thread)
         elif call and not (self.in_children and _process_of(thread) == pid):
             self.calls.append(call)
-            self.on_call(len(self.calls))
             if len(self.calls) == self.at and self.error:
                 _ptrace(_POKEUSER, thread, _ORIG_RAX, -1)
                 self._failing.add(thread)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,9 +27,6 @@ from edgeconv.types.errors import InputRefused
 
 MOST = 200
 KEY = re.compile("[0-9a-f]{64}")
-RANDOM = re.compile("-[a-z0-9_]{8}(?=/|$)")
-# A file or directory that is not finished, or one for temporary files and the names in it.
-REMOVED = re.compile(r"(.*/)?\.edgeconv-new-\*|tmp/edgeconv-\*(/[^/]*)?")
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO}
 
 
@@ -50,32 +47,11 @@ class Stage:
     def kept(self) -> Path:
         return self.root.with_name(f"{self.root.name}-before")
 
-    def set_up(self, copy: Path | None = None) -> None:
+    def set_up(self) -> None:
         shutil.rmtree(self.root)
-        shutil.copytree(copy or self.kept, self.root, symlinks=True)
+        shutil.copytree(self.kept, self.root, symlinks=True)
 
-    def copied(self, place: Path) -> list[str]:
-        """The calls of a run; what stands as each is made is copied to `place/1`, `place/2` and on.
-
-        That is what a kill leaves, for which it need not be run once for each.
-        """
-
-        def copy(number: int) -> None:
-            # Children, which are not stopped, take temporary files away meanwhile.
-            with contextlib.suppress(shutil.Error):
-                shutil.copytree(self.root, place / str(number), symlinks=True)
-
-        self.set_up()
-        return self.run(at=0, on_call=copy).calls
-
-    def run(
-        self,
-        at: int,
-        error: int = 0,
-        *,
-        in_children: bool = False,
-        on_call: Callable[[int], None] = lambda _: None,
-    ) -> Run:
+    def run(self, at: int, error: int = 0, *, in_children: bool = False) -> Run:
         # What the command's children make is on the way.
         places = ("tmp",) if in_children else self.scene.places
         watched = [self.root / place for place in places]
@@ -83,7 +59,7 @@ class Stage:
             [sys.executable, "-m", "edgeconv", *self.scene.command],
             cwd=self.root / "project",
             environment=environment(self.root),
-            fault=Fault(watched, at, error, in_children, on_call),
+            fault=Fault(watched, at, error, in_children),
         )
 
 
@@ -274,17 +250,6 @@ def fail_and_repair(stage: Stage, number: int, code: int) -> None:
     assert_no_process(stage.root)
     assert_whole(stage)
     assert_repaired(stage)
-
-
-def shape(root: Path) -> frozenset[tuple[str, bytes]]:
-    """What a next run can tell of what stands: of what it only removes, not the contents."""
-    found = set()
-    for path in root.rglob("*"):
-        name = RANDOM.sub("-*", str(path.relative_to(root)))
-        removed = REMOVED.match(name)
-        content = path.read_bytes() if path.is_file() and not removed else b""
-        found.add((removed[0] if removed else name, content))
-    return frozenset(found)
 
 
 def every(step: int, stage: Stage, first: int = 1) -> Sequence[int]:
