@@ -42,9 +42,8 @@ class Head(Graph):
 
     def join(self, name, sources, shape, axis):
         y = self.output(name, shape)
-        self.operator("CONCATENATION", sources, [y])
-        self.operators[-1].builtinOptions = schema.ConcatenationOptionsT(axis=axis)
-        self.operators[-1].builtinOptionsType = schema.BuiltinOptions.ConcatenationOptions
+        options = schema.ConcatenationOptionsT(axis=axis)
+        self.operator("CONCATENATION", sources, [y], options=options)
         return y
 
     def output(self, name, shape):

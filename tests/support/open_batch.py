@@ -55,8 +55,5 @@ def _rows(graph: Graph, x: int) -> int:
         ("STRIDED_SLICE", [shape, *places], count, schema.StridedSliceOptionsT(shrinkAxisMask=1)),
         ("PACK", [count, four], rows, schema.PackOptionsT(valuesCount=2)),
     ):
-        graph.operator(name, inputs, [output])
-        kind = type(options).__name__.removesuffix("T")
-        graph.operators[-1].builtinOptions = options
-        graph.operators[-1].builtinOptionsType = getattr(schema.BuiltinOptions, kind)
+        graph.operator(name, inputs, [output], options=options)
     return rows

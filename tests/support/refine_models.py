@@ -11,7 +11,6 @@ OPTIONS = {
     "CONV_2D": schema.Conv2DOptionsT,
     "DEPTHWISE_CONV_2D": schema.DepthwiseConv2DOptionsT,
     "FULLY_CONNECTED": schema.FullyConnectedOptionsT,
-    "MEAN": schema.ReducerOptionsT,
 }
 VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "MEAN": 2}
 KINDS = ("int8", "int16", "dynamic", "weight-only")
@@ -109,8 +108,13 @@ class _Network:
         if layer.bias is not None:
             inputs.append(self._bias(layer, x, scales))
         y = self._activation(layer.name, (1, channels) if dense else (1, *size, channels))
-        self.graph.operator(layer.operator, inputs, [y], version=VERSIONS[layer.operator])
-        self._set_options(layer)
+        self.graph.operator(
+            layer.operator,
+            inputs,
+            [y],
+            version=VERSIONS[layer.operator],
+            options=self._options(layer),
+        )
         return y
 
     def _weights(self, layer: Part, channels: int):
@@ -143,10 +147,8 @@ class _Network:
     def _mean(self, x: int) -> int:
         y = self._activation("mean", (1, int(self.graph.tensors[x].shape[3])))
         axes = self.graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
-        self.graph.operator("MEAN", [x, axes], [y], version=VERSIONS["MEAN"])
-        options = self.graph.operators[-1]
-        options.builtinOptions = schema.ReducerOptionsT(keepDims=False)
-        options.builtinOptionsType = schema.BuiltinOptions.ReducerOptions
+        options = schema.ReducerOptionsT(keepDims=False)
+        self.graph.operator("MEAN", [x, axes], [y], version=VERSIONS["MEAN"], options=options)
         return y
 
     def _activation(self, name: str, shape) -> int:
@@ -169,8 +171,7 @@ class _Network:
         self.graph.operator(operator, [x], [y], version=2)
         return y
 
-    def _set_options(self, layer: Part) -> None:
-        operator = self.graph.operators[-1]
+    def _options(self, layer: Part):
         options = OPTIONS[layer.operator]()
         options.fusedActivationFunction = layer.activation
         if layer.operator != "FULLY_CONNECTED":
@@ -179,9 +180,7 @@ class _Network:
             options.padding = schema.Padding.SAME
         if layer.operator == "DEPTHWISE_CONV_2D":
             options.depthMultiplier = 1
-        operator.builtinOptions = options
-        kind = OPTIONS[layer.operator].__name__.removesuffix("T")
-        operator.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
+        return options
 
 
 def _ranges(layers: list[Part]) -> dict[str, tuple[float, float]]:

@@ -99,12 +99,9 @@ def single(name: str, case: Case) -> tuple[bytes, dict[str, np.ndarray]]:
     ]
     output = graph.tensor("y", case.output, case.kind, dynamic=True)
     # The builtin versions below need no more than this.
-    graph.operator(name, read, [output], version=1)
-    operator = graph.operators[-1]
-    if case.options is not None:
-        kind, values = case.options
-        operator.builtinOptions = getattr(schema, f"{kind}OptionsT")(**values)
-        operator.builtinOptionsType = getattr(schema.BuiltinOptions, f"{kind}Options")
+    kind, values = case.options or ("", {})
+    options = getattr(schema, f"{kind}OptionsT")(**values) if kind else None
+    graph.operator(name, read, [output], version=1, options=options)
     samples = {
         each: random.uniform(case.low, case.high, (40, *shape[1:])).astype(np.float32)
         for each, shape in zip(names, case.shapes, strict=True)

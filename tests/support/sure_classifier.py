@@ -24,10 +24,8 @@ def classifier(kind: str = "SOFTMAX", *, reshaped: bool = False) -> bytes:
     weights = graph.tensor("w", PATTERNS.shape, "float32", data=WEIGHTS)
     bias = graph.tensor("b", (CLASSES,), "float32", data=np.zeros(CLASSES, np.float32))
     graph.operator("FULLY_CONNECTED", [x, weights, bias], [logits])
-    graph.operator(kind, [logits], [y])
-    if kind == "SOFTMAX":
-        graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-        graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    options = schema.SoftmaxOptionsT(beta=1.0) if kind == "SOFTMAX" else None
+    graph.operator(kind, [logits], [y], options=options)
     if reshaped:
         shape = graph.tensor("shape", (2,), "int32", data=np.array([-1, CLASSES], np.int32))
         y, flat = graph.tensor("out", (1, CLASSES), "float32", dynamic=True), y

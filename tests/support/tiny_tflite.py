@@ -37,7 +37,8 @@ class Graph:
         self.tensors.append(tensor)
         return len(self.tensors) - 1
 
-    def operator(self, name, inputs, outputs, *, version=1):
+    def operator(self, name, inputs, outputs, *, version=1, options=None):
+        """`options` are an object of the schema, where an operator needs other ones than none."""
         builtin = getattr(schema.BuiltinOperator, name, schema.BuiltinOperator.CUSTOM)
         custom = name if builtin == schema.BuiltinOperator.CUSTOM else None
         code = schema.OperatorCodeT(
@@ -50,16 +51,16 @@ class Graph:
         operator = schema.OperatorT(
             opcodeIndex=len(self.codes) - 1, inputs=list(inputs), outputs=list(outputs)
         )
-        if name in OPTIONS:
-            operator.builtinOptions = OPTIONS[name]()
-            operator.builtinOptionsType = getattr(
-                schema.BuiltinOptions, OPTIONS[name].__name__.removesuffix("T")
-            )
+        if name in OPTIONS and options is None:
+            options = OPTIONS[name]()
+        if options is not None:
+            operator.builtinOptions = options
+            kind = type(options).__name__.removesuffix("T")
+            operator.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
         self.operators.append(operator)
 
     def convolution(self, inputs, output, stride=1, *, kind="CONV_2D", version=5) -> None:
         """A convolution with padding; of the kind DEPTHWISE_CONV_2D with a multiplier of 1."""
-        self.operator(kind, inputs, [output], version=version)
         name = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}[kind]
         options = getattr(schema, f"{name}T")()
         options.padding = schema.Padding.SAME
@@ -67,8 +68,7 @@ class Graph:
         options.dilationWFactor = options.dilationHFactor = 1
         if kind != "CONV_2D":
             options.depthMultiplier = 1
-        self.operators[-1].builtinOptions = options
-        self.operators[-1].builtinOptionsType = getattr(schema.BuiltinOptions, name)
+        self.operator(kind, inputs, [output], version=version, options=options)
 
     def model(self, inputs, outputs, *, signature=None) -> schema.ModelT:
         graph = schema.SubGraphT(

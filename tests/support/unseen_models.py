@@ -44,10 +44,8 @@ def _dense(graph: Graph, source: int, name: str, shape: tuple[int, int], **optio
 def binary(graph: Graph, kind: str, left: int, right: int, name: str, shape: Any) -> int:
     """ADD, SUB or MUL of two tensors."""
     out = graph.tensor(name, shape, "float32")
-    graph.operator(kind, [left, right], [out])
-    options = f"{kind.capitalize()}Options"
-    graph.operators[-1].builtinOptions = getattr(schema, f"{options}T")()
-    graph.operators[-1].builtinOptionsType = getattr(schema.BuiltinOptions, options)
+    options = getattr(schema, f"{kind.capitalize()}OptionsT")()
+    graph.operator(kind, [left, right], [out], options=options)
     return out
 
 
@@ -97,11 +95,7 @@ def deviation() -> Unseen:
     x = graph.tensor("x", (1, 16), "float32")
     axes = graph.tensor("axes", (1,), "int32", data=np.array([1], np.int32))
     mean = graph.tensor("mean", (1, 1), "float32")
-    graph.operator("MEAN", [x, axes], [mean])
-    options = schema.ReducerOptionsT()
-    options.keepDims = True
-    graph.operators[-1].builtinOptions = options
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.ReducerOptions
+    graph.operator("MEAN", [x, axes], [mean], options=schema.ReducerOptionsT(keepDims=True))
     centered = binary(graph, "SUB", x, mean, "centered", (1, 16))
     out = _dense(graph, centered, "head", (3, 16), seed=1)
     level = np.random.default_rng(0).uniform(0.1, 1, (ROWS, 1)).astype(np.float32)

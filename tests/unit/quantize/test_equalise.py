@@ -424,9 +424,9 @@ def test_a_tensor_that_two_operators_read_is_left_alone():
 def test_a_reader_of_the_shape_alone_does_not_count():
     net = Net(5).dense(wild(1, 8, 5))
     shape = net.graph.tensor("shape", (2,), "int32")
-    net.graph.operator("SHAPE", [net.last], [shape])
-    net.graph.operators[-1].builtinOptions = schema.ShapeOptionsT(outType=schema.TensorType.INT32)
-    net.graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.ShapeOptions
+    net.graph.operator(
+        "SHAPE", [net.last], [shape], options=schema.ShapeOptionsT(outType=schema.TensorType.INT32)
+    )
     data = net.dense(wild(2, 4, 8, axis=1), act="NONE").bytes([shape])
     done = equalise(data, {})
     assert len(done.pairs) == 1

@@ -28,9 +28,7 @@ def classifier(classes: int) -> bytes:
     logits = graph.tensor("logits", (1, classes), "float32", dynamic=True)
     y = graph.tensor("probabilities", (1, classes), "float32", dynamic=True)
     graph.operator("FULLY_CONNECTED", [x, weights, -1], [logits])
-    graph.operator("SOFTMAX", [logits], [y])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    graph.operator("SOFTMAX", [logits], [y], options=schema.SoftmaxOptionsT(beta=1.0))
     return packed(graph.model([x], [y], signature=(KEY, ["x"], ["p"])))
 
 

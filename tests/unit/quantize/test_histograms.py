@@ -264,9 +264,9 @@ def with_branch(inner_name: str) -> bytes:
     b = graph.tensor("b", (1, WIDTH), "float32")
     y = graph.tensor("y", (1, WIDTH), "float32")
     graph.operator("ADD", [x, x], [h])
-    graph.operator("IF", [yes, h], [b])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.IfOptions
-    graph.operators[-1].builtinOptions = schema.IfOptionsT(thenSubgraphIndex=1, elseSubgraphIndex=1)
+    graph.operator(
+        "IF", [yes, h], [b], options=schema.IfOptionsT(thenSubgraphIndex=1, elseSubgraphIndex=1)
+    )
     graph.operator("ABS", [b], [y])
     model = graph.model([x], [y], signature=("go", ["in"], ["out"]))
     inside = chain(inner_name=inner_name)

@@ -21,9 +21,7 @@ LOGITS = RANDOM.normal(0, 3, (60, 8)).astype(np.float32)
 
 def softmax(graph: Graph, logits: int) -> int:
     y = graph.tensor("y", ROW, "float32", dynamic=True)
-    graph.operator("SOFTMAX", [logits], [y])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    graph.operator("SOFTMAX", [logits], [y], options=schema.SoftmaxOptionsT(beta=1.0))
     return y
 
 

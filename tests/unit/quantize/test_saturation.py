@@ -123,9 +123,7 @@ def with_spikes() -> bytes:
         graph.operator("FULLY_CONNECTED", [x, weights, biases], [y])
         x = y
     y = graph.tensor("y", (1, CLASSES), "float32", dynamic=True)
-    graph.operator("SOFTMAX", [x], [y])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    graph.operator("SOFTMAX", [x], [y], options=schema.SoftmaxOptionsT(beta=1.0))
     return packed(graph.model([0], [y], signature=(KEY, ["x"], ["p"])))
 
 

@@ -131,17 +131,13 @@ def graph_with_softmax(*, reader: str = "", reshaped: bool = False, beta: float 
     two = graph.tensor("two", (1, 3), "float32", data=np.full((1, 3), 2, np.float32))
     logits = graph.tensor("logits", (1, 3), "float32")
     y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("MUL", [x, two], [logits])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.MulOptions
-    graph.operators[-1].builtinOptions = schema.MulOptionsT()
+    graph.operator("MUL", [x, two], [logits], options=schema.MulOptionsT())
     last, outputs = logits, [y]
     if reshaped:
         shape = graph.tensor("shape", (2,), "int32", data=np.array([1, 3], np.int32))
         last = graph.tensor("flat", (1, 3), "float32")
         graph.operator("RESHAPE", [logits, shape], [last])
-    graph.operator("SOFTMAX", [last], [y])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=beta)
+    graph.operator("SOFTMAX", [last], [y], options=schema.SoftmaxOptionsT(beta=beta))
     if reader == "operator":
         outputs.append(graph.tensor("relu", (1, 3), "float32"))
         graph.operator("RELU", [logits], [outputs[-1]])
@@ -179,9 +175,7 @@ def test_a_softmax_of_the_models_own_input_is_left_alone():
     """Its range is that of the input, which other values may be fed to."""
     graph = Graph()
     x, y = graph.tensor("x", (1, 3), "float32"), graph.tensor("y", (1, 3), "float32")
-    graph.operator("SOFTMAX", [x], [y])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
+    graph.operator("SOFTMAX", [x], [y], options=schema.SoftmaxOptionsT(beta=1.0))
     assert found(packed(graph.model([x], [y], signature=SIGNATURE))) == []
 
 

@@ -16,9 +16,9 @@ def model(*, float_reader: bool = False, float_output: bool = False) -> bytes:
     shape = graph.tensor("shape", (2,), "int32")
     outputs = [shape]
     graph.operator("DEQUANTIZE", [x], [bridge])
-    graph.operator("SHAPE", [bridge], [shape])
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.ShapeOptions
-    graph.operators[-1].builtinOptions = schema.ShapeOptionsT(outType=schema.TensorType.INT32)
+    graph.operator(
+        "SHAPE", [bridge], [shape], options=schema.ShapeOptionsT(outType=schema.TensorType.INT32)
+    )
     if float_reader:
         outputs.append(graph.tensor("exp", (1, 4), "float32"))
         graph.operator("EXP", [bridge], [outputs[-1]])
