@@ -13,14 +13,12 @@ from embed_models import (
     int8_tiny,
     large_tiny,
     named_tiny,
-    planned,
     published,
     tree,
 )
 from tiny_tflite import Graph, packed
 
 from edgeconv import embed
-from edgeconv.embedding.embedding import make_embedding
 from edgeconv.types import Preprocessing
 
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic", "-Wconversion", "-Wshadow", "-Wundef")
@@ -328,19 +326,6 @@ def _preprocessed(out: Path, compiler: str) -> bytes:
     return subprocess.run(command, capture_output=True, check=True).stdout
 
 
-def test_incbin_is_used_before_c23(tmp_path):
-    out = tmp_path / "out"
-    embed(int8_tiny(tmp_path / "m"), "c", out, symbol="net", option={"bytes": "file"})
-    seen = subprocess.run(
-        ["gcc", "-std=c11", "-E", "-P", f"-I{out}", str(out / "net_model.c")],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "incbin" in seen
-    assert "#embed" not in seen
-
-
 def test_the_sizes_of_sections_for_a_cortex_m_are_those_of_the_model(tmp_path):
     if not shutil.which("arm-none-eabi-gcc"):
         pytest.skip("needs arm-none-eabi-gcc: Debian's packages gcc-arm-none-eabi and its newlib")
@@ -496,14 +481,3 @@ def test_two_models_live_in_one_program(tmp_path):
     )
     sources = [str(path) for path in two.glob("*.c")]
     subprocess.run([compiled(one, C11, main, "-I", str(two), *sources)], check=True)
-
-
-def test_what_is_embedded_is_what_was_run(tmp_path):
-    """The self-test's inputs, given to LiteRT again, give the golden outputs."""
-    from tiny_tflite import run
-
-    file = int8_tiny(tmp_path)
-    made = make_embedding(planned(file, "c", tmp_path / "out"))
-    for vector in made.golden.vectors:
-        (given,) = run(file.read_bytes(), np.frombuffer(vector.inputs[0], np.int8)[None])
-        assert given.tobytes() == vector.outputs[0]

@@ -5,23 +5,22 @@ Its wheel on PyPI has the interpreter with the reference kernels, on this machin
 
 import json
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from embed_models import float_tiny, int8_tiny, named_tiny, planned, published
 from places import SHARED
-from tiny_tflite import float_model, packed_with_weights_outside
+from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
 from edgeconv.model.source import inspect_model
+from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.types.errors import InputRefused, UnsupportedOperators
 
-VERSION = "0.dev20261023182759"
 MODELS = SHARED / "tflm_models"
 # Those of tflite-micro's own examples that LiteRT runs too.
 REAL = {
@@ -50,22 +49,12 @@ for vector, inputs in enumerate(job["inputs"]):
 """
 
 
-@pytest.fixture(scope="session")
-def tflite_micro(tmp_path_factory) -> Path:
-    """A Python that has tflite-micro; not edgeconv's, which bytecode would break the seal of."""
-    found = shutil.which("python3.11")
-    python = sys.executable if sys.version_info[:2] == (3, 11) else found
-    if python is None:
-        pytest.skip("this test takes tflite-micro's wheel for CPython 3.11, which is not here")
-    place = tmp_path_factory.mktemp("micro")
-    subprocess.run([python, "-m", "venv", place / "venv"], check=True)
-    pip = [place / "venv/bin/python", "-m", "pip", "install", "-q", "--only-binary", ":all:"]
-    done = subprocess.run(
-        [*pip, f"tflite-micro=={VERSION}"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"tflite-micro {VERSION} cannot be installed here: {done.stderr[-200:]}")
-    return place / "venv/bin/python"
+@pytest.fixture(scope="module")
+def tflite_micro(micro_cache) -> Path:
+    """The Python of the environment that edgeconv makes for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
+        return Path(isolated_target(parse_target_runtime("tflite-micro")).python)
 
 
 def embedded(file: Path, tmp_path: Path):
@@ -116,7 +105,11 @@ def answers(made, arena: int, python: Path, tmp_path: Path) -> tuple[list[list[n
     job = {"model": str(made.model), "arena": arena, "inputs": inputs, "outputs": places}
     (tmp_path / "job.json").write_text(json.dumps(job))
     done = subprocess.run(
-        [python, "-c", RUN, "job.json"], cwd=tmp_path, capture_output=True, text=True, check=False
+        [python, "-B", "-c", RUN, "job.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     log = done.stdout + done.stderr
     assert done.returncode == 0, log
@@ -212,8 +205,6 @@ def small_net(tmp_path_factory) -> Path:
 
 def dense_net() -> bytes:
     """A regressor of three dense layers, with random weights."""
-    from tiny_tflite import Graph, packed
-
     rng = np.random.default_rng(3)
     graph = Graph()
     x = graph.tensor("x", (1, 12), "float32")
@@ -233,60 +224,20 @@ def dense_net() -> bytes:
     return packed(graph.model([x], [last], signature=("serving_default", ["x"], ["y"])))
 
 
-def sensor_net() -> bytes:
-    """Windows of a sensor: a depthwise convolution over time, a mean, dense layer and softmax."""
-    from ai_edge_litert import schema_py_generated as schema
-    from tiny_tflite import Graph, packed
-
-    rng = np.random.default_rng(4)
-    graph = Graph()
-
-    def constant(name: str, *shape: int) -> int:
-        values = rng.normal(0, 0.5, shape).astype(np.float32)
-        return graph.tensor(name, shape, "float32", data=values)
-
-    x = graph.tensor("x", (1, 32, 1, 6), "float32")
-    bands = graph.tensor("bands", (1, 16, 1, 12), "float32")
-    graph.operator("DEPTHWISE_CONV_2D", [x, constant("v", 1, 5, 1, 12), constant("c", 12)], [bands])
-    graph.operators[-1].builtinOptions = schema.DepthwiseConv2DOptionsT(
-        padding=schema.Padding.SAME,
-        strideW=2,
-        strideH=2,
-        depthMultiplier=2,
-        dilationWFactor=1,
-        dilationHFactor=1,
-        fusedActivationFunction=schema.ActivationFunctionType.RELU,
-    )
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.DepthwiseConv2DOptions
-    mean = graph.tensor("mean", (1, 12), "float32")
-    axes = graph.tensor("axes", (2,), "int32", data=np.array([1, 2], np.int32))
-    graph.operator("MEAN", [bands, axes], [mean])
-    graph.operators[-1].builtinOptions = schema.ReducerOptionsT(keepDims=False)
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.ReducerOptions
-    logits = graph.tensor("logits", (1, 5), "float32")
-    graph.operator("FULLY_CONNECTED", [mean, constant("u", 5, 12), constant("d", 5)], [logits])
-    y = graph.tensor("y", (1, 5), "float32")
-    graph.operator("SOFTMAX", [logits], [y])
-    graph.operators[-1].builtinOptions = schema.SoftmaxOptionsT(beta=1.0)
-    graph.operators[-1].builtinOptionsType = schema.BuiltinOptions.SoftmaxOptions
-    return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
-
-
 @pytest.mark.parametrize(
     ("make", "shape", "kind"),
     [
         ("conv_net", (8, 8, 3), "int8"),
         ("dense_net", (12,), "float32"),
-        ("sensor_net", (32, 1, 6), "int8"),
     ],
 )
 def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
-    tmp_path, tflite_micro, monkeypatch, make, shape, kind
+    tmp_path, tflite_micro, micro_cache, monkeypatch, make, shape, kind
 ):
     from edgeconv import convert, embed
     from edgeconv.requests.recipes import make_recipes
 
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path.parent / "cache"))
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
     (tmp_path / "net.tflite").write_bytes(globals()[make]())
     values = np.random.default_rng(1).uniform(-1, 1, (60, *shape)).astype(np.float32)
     np.save(tmp_path / "cal.npy", values)
@@ -333,10 +284,7 @@ def test_kernels_that_cannot_be_had_are_named_with_the_way_out(tmp_path, monkeyp
 
 
 def conv_net() -> bytes:
-    """A convolution, a depthwise one, a mean and a dense layer, with random weights."""
-    from ai_edge_litert import schema_py_generated as schema
-    from tiny_tflite import Graph, packed
-
+    """A convolution, a depthwise one and a dense layer, with random weights."""
     rng = np.random.default_rng(0)
     graph = Graph()
 
@@ -345,36 +293,20 @@ def conv_net() -> bytes:
         return graph.tensor(name, shape, "float32", data=data)
 
     x = graph.tensor("x", (1, 8, 8, 3), "float32")
-    one = graph.tensor("one", (1, 8, 8, 16), "float32")
-    graph.operator("CONV_2D", [x, weights("w", 16, 3, 3, 3), weights("b", 16)], [one])
-    convolution = schema.Conv2DOptionsT(
-        padding=schema.Padding.SAME, strideW=1, strideH=1, dilationWFactor=1, dilationHFactor=1
-    )
-    two = graph.tensor("two", (1, 8, 8, 16), "float32")
-    graph.operator("DEPTHWISE_CONV_2D", [one, weights("v", 1, 3, 3, 16), weights("c", 16)], [two])
-    depthwise = schema.DepthwiseConv2DOptionsT(
-        padding=schema.Padding.SAME,
-        strideW=1,
-        strideH=1,
-        depthMultiplier=1,
-        dilationWFactor=1,
-        dilationHFactor=1,
-    )
+    one, two = (graph.tensor(name, (1, 8, 8, 16), "float32") for name in ("one", "two"))
+    graph.convolution([x, weights("w", 16, 3, 3, 3), weights("b", 16)], one, version=1)
+    depthwise = [one, weights("v", 1, 3, 3, 16), weights("c", 16)]
+    graph.convolution(depthwise, two, kind="DEPTHWISE_CONV_2D", version=1)
     flat = graph.tensor("flat", (1, 1024), "float32")
     shape = graph.tensor("s", (2,), "int32", data=np.array([1, 1024], np.int32))
     graph.operator("RESHAPE", [two, shape], [flat])
     y = graph.tensor("y", (1, 10), "float32")
     graph.operator("FULLY_CONNECTED", [flat, weights("u", 10, 1024), weights("d", 10)], [y])
-    for operator, options in zip(graph.operators, (convolution, depthwise), strict=False):
-        operator.builtinOptions = options
-        operator.builtinOptionsType = getattr(
-            schema.BuiltinOptions, type(options).__name__.removesuffix("T")
-        )
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
 
 
 def test_firmware_expects_the_answers_of_its_own_kernels_unless_another_runtime_runs_it(
-    tmp_path, cli
+    tmp_path, cli, micro_cache
 ):
     file = int8_tiny(tmp_path)
     for options, runtime in (
@@ -385,7 +317,7 @@ def test_firmware_expects_the_answers_of_its_own_kernels_unless_another_runtime_
         out = tmp_path / "-".join(["out", *options])
         done = cli(
             *("embed", file, "--target", "c", "-o", out, *options),
-            EDGECONV_CACHE_DIR=str(tmp_path.parent / "cache"),
+            EDGECONV_CACHE_DIR=str(micro_cache),
         )
         assert done.returncode == 0, done.stderr
         (header,) = out.glob("*_self_test.h")

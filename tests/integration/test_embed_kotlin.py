@@ -21,7 +21,7 @@ import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published, tree
 from embed_updates import model
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
-from places import KOTLIN_STUBS, SHARED, SUPPORT
+from places import KOTLIN_STUBS, SUPPORT
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 from edgeconv import embed
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
     Run = Callable[..., list[str]]
 
-REAL = {
-    "gesture": SHARED / "hand_gesture" / "keypoint_classifier.tflite",
-    "speech": SHARED / "tflm_models" / "micro_speech__models__micro_speech_quantized.tflite",
-}
 COMPILER = "kotlin-compiler@2.4.20"
 STEPS = Preprocessing(scale=2.0, mean=(1.0, 2.0, 3.0, 4.0), std=(0.5,))
 LABELS = ('a "b"\\', "$x ${y}", HOSTILE.replace("\n", " "))
@@ -82,9 +78,6 @@ def embedded(tmp_path_factory) -> Path:
         "plain": published(models / "plain", fixed_float_model(), recipe="float32"),
         "wide": published(models / "wide", bool_and_wide_model(), recipe="float32"),
     }
-    for symbol, file in REAL.items():
-        if file.is_file():
-            artifacts[symbol] = published(models / symbol, file.read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGECONV_CACHE_DIR", str(models / "cache"))
         for symbol, artifact in artifacts.items():
@@ -145,13 +138,6 @@ PASSED = ["passed anotherModelIsRefused", "passed answersAsLiteRtDid"]
 )
 def test_the_generated_test_passes_on_litert(run, symbol, test):
     assert run(symbol, "tests", test) == PASSED
-
-
-@pytest.mark.parametrize("symbol", list(REAL))
-def test_the_generated_test_passes_for_a_real_model(run, embedded, symbol):
-    if not (embedded / symbol).is_dir():
-        pytest.skip(f"{REAL[symbol]} is not there")
-    assert run(symbol, "tests", f"edgeconv.{symbol}.{symbol.capitalize()}Test") == PASSED
 
 
 def test_the_generated_test_fails_for_a_model_that_was_changed_after_embedding(run, embedded):

@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from embed_models import HOSTILE
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
-from places import SHARED
 
 from edgeconv.plugins.devices.web import litertjs
 from edgeconv.types import Preprocessing
@@ -235,26 +234,6 @@ def test_a_model_that_came_later_runs_in_the_place_of_the_embedded_one(tmp_path,
         "the model is not the model that was announced",
         "the model has another interface than this code was made for",
     ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["hand_gesture/keypoint_classifier", "tflm_models/hello_world__models__hello_world_float"],
-)
-def test_a_real_model_passes(tmp_path, browse, name):
-    source = SHARED / f"{name}.tflite"
-    if not source.exists():
-        pytest.skip(f"there is no {source}")
-    from ai_edge_litert import schema_py_generated as schema
-    from tiny_tflite import packed
-
-    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
-    for tensor in model.subgraphs[0].tensors:
-        tensor.shapeSignature = None
-    directory, _ = web(tmp_path, packed(model), vectors=5)
-    said = self_test(browse, directory)
-    assert said["verdict"] == "passed", said
-    assert 0 <= said["report"]["largestDifference"] < 1e-4
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 import tf_keras
 from edge_models import Lite, only
 
-from edgeconv import convert, embed
+from edgeconv import convert
 from edgeconv.model import source
 from edgeconv.tf import keras_files
 from edgeconv.tf.keras_io import arrange_inputs, inputs_of, output_names, served_shape
@@ -174,24 +174,6 @@ def test_a_recurrent_sequential_converts_and_answers_as_the_model(lstm):
     answers = made.run(**{name: steps})
     assert list(answers) == ["tool_condition"]
     np.testing.assert_allclose(only(answers), model(steps), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("target", "accessor"),
-    [
-        ("c", "typedef float lstm_output_tool_condition_t;"),
-        ("android", "public val toolCondition: FloatArray"),
-        ("ios", "public let toolCondition: [Float]"),
-        ("web", "toolCondition: Float32Array;"),
-        ("python", "tool_condition: np.ndarray"),
-    ],
-)
-def test_accessors_go_by_the_name_of_the_layer(target, accessor, lstm, tmp_path):
-    out, _ = lstm
-    embed(out / "lstm.float32.tflite", target, tmp_path / target)
-    texts = [path.read_bytes() for path in (tmp_path / target).rglob("*") if path.is_file()]
-    assert any(accessor.encode() in text for text in texts)
-    assert not any(b"output_0" in text for text in texts)
 
 
 def test_a_batch_of_the_users_is_given_to_a_sequential(tmp_path, monkeypatch):

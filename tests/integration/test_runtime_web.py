@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from places import SHARED
 from tiny_tflite import Graph, float_model, int8_model, packed, run
 
 from edgeconv import bench
@@ -108,27 +107,6 @@ def test_a_model_is_timed_in_a_browser_of_its_own_which_is_gone_then(runtime, tm
     assert timed.warmup >= 2
     assert runtime.environment.tools["Chromium"].count(".") == 3
     assert not browsers()
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["hand_gesture/keypoint_classifier", "tflm_models/hello_world__models__hello_world_float"],
-)
-def test_a_real_model_agrees_with_native(runtime, tmp_path, name):
-    source = SHARED / f"{name}.tflite"
-    if not source.exists():
-        pytest.skip(f"there is no {source}")
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
-    file = written(tmp_path, model)
-    graph = model.subgraphs[0]
-    spec = graph.tensors[graph.inputs[0]]
-    values = np.random.default_rng(1).uniform(0, 1, (5, *spec.shape[1:])).astype(np.float32)
-    key = model.signatureDefs and model.signatureDefs[0].inputs[0].name.decode()
-    (given,) = outputs(runtime, Model(file=file), {key or spec.name.decode(): values}).values()
-    native = np.concatenate([run(file.read_bytes(), row[None])[0] for row in values])
-    np.testing.assert_allclose(given, native, atol=1e-5)
 
 
 def test_batches_several_inputs_and_integers_go_through(runtime, tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from embed_models import float_tiny, int8_tiny, published
+from embed_models import float_tiny, published
 from tiny_tflite import Graph, int8_model, packed
 
 from edgeconv import embed
@@ -171,17 +171,6 @@ def test_variables_are_counted_by_name():
     for operator, name in zip(model.subgraphs[0].operators, ("a", "b", "a"), strict=True):
         operator.builtinOptions = schema.VarHandleOptionsT(sharedName=name)
     assert resource_variables(model) == 2
-
-
-def test_the_header_has_the_methods_and_the_arena(tmp_path):
-    embed(int8_tiny(tmp_path / "m"), "c", tmp_path / "out", symbol="wake")
-    header = (tmp_path / "out" / "wake_micro.h").read_text()
-    assert "#define WAKE_OPERATOR_COUNT 1\n" in header
-    assert "return static_cast<int>(resolver.AddFullyConnected()) == 0;" in header
-    assert "#define WAKE_ARENA_BYTES 2400u" in header
-    # Release names differ, so no namespace of it may be in the code.
-    code = header[header.index("*/") :]
-    assert "tflite::" not in code
 
 
 def test_zephyr_and_arduino_have_their_own_files(tmp_path):
