@@ -154,12 +154,6 @@ def test_a_model_that_computes_with_texts_is_refused(brought, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_without_signatures_is_refused_with_what_to_do(brought, tmp_path):
-    with pytest.raises(InputRefused, match="has no signature to convert") as caught:
-        convert(brought / "no_signatures", out=tmp_path / "out", to=["float32"])
-    assert "export it with one" in caught.value.hint
-
-
 # What they were made with
 
 
@@ -170,14 +164,6 @@ def test_it_answers_as_it_did_in_tensorflow(name, brought, tmp_path):
     trained = only(dict(np.load(brought / f"{name}.answers.npz")))
     answers = only(Lite(made.file("float32")).run(**samples(brought, name)))
     np.testing.assert_allclose(answers, trained, rtol=1e-5, atol=1e-6)
-
-
-def test_a_layer_of_ones_own_in_a_keras_file_is_named_with_the_way_out(brought, tmp_path):
-    with pytest.raises(InputRefused, match="has 'mine>Threshold', which only the code") as caught:
-        convert(brought / "custom.keras", out=tmp_path / "out", to=["float32"])
-    assert "--custom-objects MODULE" in caught.value.hint
-    assert "export the model as a SavedModel" in caught.value.hint
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_stateful_layer_carries_its_state_as_in_tensorflow(brought, tmp_path):

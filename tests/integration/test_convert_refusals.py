@@ -70,14 +70,6 @@ def test_a_model_that_does_not_exist(convert):
     )
 
 
-def test_a_saved_model_whose_weights_are_missing(convert, zoo, tmp_path):
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare" / "saved_model.pb").write_bytes(
-        (zoo / "legacy" / "saved_model.pb").read_bytes()
-    )
-    assert_says(convert(tmp_path / "bare", "--to", "float32"), REFUSED, "next: ")
-
-
 NOT_FINITE = "float32: output 'output_0' has values that are not finite"
 
 
@@ -196,13 +188,6 @@ def test_a_cache_that_cannot_be_written(convert, zoo, tmp_path, monkeypatch):
     assert_says(said, REFUSED, "the cache", "next: set EDGECONV_CACHE_DIR")
 
 
-def test_a_disk_that_is_full_gets_none_of_the_files(convert, zoo, tiny_disk):
-    arguments = (zoo / "legacy", "--to", "all", "--calibration", zoo / "images.npz")
-    said = convert(*arguments, out=tiny_disk / "out")
-    assert_says(said, REFUSED, f"cannot write {tiny_disk / 'out'}", "No space left", "next: free")
-    assert list(tiny_disk.iterdir()) == []
-
-
 def test_a_disk_that_is_full_keeps_the_files_of_the_run_before(convert, cli, zoo, tiny_disk):
     out = tiny_disk / "out"
     assert cli("convert", zoo / "legacy", "-o", out, "--to", "float16").returncode == 0
@@ -210,31 +195,6 @@ def test_a_disk_that_is_full_keeps_the_files_of_the_run_before(convert, cli, zoo
     said = convert(zoo / "legacy", "--to", "all", "--calibration", zoo / "images.npz", out=out)
     assert_says(said, REFUSED, "No space left")
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-
-
-def test_no_space_for_temporary_files(cli, zoo, tmp_path, tiny_disk):
-    done = cli(
-        "convert",
-        zoo / "legacy",
-        "-o",
-        "out",
-        "--to",
-        "all",
-        "--calibration",
-        zoo / "images.npz",
-        TMPDIR=str(tiny_disk),
-    )
-    assert done.returncode in (REFUSED, FAILED)
-    assert "Traceback" not in done.stderr.splitlines()[0]
-    assert "No space left on device" in done.stderr
-    assert not (tmp_path / "out").exists()
-    assert list(tiny_disk.iterdir()) == []
-
-
-def test_a_temporary_directory_that_is_not_there(cli, zoo, tmp_path):
-    """Python falls back to another, so it is only held that the run does not end in a crash."""
-    done = cli("convert", zoo / "fixed", "-o", "out", "--to", "float32", TMPDIR="/nowhere")
-    assert done.returncode == 0, done.stderr
 
 
 # The result

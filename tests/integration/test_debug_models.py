@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from places import SHARED
 
-from edgeconv import convert, debug
-from edgeconv.requests.recipes import make_recipes
+from edgeconv import debug
 from edgeconv.types import Debugged
 from edgeconv.types.errors import UsageError
 
@@ -34,20 +33,6 @@ def test_every_layer_of_a_trained_keras_file_has_its_share_of_the_error(gestures
     assert sum(each.weights for each in found.layers) == 32 * 24 + 24 * 10 + 10 * 4
     added = -10 * np.log10(sum(10 ** (-each / 10) for each in alone if each is not None))
     assert abs(found.snr_db - added) < 6
-
-
-@HAS_GESTURES
-def test_the_rules_that_help_give_the_same_file_in_convert(gestures, tmp_path):
-    source = GESTURES / "point_history_classifier.hdf5"
-    (plain,) = make_recipes(["weight-only-int4"], methods=["none"])
-    found = debug(source, gestures, to=plain, samples=400)
-    assert found.helpful
-    best = next(fix for fix in found.helpful if fix.rules)
-    assert best.snr_db > found.snr_db + 3
-    recipes = make_recipes(["weight-only-int4"], methods=["none"], layers=best.rules)
-    made = convert(source, out=tmp_path / "out", to=recipes, calibration=gestures, samples=400)
-    assert not made.failures
-    assert made.artifacts[0].size_bytes == best.size_bytes
 
 
 def test_a_saved_model_of_convolutions_is_debugged_by_the_command(zoo, cli):

@@ -11,7 +11,7 @@ from edgeconv.data import Samples, write_samples
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.tf.reference import CHECKED, ReferenceJob, ReferencePart, run_reference
-from edgeconv.types.errors import InputRefused, UnsupportedOperators
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import SERVING_DEFAULT
 
 ZOO = "module_zoo:write"
@@ -114,17 +114,3 @@ def test_the_functions_of_a_model_without_signatures_are_listed_and_can_be_expor
         str(tmp_path / "new"), out=str(tmp_path / "out"), to=["float32"]
     ).artifacts
     assert artifact.verification.outputs[0].snr_db > 80
-
-
-def test_what_replaces_a_combined_suppression_is_named_and_converts(models, tmp_path):
-    with pytest.raises(UnsupportedOperators) as refused:
-        convert(str(models / "combined"), out=str(tmp_path / "out"), to=["float32"])
-    assert refused.value.cause.operators == ("CombinedNonMaxSuppression",)
-    assert "non_max_suppression_padded" in refused.value.hint
-    (artifact,) = convert(
-        str(models / "padded"),
-        out=str(tmp_path / "out"),
-        to=["float32"],
-        calibration=str(models / "boxes.npz"),
-    ).artifacts
-    assert {each.name for each in artifact.operators} >= {"NON_MAX_SUPPRESSION_V4"}

@@ -717,24 +717,6 @@ def test_code_in_a_saved_model_is_refused_before_it_is_loaded(place, monkeypatch
     assert "cannot be read" in refused(place, "code", "saved_model").message
 
 
-class LegacyCoded(tf_keras.Model):
-    """A tf_keras model without a graph."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dense = k2.Dense(2)
-
-    def call(self, inputs):
-        return self.dense(inputs)
-
-
-def test_a_saved_model_of_code_is_refused(place):
-    model = LegacyCoded()
-    model(np.ones((1, 8), np.float32))
-    model.save(place / "coded")
-    assert "has no graph of layers" in refused(place, "coded", "saved_model").message
-
-
 TRAINED_QUANTISED = """
 import os
 os.environ["TF_USE_LEGACY_KERAS"] = "1"

@@ -43,12 +43,6 @@ def made(brought, folder, said) -> Made:
         )
 
 
-def test_they_are_refused_where_they_are_not_allowed(brought, tmp_path):
-    with pytest.raises(UnsupportedOperators, match="MatrixInverse") as caught:
-        convert(brought / "inverse", out=tmp_path / "out", to=["float32"])
-    assert "--allow-select-ops" in caught.value.hint
-
-
 def test_they_are_in_the_file_and_where_they_run_is_said(made):
     assert made.conversion.failures == ()
     for artifact in made.conversion.artifacts:

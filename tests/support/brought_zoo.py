@@ -3,11 +3,11 @@
 What TensorFlow answers to NAME.npz, where there is one, is in NAME.answers.npz.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from saved_functions import save, save_signatures
 
 SERVING = "serving_default"
 COUNT = 24
@@ -16,26 +16,15 @@ COUNT = 24
 def write(root: Path) -> None:
     import keras
     import tensorflow as tf
-    import tf_keras
 
-    os.environ.setdefault("EDGECONV_TEST_MARK", os.devnull)
     several_signatures(root, tf)
     keras_models(root, keras)
     odd_functions(root, tf)
     session_models(root, tf)
-    lambda_models(root, keras, tf_keras)
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def save(tf: Any, root: Path, name: str, module: Any, **signatures: tuple[Any, Any]) -> None:
-    concrete = {
-        key: tf.function(call).get_concrete_function(*specs)
-        for key, (call, specs) in signatures.items()
-    }
-    tf.saved_model.save(module, str(root / name), signatures=concrete or None)
 
 
 def answer(tf: Any, root: Path, name: str, key: str = SERVING, **inputs: np.ndarray) -> None:
@@ -53,32 +42,20 @@ def answer(tf: Any, root: Path, name: str, key: str = SERVING, **inputs: np.ndar
 
 def several_signatures(root: Path, tf: Any) -> None:
     """An encoder and a decoder that share a weight of 64 KiB; the decoder also takes a gain."""
-    spec = tf.TensorSpec
-    module = tf.Module()
-    module.shared = tf.Variable(normal(1, 128, 128) / 11)
-    module.down = tf.Variable(normal(2, 16, 128) / 4)
-    module.up = tf.Variable(normal(3, 128, 16) / 11)
+    shared = tf.Variable(normal(1, 128, 128) / 11)
+    down, up = tf.Variable(normal(2, 16, 128) / 4), tf.Variable(normal(3, 128, 16) / 11)
 
     def encode(x: Any) -> Any:
-        return {"code": tf.nn.relu(x @ module.down) @ module.shared}
+        return {"code": tf.nn.relu(x @ down) @ shared}
 
     def decode(gain: Any, code: Any) -> Any:
-        y = tf.nn.relu(code @ module.shared)
-        return {"x": (y @ module.up) * gain, "energy": tf.reduce_mean(y, 1, keepdims=True)}
+        y = tf.nn.relu(code @ shared)
+        return {"x": (y @ up) * gain, "energy": tf.reduce_mean(y, 1, keepdims=True)}
 
-    save(
-        tf,
-        root,
-        "coder",
-        module,
-        encode=(encode, [spec([None, 16], tf.float32, name="x")]),
-        decode=(
-            decode,
-            [
-                spec([None, 1], tf.float32, name="gain"),
-                spec([None, 128], tf.float32, name="code"),
-            ],
-        ),
+    save_signatures(
+        root / "coder",
+        encode=(encode, {"x": [None, 16]}),
+        decode=(decode, {"gain": [None, 1], "code": [None, 128]}),
     )
     answer(tf, root, "coder", "encode", x=normal(4, COUNT, 16))
     # A hundred times larger than what the encoder sees: one range for both would be wrong.
@@ -129,48 +106,32 @@ def keras_models(root: Path, keras: Any) -> None:
     custom.save(root / "custom.keras")
     custom.export(str(root / "custom"), verbose=False)
     answer(tf, root, "custom", row=normal(10, COUNT, 6))
+    keras.Model(row, layers.Dense(2)(row)).save(root / "plain.h5")
 
 
 def odd_functions(root: Path, tf: Any) -> None:
-    spec = tf.TensorSpec
-    module = tf.Module()
-    module.w = tf.Variable(normal(11, 4, 3))
-    row = spec([None, 4], tf.float32, name="x")
+    weights = tf.Variable(normal(11, 4, 3))
+    first, second = (tf.Variable(normal(seed, 64, 64) / 8) for seed in (14, 15))
 
     def with_defaults(x: Any, scale: float = 2.0, *, negate: bool = False) -> Any:
-        y = (x @ module.w) * scale
+        y = (x @ weights) * scale
         return {"y": -y if negate else y}
 
-    save(tf, root, "defaults", module, serving_default=(with_defaults, [row]))
-    answer(tf, root, "defaults", x=normal(12, COUNT, 4))
-
     def of_text(text: Any) -> Any:
-        return {"n": tf.cast(tf.strings.length(text), tf.float32)[:, None] @ module.w[:1]}
-
-    text = spec([None], tf.string, name="text")
-    save(tf, root, "text", module, serving_default=(of_text, [text]))
-    tf.saved_model.save(tf.Module(), str(root / "no_signatures"))
+        return {"n": tf.cast(tf.strings.length(text), tf.float32)[:, None] @ weights[:1]}
 
     def inverse(x: Any) -> Any:
-        return {"y": tf.linalg.inv(x + 3 * tf.eye(4)) @ module.w}
-
-    square = spec([None, 4, 4], tf.float32, name="x")
-    save(tf, root, "inverse", module, serving_default=(inverse, [square]))
-    answer(tf, root, "inverse", x=normal(13, COUNT, 4, 4) / 4)
-
-    wide = tf.Module()
-    wide.w = [tf.Variable(normal(seed, 64, 64) / 8) for seed in (14, 15)]
+        return {"y": tf.linalg.inv(x + 3 * tf.eye(4)) @ weights}
 
     def dense(x: Any) -> Any:
-        return {"y": tf.nn.relu(x @ wide.w[0]) @ wide.w[1]}
+        return {"y": tf.nn.relu(x @ first) @ second}
 
-    save(
-        tf,
-        root,
-        "dense",
-        wide,
-        serving_default=(dense, [spec([None, 64], tf.float32, name="x")]),
-    )
+    save(root / "defaults", with_defaults, x=[None, 4])
+    answer(tf, root, "defaults", x=normal(12, COUNT, 4))
+    save(root / "text", of_text, text=([None], tf.string))
+    save(root / "inverse", inverse, x=[None, 4, 4])
+    answer(tf, root, "inverse", x=normal(13, COUNT, 4, 4) / 4)
+    save(root / "dense", dense, x=[None, 64])
     answer(tf, root, "dense", x=normal(16, COUNT, 64))
 
 
@@ -192,28 +153,3 @@ def session_models(root: Path, tf: Any) -> None:
             values = normal(17, COUNT, 6)
             np.savez(root / f"{name}.npz", x=values)
             np.savez(root / f"{name}.answers.npz", y=session.run(y, {x: values}))
-
-
-def lambda_models(root: Path, keras: Any, tf_keras: Any) -> None:
-    """Whose loading writes $EDGECONV_TEST_MARK, where code in them runs at all."""
-    row = keras.layers.Input((4,), name="row")
-    keras.Model(row, keras.layers.Dense(2)(row)).save(root / "plain.h5")
-    for library in (keras, tf_keras):
-        stem = library.__name__
-        layers = library.layers
-        marking = layers.Lambda(
-            lambda x: (
-                __import__("pathlib").Path(__import__("os").environ["EDGECONV_TEST_MARK"]).touch(),
-                x * 2.0,
-            )[1],
-            output_shape=(4,),
-        )
-        row = layers.Input((4,), name="row")
-        inner = library.Model(row, marking(row), name="inner")
-        outer = layers.Input((4,), name="row")
-        nested = library.Model(outer, layers.Dense(2)(inner(outer)))
-        steps = layers.Input((3, 4), name="steps")
-        timed = library.Model(steps, layers.TimeDistributed(marking)(steps))
-        for name, model in (("lambda", inner), ("nested", nested), ("timed", timed)):
-            model.save(root / f"{name}.{stem}.keras")
-            model.save(root / f"{name}.{stem}.h5")

@@ -40,12 +40,6 @@ def blocks(page: Path) -> Iterator[Block]:
             yield Block(language, words, title[1] if title else "", token.content)
 
 
-def prose(page: Path) -> str:
-    """A page without its fenced blocks and code spans."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.M)
-    return re.sub(r"`[^`]*`", "", text)
-
-
 def run(page_blocks: Sequence[Block], folder: Path, shell: Callable[[str], str]) -> None:
     """Do what the blocks say, in `folder`: write the files that have a title, run the commands.
 

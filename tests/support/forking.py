@@ -51,7 +51,6 @@ _MOST_FILES = 32
 # Files of a child are below, while they are put in order.
 _ABOVE = 512
 _STARTS_WITHIN_S = 120.0
-_IN_THE_BACKGROUND = ("/bin/sh", "-c", '"$@" >&2 & echo $!', "sh")
 
 _is_forking = False
 

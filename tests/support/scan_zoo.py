@@ -19,7 +19,6 @@ def write(root: Path) -> None:
     listed = pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
     registered = [operator.name for operator in OpList.FromString(listed).op]
     (root / "operators.json").write_text(json.dumps(registered))
-    hostile(root / "hostile", tf)
     tables(root, tf)
     for name, extra in (("session", False), ("savers", True)):
         session(root, tf.compat.v1, name, extra=extra)
@@ -28,36 +27,6 @@ def write(root: Path) -> None:
     # With layers that are not among Keras's.
     applications = keras.applications
     applications.ConvNeXtTiny(weights=None, input_shape=(32, 32, 3)).save(root / "convnext.keras")
-
-
-def hostile(root: Path, tf: Any) -> None:
-    """What TensorFlow itself exports of functions that reach outside, called by the operator."""
-    path = tf.constant(str(root / "touched"))
-
-    def through(x: Any, effect: Any) -> Any:
-        with tf.control_dependencies([effect]):
-            return tf.identity(x)
-
-    def cached(x: Any) -> Any:
-        return tf.data.Dataset.from_tensors(x).cache(str(root / "cache")).get_single_element()
-
-    functions = {
-        "WriteFile": lambda x: through(x, tf.io.write_file(path, "x")),
-        "ReadFile": lambda x: through(x, tf.io.read_file(path)),
-        "MatchingFiles": lambda x: through(x, tf.io.matching_files(path)),
-        "EagerPyFunc": lambda x: tf.py_function(lambda y: y, [x], tf.float32),
-        "CacheDatasetV2": cached,
-        "PrintV2": lambda x: through(x, tf.print("x", output_stream=f"file://{root}/printed")),
-    }
-    for name, function in functions.items():
-        module = tf.Module()
-        module.call = tf.function(in_a_branch(tf, function), input_signature=[tf.TensorSpec((1,))])
-        tf.saved_model.save(module, str(root / name), signatures=module.call)
-
-
-def in_a_branch(tf: Any, function: Any) -> Any:
-    called = tf.function(function)
-    return lambda x: tf.cond(x[0] > 0, lambda: called(x), lambda: x)
 
 
 def tables(root: Path, tf: Any) -> None:
