@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import SHARED
+from saved_functions import save
 
 from edgeconv.data import Samples
 from edgeconv.data.handover import put_part, waiting_parts
@@ -35,17 +36,6 @@ def two_input_model():
     return Model(
         [left, right], [layers.Dense(4, name="wide")(both), layers.Dense(1, name="top")(both)]
     )
-
-
-def save_function(directory, function, **specs):
-    import tensorflow as tf
-
-    module = tf.Module()
-    concrete = tf.function(function).get_concrete_function(
-        **{name: tf.TensorSpec(shape, dtype, name=name) for name, (shape, dtype) in specs.items()}
-    )
-    tf.saved_model.save(module, str(directory), signatures={"serving_default": concrete})
-    return str(directory)
 
 
 def handed_over(directory, arrays):
@@ -115,9 +105,7 @@ def test_a_saved_model_answers_all_samples_as_tensorflow_does(saved_model, tmp_p
 
 
 def test_a_fixed_batch_is_kept_for_latency_and_evaluation(tmp_path):
-    path = save_function(
-        tmp_path / "model", lambda x: {"y": 2 * x, "n": x[:, 0] > 0}, x=((4, 2), "float32")
-    )
+    path = save(tmp_path / "model", lambda x: {"y": 2 * x, "n": x[:, 0] > 0}, x=((4, 2), "float32"))
     values = RNG.normal(size=(8, 2)).astype(np.float32)
     run, outputs = ran(job_for(path, tmp_path, {"x": values}, batch=3), tmp_path)
     np.testing.assert_array_equal(outputs["y"], 2 * values)
@@ -182,7 +170,7 @@ def test_a_model_that_fails_when_it_runs_is_refused_with_the_reason(tmp_path):
         with tf.control_dependencies([tf.debugging.assert_positive(x, message="only positive")]):
             return {"y": tf.sqrt(x)}
 
-    path = save_function(tmp_path / "model", picky, x=((None, 1), "float32"))
+    path = save(tmp_path / "model", picky, x=((None, 1), "float32"))
     arrays = {"x": np.float32([[1], [-1]])}
     with pytest.raises(InputRefused, match="fails in TensorFlow"):
         ran(job_for(path, tmp_path, arrays), tmp_path)
@@ -225,15 +213,13 @@ def test_a_tflite_file_is_no_baseline(tmp_path):
 def test_an_output_of_complex_numbers_is_refused(tmp_path):
     import tensorflow as tf
 
-    path = save_function(
-        tmp_path / "m", lambda x: {"z": tf.cast(x, tf.complex64)}, x=((None,), "float32")
-    )
+    path = save(tmp_path / "m", lambda x: {"z": tf.cast(x, tf.complex64)}, x=((None,), "float32"))
     with pytest.raises(InputRefused, match="output 'z' is complex64"):
         open_model(job_for(path, tmp_path))
 
 
 def test_an_input_without_a_batch_dimension_is_refused(tmp_path):
-    path = save_function(tmp_path / "m", lambda x: {"y": 2 * x}, x=((), "float32"))
+    path = save(tmp_path / "m", lambda x: {"y": 2 * x}, x=((), "float32"))
     with pytest.raises(InputRefused, match="input 'x' has no batch dimension"):
         open_model(job_for(path, tmp_path))
 
@@ -241,7 +227,7 @@ def test_an_input_without_a_batch_dimension_is_refused(tmp_path):
 def test_samples_that_depend_on_each_other_are_run_one_at_a_time(tmp_path):
     import tensorflow as tf
 
-    path = save_function(
+    path = save(
         tmp_path / "m",
         lambda x: {"mean": tf.reduce_mean(x, axis=0), "apart": x - tf.reduce_mean(x, axis=0)},
         x=((None, 3), "float32"),
@@ -254,7 +240,7 @@ def test_samples_that_depend_on_each_other_are_run_one_at_a_time(tmp_path):
 
 
 def test_inputs_without_a_batch_dimension_get_a_sample_at_a_time(tmp_path):
-    path = save_function(
+    path = save(
         tmp_path / "m", lambda a, b: {"y": b @ a}, a=((4, 3), "float32"), b=((2, 4), "float32")
     )
     rng = np.random.default_rng(0)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forking import output_of
 
 from edgeconv import bench, convert
 from edgeconv.types import Measuring, Timing
@@ -13,35 +12,26 @@ from edgeconv.types.errors import InputRefused
 RNG = np.random.default_rng(9)
 X = RNG.normal(size=(300, 6)).astype(np.float32)
 QUICK = {"rounds": 1, "timing": Timing(warmup=2, repeats=10, seconds=0.2)}
-# Two outputs: a probability for whether the sum is above 0, and scores (n, 3, 5) of tokens.
-SCRIPT = """
-import sys
-import numpy as np
-import tensorflow as tf
-
-rng = np.random.default_rng(1)
-w = tf.constant(rng.normal(1.0, 0.1, (6, 1)), tf.float32)
-v = tf.constant(rng.normal(0.0, 1.0, (6, 15)), tf.float32)
-
-
-@tf.function(input_signature=[tf.TensorSpec((None, 6), tf.float32, name="x")])
-def serve(x):
-    return {
-        "above": tf.sigmoid(x @ w),
-        "tokens": tf.reshape(x @ v, (-1, 3, 5)),
-    }
-
-
-module = tf.Module()
-tf.saved_model.save(module, sys.argv[1], signatures={"serving_default": serve})
-"""
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Path:
-    """A trained model, and what was converted from it."""
+    """A trained model, and what was converted from it.
+
+    It gives a probability for whether the sum is above 0, and scores (n, 3, 5) of tokens.
+    """
+    import tensorflow as tf
+    from saved_functions import save
+
     root = tmp_path_factory.mktemp("bench")
-    output_of("-c", SCRIPT, root / "model")
+    rng = np.random.default_rng(1)
+    w = tf.constant(rng.normal(1.0, 0.1, (6, 1)), tf.float32)
+    v = tf.constant(rng.normal(0.0, 1.0, (6, 15)), tf.float32)
+    save(
+        root / "model",
+        lambda x: {"above": tf.sigmoid(x @ w), "tokens": tf.reshape(x @ v, (-1, 3, 5))},
+        x=[None, 6],
+    )
     np.savez(root / "calibration.npz", x=X[:100])
     convert(
         root / "model",

@@ -2,32 +2,17 @@
 
 import numpy as np
 from embed_models import planned
-from forking import output_of
 
 from edgeconv import convert
 from edgeconv.embedding.embedding import make_embedding
 
-SCRIPT = """
-import sys
-import tensorflow as tf
-
-class Sum(tf.Module):
-    def __init__(self):
-        self.total = tf.Variable(tf.zeros([1, 4]))
-
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([1, 4], tf.float32, name="x")])
-    def call(self, x):
-        self.total.assign_add(x)
-        return {"total": self.total + 0.0}
-
-model = Sum()
-tf.saved_model.save(model, sys.argv[1], signatures=model.call)
-"""
-
 
 def test_each_golden_vector_of_a_stateful_model_begins_with_no_state(tmp_path):
-    source = tmp_path / "sum"
-    output_of("-c", SCRIPT, source)
+    import tensorflow as tf
+    from saved_functions import save
+
+    total = tf.Variable(tf.zeros([1, 4]))
+    source = save(tmp_path / "sum", lambda x: {"total": total.assign_add(x) + 0.0}, x=[1, 4])
     done = convert(source, out=tmp_path / "out", to=["float32"])
     file = tmp_path / "out" / done.artifacts[0].file
     embedding = make_embedding(planned(file, "c", tmp_path / "c", vectors=3))

@@ -23,13 +23,10 @@ def place(tmp_path_factory) -> Path:
 
 def saved(place: Path, name: str, function: Callable[[Any, Any], Any]) -> Path:
     import tensorflow as tf
+    from saved_functions import save
 
-    module = tf.Module()
-    module.w = tf.Variable(np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32))
-    specs = [tf.TensorSpec([None, 6], name="x")]
-    module.f = tf.function(lambda x: {"y": function(tf, x @ module.w)}, input_signature=specs)
-    tf.saved_model.save(module, str(place / name), signatures=module.f)
-    return place / name
+    weights = tf.Variable(np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32))
+    return save(place / name, lambda x: {"y": function(tf, x @ weights)}, x=[None, 6])
 
 
 def test_a_batch_that_is_fixed_inside_is_fixed_and_the_samples_are_not_blamed(place):

@@ -17,13 +17,14 @@ STEPS = 280
 def place(tmp_path_factory) -> Path:
     """Step models of an LSTM, of a tanh and of a sliding window, and a signal."""
     import tensorflow as tf
+    from saved_functions import save
 
     place = tmp_path_factory.mktemp("states")
     rng = np.random.default_rng(1)
-    module = tf.Module()
     shapes = ((8, 64), (16, 64), (16, 4), (5, 8, 12), (60, 4))
-    module.w = [tf.Variable(rng.normal(size=s).astype(np.float32) * 0.25) for s in shapes]
-    enter, again, leave, kernel, dense = module.w
+    enter, again, leave, kernel, dense = (
+        tf.Variable(rng.normal(size=s).astype(np.float32) * 0.25) for s in shapes
+    )
 
     def lstm(x: Any, h: Any, c: Any) -> dict[str, Any]:
         i, f, g, o = tf.split(x @ enter + h @ again, 4, 1)
@@ -40,17 +41,9 @@ def place(tmp_path_factory) -> Path:
         y = tf.nn.relu(tf.nn.conv1d(frames, kernel, 1, "VALID"))
         return {"y": tf.reshape(y, [-1, 60]) @ dense, "buffer_next": frames}
 
-    for function, states in (
-        (lstm, {"h": [None, 16], "c": [None, 16]}),
-        (rnn, {"h": [1, 16]}),
-        (window, {"buffer": [1, 9, 8]}),
-    ):
-        batch = next(iter(states.values()))[0]
-        specs = [tf.TensorSpec([batch, 8], name="x")]
-        specs += [tf.TensorSpec(shape, name=name) for name, shape in states.items()]
-        name = function.__name__
-        module.f = tf.function(function, input_signature=specs)
-        tf.saved_model.save(module, str(place / name), signatures=module.f)
+    save(place / "lstm", lstm, x=[None, 8], h=[None, 16], c=[None, 16])
+    save(place / "rnn", rnn, x=[1, 8], h=[1, 16])
+    save(place / "window", window, x=[1, 8], buffer=[1, 9, 8])
     signal = np.cumsum(rng.normal(size=(STEPS, 8)), 0) * 0.1
     np.savez(place / "x.npz", x=signal.astype(np.float32))
     return place

@@ -134,20 +134,17 @@ def test_what_is_published_for_it_runs_right_there(dense, tmp_path):
 def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path):
     """LiteRT's int8 DIV of two tensors gives the end of its range where the first is nearly 0."""
     import tensorflow as tf
+    from saved_functions import save
 
     r = np.random.default_rng(0)
-    w = [tf.Variable(r.normal(size=(12, 64)).astype(np.float32) * 0.5) for _ in "ab"]
-    m = tf.Module()
-    m.w = w
-    m.f = tf.function(
-        lambda x: {"y": (x @ w[0]) / (tf.nn.relu(x @ w[1]) + 0.5)},
-        input_signature=[tf.TensorSpec([1, 12], name="x")],
+    above, below = (tf.Variable(r.normal(size=(12, 64)).astype(np.float32) * 0.5) for _ in "ab")
+    ratio = save(
+        tmp_path / "m", lambda x: {"y": (x @ above) / (tf.nn.relu(x @ below) + 0.5)}, x=[1, 12]
     )
-    tf.saved_model.save(m, str(tmp_path / "m"), signatures=m.f)
     x = r.normal(size=(300, 12)).astype(np.float32)
     np.savez(tmp_path / "c.npz", x=x)
     made = convert(
-        tmp_path / "m",
+        ratio,
         out=tmp_path / "out",
         to=["int8"],
         calibration=str(tmp_path / "c.npz"),
@@ -159,7 +156,7 @@ def test_a_ratio_of_tensors_is_right_in_litert_and_there(tmp_path):
     assert there.snr_db > 20
     assert here.snr_db > 20
     # Every sample, and no value at the end of the range: 9 dB and an error of half the span before.
-    first, second = (each.numpy() for each in w)
+    first, second = above.numpy(), below.numpy()
     right = (x @ first) / (np.maximum(x @ second, 0) + 0.5)
     off = invoked(tmp_path / "out" / artifact.file, x) - right
     assert np.abs(off).max() < np.ptp(right) / 8

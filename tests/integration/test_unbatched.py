@@ -18,6 +18,7 @@ ANCHORS = np.arange(16, dtype=np.float32).reshape(4, 4)
 def place(tmp_path_factory) -> Path:
     """A detector's head, a network on graphs, and samples of both."""
     import tensorflow as tf
+    from saved_functions import save
 
     place = tmp_path_factory.mktemp("unbatched")
     rng = np.random.default_rng(0)
@@ -25,11 +26,10 @@ def place(tmp_path_factory) -> Path:
     def weights(*shape: int) -> Any:
         return tf.Variable(rng.normal(size=shape).astype(np.float32))
 
-    head = tf.Module()
-    head.w = weights(6, 4)
+    head, first, second = weights(6, 4), weights(8, 8), weights(8, 3)
 
     def detect(x: Any) -> dict[str, Any]:
-        y = x @ head.w
+        y = x @ head
         return {
             "y": y,
             "anchors": tf.constant(ANCHORS),
@@ -39,20 +39,14 @@ def place(tmp_path_factory) -> Path:
             "labels": tf.constant([3, 1, 2]),
         }
 
-    head.f = tf.function(detect, input_signature=[tf.TensorSpec([None, 6], name="x")])
-    tf.saved_model.save(head, str(place / "head"), signatures=head.f)
+    save(place / "head", detect, x=[None, 6])
     np.savez(place / "x.npz", x=rng.normal(size=(64, 6)).astype(np.float32))
 
-    network = tf.Module()
-    network.a, network.b = weights(8, 8), weights(8, 3)
-
     def graph(nodes: Any, edges: Any) -> dict[str, Any]:
-        h = tf.nn.relu(nodes @ network.a)
-        return {"scores": (tf.gather(h, edges[:, 0]) - tf.gather(h, edges[:, 1])) @ network.b}
+        h = tf.nn.relu(nodes @ first)
+        return {"scores": (tf.gather(h, edges[:, 0]) - tf.gather(h, edges[:, 1])) @ second}
 
-    specs = [tf.TensorSpec([20, 8], name="nodes"), tf.TensorSpec([60, 2], tf.int32, name="edges")]
-    network.f = tf.function(graph, input_signature=specs)
-    tf.saved_model.save(network, str(place / "graph"), signatures=network.f)
+    save(place / "graph", graph, nodes=[20, 8], edges=([60, 2], tf.int32))
     np.savez(
         place / "graphs.npz",
         nodes=rng.normal(size=(48, 20, 8)).astype(np.float32),

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from saved_functions import save, save_signatures
 from tensorflow.core.protobuf import saved_model_pb2
 from tiny_tflite import Graph, packed
 
@@ -117,35 +118,25 @@ def table(kind: tf.DType, values: list[float], default: float) -> tf.lookup.Stat
     return tf.lookup.StaticHashTable(entries, default)
 
 
-def save(root: Path, name: str, serve: Callable[..., Any], **specs: Any) -> None:
-    """Write a SavedModel of a function that takes `specs`, each a shape and a type."""
-    module = tf.Module()
-    # What the function closes over is saved with the module.
-    module.kept = [cell.cell_contents for cell in serve.__closure__ or ()]
-    signature = [tf.TensorSpec(*spec, name=each) for each, spec in specs.items()]
-    module.serve = tf.function(serve, input_signature=signature)
-    tf.saved_model.save(module, str(root / name), signatures=module.serve)
-
-
 def of_words(root: Path) -> None:
     """Rows of a table, by words in ways that TFLite has and has not."""
     rows = tf.constant(floats(32, 4))
     index, numbers = table(tf.int64, [0, 1, 2], 3), table(tf.float32, [0.5, 1.5, 2.5], -1.0)
     word = ([None], tf.string)
     hashed = tf.strings.to_hash_bucket_fast
-    save(root, "hashed", lambda word: {"y": tf.gather(rows, hashed(word, 32))}, word=word)
-    save(root, "by_number", lambda n: {"y": tf.gather(rows, n)}, n=([None], tf.int64))
-    save(root, "by_index", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
+    save(root / "hashed", lambda word: {"y": tf.gather(rows, hashed(word, 32))}, word=word)
+    save(root / "by_number", lambda n: {"y": tf.gather(rows, n)}, n=([None], tf.int64))
+    save(root / "by_index", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
     ids, count = ([None, 3], tf.int32), tf.math.bincount
 
     def of(counted: Callable[[tf.Tensor], tf.Tensor]) -> Callable[..., dict[str, tf.Tensor]]:
         return lambda ids: {"y": counted(ids) @ rows}
 
     counts = of(lambda ids: count(ids, minlength=32, maxlength=32, axis=-1, dtype=tf.float32))
-    save(root, "counts", counts, ids=ids)
-    save(root, "sums", of(lambda ids: tf.reduce_sum(tf.one_hot(ids, 32), 1)), ids=ids)
-    save(root, "largest", of(lambda ids: tf.reduce_max(tf.one_hot(ids, 32), 1)), ids=ids)
-    save(root, "numbers", lambda word: {"y": numbers.lookup(word)[:, None] * rows[:1]}, word=word)
+    save(root / "counts", counts, ids=ids)
+    save(root / "sums", of(lambda ids: tf.reduce_sum(tf.one_hot(ids, 32), 1)), ids=ids)
+    save(root / "largest", of(lambda ids: tf.reduce_max(tf.one_hot(ids, 32), 1)), ids=ids)
+    save(root / "numbers", lambda word: {"y": numbers.lookup(word)[:, None] * rows[:1]}, word=word)
 
 
 def of_boxes(root: Path) -> None:
@@ -163,8 +154,8 @@ def of_boxes(root: Path) -> None:
         return {"boxes": tf.gather(boxes[0], kept)}
 
     specs = {"boxes": ([1, 10, 4], tf.float32), "scores": ([1, 10, 2], tf.float32)}
-    save(root, "combined", combined, **specs)
-    save(root, "padded", padded, **specs)
+    save(root / "combined", combined, **specs)
+    save(root / "padded", padded, **specs)
     corners = RNG.random((20, 10, 2)) * 0.5
     boxes = np.concatenate([corners, corners + 0.1 + 0.4 * RNG.random((20, 10, 2))], -1)
     scores = RNG.random((20, 10, 2)).astype(np.float32)
@@ -210,9 +201,9 @@ def of_operators(root: Path) -> None:
         "random": lambda x: x @ weights + tf.random.normal([8]),
     }
     for name, function in functions.items():
-        save(root, name, answering(function), x=([None, 12], tf.float32))
+        save(root / name, answering(function), x=([None, 12], tf.float32))
     shapes = {"x": ([None, 12], tf.float32), "noise": ([None, 8], tf.float32)}
-    save(root, "random_as_input", lambda x, noise: {"y": x @ weights + noise}, **shapes)
+    save(root / "random_as_input", lambda x, noise: {"y": x @ weights + noise}, **shapes)
 
 
 def of_layers(root: Path) -> None:
@@ -313,14 +304,9 @@ def of_training(root: Path) -> None:
 
 def of_signatures(root: Path) -> None:
     """A model of two signatures."""
-    module = tf.Module()
-    module.weights = tf.Variable(floats(12, 4))
-    module.serve = tf.function(
-        lambda x: {"y": x @ module.weights}, input_signature=[tf.TensorSpec([None, 12], name="x")]
-    )
-    tf.saved_model.save(
-        module, str(root / "two_signatures"), signatures={"a": module.serve, "b": module.serve}
-    )
+    weights = tf.Variable(floats(12, 4))
+    serve = (lambda x: {"y": x @ weights}, {"x": [None, 12]})
+    save_signatures(root / "two_signatures", a=serve, b=serve)
 
 
 def of_flatbuffers(root: Path) -> None:
@@ -339,12 +325,8 @@ def of_flatbuffers(root: Path) -> None:
 
 def of_damage(root: Path) -> None:
     """A model, and one whose file of variables was cut off on its way."""
-    module = tf.Module()
-    module.weights = tf.Variable(floats(12, 300))
-    module.serve = tf.function(
-        lambda x: {"y": x @ module.weights}, input_signature=[tf.TensorSpec([None, 12], name="x")]
-    )
-    tf.saved_model.save(module, str(root / "whole"), signatures=module.serve)
+    weights = tf.Variable(floats(12, 300))
+    save(root / "whole", lambda x: {"y": x @ weights}, x=[None, 12])
     for name in ("cut", "newer"):
         shutil.copytree(root / "whole", root / name)
     (variables,) = (root / "cut" / "variables").glob("*.data*")
@@ -401,10 +383,10 @@ def of_signatures_that_do_not_run(root: Path) -> None:
     """SavedModels without a signature, or with one that takes no samples."""
     weights = tf.constant(floats(12, 4))
     x, kind = ([None, 12], tf.float32), tf.float32
-    save(root, "scalar", lambda x, by: {"y": x @ weights * by}, x=x, by=([], kind))
-    save(root, "one_for_each", lambda x, by: {"y": x @ weights * by}, x=x, by=([None, 1], kind))
-    save(root, "any_rank", lambda x: {"y": tf.abs(x)}, x=(None, kind))
-    save(root, "no_inputs", lambda: {"y": weights})
+    save(root / "scalar", lambda x, by: {"y": x @ weights * by}, x=x, by=([], kind))
+    save(root / "one_for_each", lambda x, by: {"y": x @ weights * by}, x=x, by=([None, 1], kind))
+    save(root / "any_rank", lambda x: {"y": tf.abs(x)}, x=(None, kind))
+    save(root / "no_inputs", lambda: {"y": weights})
     tf.saved_model.save(tf.Module(), str(root / "nothing"))
     module = tf.Module()
     module.serve = tf.function(
@@ -425,7 +407,7 @@ def of_files(root: Path) -> None:
     entries = tf.lookup.TextFileInitializer(str(file), tf.string, 0, tf.int64, 1, delimiter=" ")
     index, rows = tf.lookup.StaticHashTable(entries, 3), tf.constant(floats(32, 4))
     word = ([None], tf.string)
-    save(root, "of_file", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
+    save(root / "of_file", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
     for name in ("without_file", "short_file"):
         shutil.copytree(root / "of_file", root / name)
     (root / "without_file" / "assets" / "words.txt").unlink()

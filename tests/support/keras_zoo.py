@@ -13,6 +13,7 @@ import sklearn.datasets
 import tensorflow as tf
 import tf_keras
 from keras import layers
+from saved_functions import save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,13 +46,12 @@ def scaling(root: Path) -> None:
         image = keras.Input((8, 8, 1), name="image")
         model = keras.Sequential([image, *first, layers.Flatten(), layers.Dense(10)])
         model.save(root / f"{name}.keras")
-    module = tf.Module()
-    module.weight = tf.Variable(np.random.default_rng(0).normal(size=(64, 10)).astype(np.float32))
-    module.divided = tf.function(
-        lambda image: {"y": tf.reshape((image - 127.5) / 127.5, [-1, 64]) @ module.weight},
-        input_signature=[tf.TensorSpec([None, 8, 8, 1], name="image")],
+    weight = tf.Variable(np.random.default_rng(0).normal(size=(64, 10)).astype(np.float32))
+    save(
+        root / "divided",
+        lambda image: {"y": tf.reshape((image - 127.5) / 127.5, [-1, 64]) @ weight},
+        image=[None, 8, 8, 1],
     )
-    tf.saved_model.save(module, str(root / "divided"), signatures=module.divided)
 
 
 def _scaled(k: Any, first: list[Any], x: Any, y: Any) -> Any:
@@ -177,28 +177,22 @@ def other_floats(root: Path) -> None:
         classes.save(root / f"{take.__name__}.keras")
         classes.export(root / take.__name__, format="tf_saved_model", verbose=False)
     weights = tf.constant(np.random.default_rng(1).normal(size=(8, 4)))
-    module = tf.Module()
-    module.double = tf.function(lambda x: {"y": x @ weights}).get_concrete_function(
-        x=tf.TensorSpec([None, 8], tf.float64, name="x")
-    )
-    tf.saved_model.save(module, root / "double", signatures={"serving_default": module.double})
-    single = tf.cast(weights, tf.float32)
-    module.decides = tf.function(
-        lambda row: {
+    save(root / "double", lambda x: {"y": x @ weights}, x=([None, 8], tf.float64))
+    single, sizes = tf.cast(weights, tf.float32), tf.constant([1e-3, 1e3] * 4)
+
+    def decides(row: Any) -> Any:
+        return {
             "scores": row @ single,
             "class": tf.one_hot(tf.argmax(row @ single, -1), 4),
             "alarm": tf.cast(tf.reduce_max(row, 1, keepdims=True) > 1, tf.float32),
         }
-    ).get_concrete_function(row=tf.TensorSpec([None, 8], tf.float32, name="row"))
-    tf.saved_model.save(module, root / "decides", signatures={"serving_default": module.decides})
-    sizes = tf.constant([1e-3, 1e3] * 4)
-    module.branches = tf.function(
-        lambda row: {
-            "y": tf.cond(tf.reduce_mean(row) > 0, lambda: row * sizes, lambda: row * sizes * 2)
-            @ (single / sizes[:, None])
-        }
-    ).get_concrete_function(row=tf.TensorSpec([1, 8], tf.float32, name="row"))
-    tf.saved_model.save(module, root / "branches", signatures={"serving_default": module.branches})
+
+    def branches(row: Any) -> Any:
+        y = tf.cond(tf.reduce_mean(row) > 0, lambda: row * sizes, lambda: row * sizes * 2)
+        return {"y": y @ (single / sizes[:, None])}
+
+    save(root / "decides", decides, row=[None, 8])
+    save(root / "branches", branches, row=[1, 8])
     steps, legacy = tf_keras.Input((6, 16), name="steps"), tf_keras.layers
     recurrent = tf_keras.Model(steps, legacy.Dense(3, name="out")(legacy.LSTM(64)(steps)))
     recurrent.save(root / "recurrent.h5")
@@ -223,14 +217,8 @@ def small_files(root: Path) -> None:
         plus = tf.nn.relu(x * (tf.ones([256, 128]) * 3))
         return {"y": tf.reduce_mean(plus[:, None] + tf.ones([4, 256, 128]) * 3, [1, 2])}
 
-    for serve, spec in (
-        (tied, tf.TensorSpec([None, 12], tf.int32, name="ids")),
-        (ones, tf.TensorSpec([None, 256, 128], name="x")),
-    ):
-        module = tf.Module()
-        module.table, module.bias = table, bias
-        module.serve = tf.function(serve, input_signature=[spec])
-        tf.saved_model.save(module, str(root / serve.__name__), signatures=module.serve)
+    save(root / "tied", tied, ids=([None, 12], tf.int32))
+    save(root / "ones", ones, x=[None, 256, 128])
     convolutions = [
         layers.Conv1D(16, 3, dilation_rate=rate, padding="causal", activation="relu")
         for rate in (2, 4, 8)

@@ -152,62 +152,56 @@ def keras_cases(root: Path, keras: Any) -> dict[str, Case]:
 
 def module_cases(root: Path, tf: Any) -> dict[str, Case]:
     """Loops and branches of TensorFlow itself; `x` is (batch, 4)."""
+    from saved_functions import save
+
     rng = np.random.default_rng(5)
-    weight = rng.standard_normal((4, 4)).astype(np.float32) * 0.4
+    w = tf.Variable(rng.standard_normal((4, 4)).astype(np.float32) * 0.4)
     x = rng.standard_normal((2, 4)).astype(np.float32)
+    counted = tf.Variable(0.0)
     made = {}
 
     def add(
         name: str,
         call: Any,
-        *specs: Any,
+        specs: Any = None,
         shapes: dict[str, tuple[int, ...]] | None = None,
         **inputs: np.ndarray,
     ) -> None:
-        module = tf.Module()
-        module.w = tf.Variable(weight)
-        module.count = tf.Variable(0.0)
         given = inputs or {"x": x}
-        specs = specs or (tf.TensorSpec([None, 4], tf.float32, name="x"),)
-        function = tf.function(lambda *tensors: call(module, *tensors))
-        concrete = function.get_concrete_function(*specs)
-        tf.saved_model.save(module, str(root / name), signatures={SERVING: concrete})
-        first = next(iter(given.values()))
-        made[name] = Case(root / name, given, len(first), shapes or {})
+        save(root / name, call, **(specs or {"x": [None, 4]}))
+        made[name] = Case(root / name, given, len(next(iter(given.values()))), shapes or {})
 
     def turns(count: Any, body: Any, x: Any) -> Any:
         return tf.while_loop(lambda i, _: i < count, lambda i, y: (i + 1, body(i, y)), (0, x))[1]
 
-    add("while", lambda m, x: {"y": turns(5, lambda _, y: tf.tanh(y @ m.w) + x, x)})
+    add("while", lambda x: {"y": turns(5, lambda _, y: tf.tanh(y @ w) + x, x)})
     add(
         "nested",
-        lambda m, x: {
-            "y": turns(3, lambda i, y: turns(i + 1, lambda _, z: tf.tanh(z @ m.w), y), x)
-        },
+        lambda x: {"y": turns(3, lambda i, y: turns(i + 1, lambda _, z: tf.tanh(z @ w), y), x)},
     )
-    add("no_turns", lambda m, x: {"y": turns(0, lambda _, y: y @ m.w, x) + 1.0})
-    add("many_turns", lambda m, x: {"y": turns(300, lambda i, y: y * 0.99 + x, x)})
-    add("too_many_turns", lambda m, x: {"y": turns(5000, lambda i, y: y * 0.99, x)})
+    add("no_turns", lambda x: {"y": turns(0, lambda _, y: y @ w, x) + 1.0})
+    add("many_turns", lambda x: {"y": turns(300, lambda i, y: y * 0.99 + x, x)})
+    add("too_many_turns", lambda x: {"y": turns(5000, lambda i, y: y * 0.99, x)})
     add(
         "turns_of_input",
-        lambda m, x: {
-            "y": turns(tf.cast(tf.abs(x[0, 0]) * 3, tf.int32), lambda i, y: tf.tanh(y @ m.w), x)
+        lambda x: {
+            "y": turns(tf.cast(tf.abs(x[0, 0]) * 3, tf.int32), lambda i, y: tf.tanh(y @ w), x)
         },
     )
     add(
         "until_small",
-        lambda m, x: {
+        lambda x: {
             "y": tf.while_loop(
-                lambda y: tf.reduce_sum(tf.abs(y)) > 0.5, lambda y: (tf.tanh(y @ m.w) * 0.5,), (x,)
+                lambda y: tf.reduce_sum(tf.abs(y)) > 0.5, lambda y: (tf.tanh(y @ w) * 0.5,), (x,)
             )[0]
         },
     )
     add(
         "maximum_iterations",
-        lambda m, x: {
+        lambda x: {
             "y": tf.while_loop(
                 lambda i, _: True,
-                lambda i, y: (i + 1, tf.tanh(y @ m.w)),
+                lambda i, y: (i + 1, tf.tanh(y @ w)),
                 (0, x),
                 maximum_iterations=4,
             )[1]
@@ -215,80 +209,73 @@ def module_cases(root: Path, tf: Any) -> dict[str, Case]:
     )
     add(
         "turns_of_shape",
-        lambda m, x: {"y": turns(tf.shape(x)[0], lambda i, y: y + tf.cast(i, tf.float32), x)},
+        lambda x: {"y": turns(tf.shape(x)[0], lambda i, y: y + tf.cast(i, tf.float32), x)},
     )
     add(
         "cond_static",
-        lambda m, x: {"y": tf.cond(tf.shape(x)[1] > 3, lambda: x @ m.w, lambda: x - 1.0)},
+        lambda x: {"y": tf.cond(tf.shape(x)[1] > 3, lambda: x @ w, lambda: x - 1.0)},
     )
     add(
         "cond_in_loop",
-        lambda m, x: {
+        lambda x: {
             "y": turns(
-                4, lambda i, y: tf.cond(i % 2 == 0, lambda: y @ m.w, lambda: tf.tanh(y) - x), x
+                4, lambda i, y: tf.cond(i % 2 == 0, lambda: y @ w, lambda: tf.tanh(y) - x), x
             )
         },
     )
     add(
         "cond_of_input",
-        lambda m, x: {
+        lambda x: {
             "y": turns(
                 2,
-                lambda i, y: tf.cond(tf.reduce_sum(x) > 0, lambda: y @ m.w, lambda: tf.tanh(y)),
+                lambda i, y: tf.cond(tf.reduce_sum(x) > 0, lambda: y @ w, lambda: tf.tanh(y)),
                 x,
             )
         },
     )
     add(
         "switch_case",
-        lambda m, x: {
+        lambda x: {
             "y": turns(
                 3,
-                lambda i, y: tf.switch_case(i, [lambda: y @ m.w, lambda: y + 1, lambda: -y]),
+                lambda i, y: tf.switch_case(i, [lambda: y @ w, lambda: y + 1, lambda: -y]),
                 x,
             )
         },
     )
-    add("arrays", arrays(tf))
-    add("array_concat", array_concat(tf))
-    add("array_gather", array_gather(tf))
-    add("array_scatter", array_scatter(tf))
-    add("array_split", array_split(tf))
-    add("array_dynamic", array_dynamic(tf))
-    add("array_empty", array_empty(tf))
-    add("array_unwritten", array_unwritten(tf))
-    add("map_fn", lambda m, x: {"y": tf.map_fn(lambda row: tf.tanh(row) * 2.0, x @ m.w)})
-    add("scan", lambda m, x: {"y": tf.scan(lambda a, row: tf.tanh(a + row), x, tf.zeros([4]))})
-    add("foldl", lambda m, x: {"y": tf.foldl(lambda a, row: a * 0.5 + row, x @ m.w)})
-    add("reverse", lambda m, x: {"y": turns(2, lambda _, y: tf.reverse(y, [-1]) @ m.w, x)})
-    add("reverse_two_axes", lambda m, x: {"y": tf.reverse(x, [0, 1]) @ m.w})
-    add("reverse_sequence", lambda m, x: {"y": tf.reverse_sequence(x, [3, 1], seq_axis=1) @ m.w})
+    for name, call in array_cases(tf, w).items():
+        add(name, call)
+    add("map_fn", lambda x: {"y": tf.map_fn(lambda row: tf.tanh(row) * 2.0, x @ w)})
+    add("scan", lambda x: {"y": tf.scan(lambda a, row: tf.tanh(a + row), x, tf.zeros([4]))})
+    add("foldl", lambda x: {"y": tf.foldl(lambda a, row: a * 0.5 + row, x @ w)})
+    add("reverse", lambda x: {"y": turns(2, lambda _, y: tf.reverse(y, [-1]) @ w, x)})
+    add("reverse_two_axes", lambda x: {"y": tf.reverse(x, [0, 1]) @ w})
+    add("reverse_sequence", lambda x: {"y": tf.reverse_sequence(x, [3, 1], seq_axis=1) @ w})
     add(
         "split_equal",
-        lambda m, x: {f"y{i}": y for i, y in enumerate(tf.split(x @ m.w, 2, axis=-1))},
+        lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x @ w, 2, axis=-1))},
     )
     add(
         "split_unequal",
-        lambda m, x: {
-            f"y{i}": y for i, y in enumerate(tf.split(turns(2, lambda _, y: y @ m.w, x), [1, 3], 1))
+        lambda x: {
+            f"y{i}": y for i, y in enumerate(tf.split(turns(2, lambda _, y: y @ w, x), [1, 3], 1))
         },
     )
     add(
         "split_rest",
-        lambda m, x: {f"y{i}": y for i, y in enumerate(tf.split(x @ m.w, [1, -1, 2], 1))},
+        lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x @ w, [1, -1, 2], 1))},
     )
-    add("split_first_axis", lambda m, x: {f"y{i}": y for i, y in enumerate(tf.split(x, 2))})
-    add("random", lambda m, x: {"y": x @ m.w + 1e-3 * tf.random.normal([2, 4])})
-    add("random_in_loop", lambda m, x: {"y": turns(2, lambda _, y: y + tf.random.normal([4]), x)})
-    add("counting", lambda m, x: {"y": x @ m.w + m.count.assign_add(1.0)})
+    add("split_first_axis", lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x, 2))})
+    add("random", lambda x: {"y": x @ w + 1e-3 * tf.random.normal([2, 4])})
+    add("random_in_loop", lambda x: {"y": turns(2, lambda _, y: y + tf.random.normal([4]), x)})
+    add("counting", lambda x: {"y": x @ w + counted.assign_add(1.0)})
     add(
         "checked",
-        lambda m, x: {"y": turns(2, lambda i, y: checked(tf, y) @ m.w, x)},
+        lambda x: {"y": turns(2, lambda i, y: checked(tf, y) @ w, x)},
     )
-    add("identity", lambda m, x: {"same": x, "y": turns(2, lambda _, y: y @ m.w, x)})
-    add("constant_output", lambda m, x: {"n": turns(5, lambda i, y: y + i, 1), "y": x @ m.w})
-    add("two_names", lambda m, x: two_names(turns(2, lambda _, y: y @ m.w, x)))
-    spec = tf.TensorSpec
+    add("identity", lambda x: {"same": x, "y": turns(2, lambda _, y: y @ w, x)})
+    add("constant_output", lambda x: {"n": turns(5, lambda i, y: y + i, 1), "y": x @ w})
+    add("two_names", lambda x: two_names(turns(2, lambda _, y: y @ w, x)))
     pair = {
         "zeta": rng.standard_normal((2, 3)).astype(np.float32),
         "alpha": rng.integers(0, 4, (2, 5)),
@@ -296,46 +283,43 @@ def module_cases(root: Path, tf: Any) -> dict[str, Case]:
     }
     add(
         "kinds",
-        lambda m, zeta, alpha, mid: {
+        lambda zeta, alpha, mid: {
             "b": turns(2, lambda i, y: tf.where(mid, y * 2.0, -y), zeta),
             "a": turns(3, lambda i, n: n * 2 + 1, alpha),
             "m": turns(1, lambda i, n: tf.logical_not(n), mid),
         },
-        spec([None, 3], tf.float32, name="zeta"),
-        spec([None, 5], tf.int64, name="alpha"),
-        spec([None, 3], tf.bool, name="mid"),
+        {"zeta": [None, 3], "alpha": ([None, 5], tf.int64), "mid": ([None, 3], tf.bool)},
         **pair,
     )
     add(
         "unused_input",
-        lambda m, x, unused: {"y": turns(2, lambda _, y: y @ m.w, x)},
-        spec([None, 4], tf.float32, name="x"),
-        spec([None, 2], tf.float32, name="unused"),
+        lambda x, unused: {"y": turns(2, lambda _, y: y @ w, x)},
+        {"x": [None, 4], "unused": [None, 2]},
         x=x,
         unused=x[:, :2],
     )
     add(
         "open_length",
-        lambda m, x: {"y": tf.reverse(turns(2, lambda _, y: tf.tanh(y) + 1.0, x), [1])},
-        spec([None, None], tf.float32, name="x"),
+        lambda x: {"y": tf.reverse(turns(2, lambda _, y: tf.tanh(y) + 1.0, x), [1])},
+        {"x": [None, None]},
         shapes={"x": (2, -1)},
     )
     add(
         "open_split",
-        lambda m, x: {"y": tf.split(turns(2, lambda _, y: tf.tanh(y) + 1.0, x), 2, axis=1)[0]},
-        spec([None, None], tf.float32, name="x"),
+        lambda x: {"y": tf.split(turns(2, lambda _, y: tf.tanh(y) + 1.0, x), 2, axis=1)[0]},
+        {"x": [None, None]},
         shapes={"x": (2, -1)},
     )
     add(
         "length_fixed",
-        lambda m, x: {"y": tf.scan(lambda a, c: a + c, tf.transpose(x), tf.zeros([2]))},
-        spec([None, None], tf.float32, name="x"),
+        lambda x: {"y": tf.scan(lambda a, c: a + c, tf.transpose(x), tf.zeros([2]))},
+        {"x": [None, None]},
         shapes={"x": (2, 4)},
     )
-    add("table", table(tf))
-    add("ragged", lambda m, x: {"y": tf.RaggedTensor.from_row_lengths(x[0], [1, 3]).to_tensor()})
-    add("text_inside", lambda m, x: {"y": x @ m.w, "n": tf.strings.length(tf.constant(["abc"]))})
-    add("large_constant", lambda m, x: {"y": turns(3, lambda i, y: y + big(tf, i), x)})
+    add("table", lambda x: {"y": tf.gather(w, tf.cast(tf.abs(x[:, 0]) * 1.5, tf.int32)) + x})
+    add("ragged", lambda x: {"y": tf.RaggedTensor.from_row_lengths(x[0], [1, 3]).to_tensor()})
+    add("text_inside", lambda x: {"y": x @ w, "n": tf.strings.length(tf.constant(["abc"]))})
+    add("large_constant", lambda x: {"y": turns(3, lambda i, y: y + big(tf, i), x)})
     return made
 
 
@@ -353,99 +337,55 @@ def checked(tf: Any, y: Any) -> Any:
         return tf.identity(y)
 
 
-def arrays(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        out = tf.TensorArray(tf.float32, 3, element_shape=[2, 4])
+def array_cases(tf: Any, w: Any) -> dict[str, Any]:
+    """Arrays that loops write, and others."""
 
+    def array(size: int, **options: Any) -> Any:
+        return tf.TensorArray(tf.float32, size, element_shape=[2, 4], **options)
+
+    def written(out: Any, turns: int, write: Any) -> Any:
+        return tf.while_loop(lambda i, _: i < turns, lambda i, o: (i + 1, write(i, o)), (0, out))[1]
+
+    def multiples(x: Any) -> Any:
+        return written(array(3), 3, lambda i, o: o.write(i, x * tf.cast(i, tf.float32)))
+
+    def arrays(x: Any) -> Any:
         def body(i: Any, y: Any, out: Any) -> Any:
-            y = tf.tanh(y @ m.w)
+            y = tf.tanh(y @ w)
             return i + 1, y, out.write(i, y)
 
-        _, _, out = tf.while_loop(lambda i, *_: i < 3, body, (0, x, out))
+        _, _, out = tf.while_loop(lambda i, *_: i < 3, body, (0, x, array(3)))
         return {"all": out.stack(), "last": out.read(2), "n": out.size()}
 
-    return call
-
-
-def array_concat(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        out = tf.TensorArray(tf.float32, 3, element_shape=[2, 4])
-        _, out = tf.while_loop(
-            lambda i, _: i < 3,
-            lambda i, o: (i + 1, o.write(i, x * tf.cast(i, tf.float32))),
-            (0, out),
-        )
-        return {"y": out.concat() @ m.w}
-
-    return call
-
-
-def array_gather(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        out = tf.TensorArray(tf.float32, 3, element_shape=[2, 4])
-        _, out = tf.while_loop(
-            lambda i, _: i < 3,
-            lambda i, o: (i + 1, o.write(i, x * tf.cast(i, tf.float32))),
-            (0, out),
-        )
-        return {"y": out.gather([2, 0]) @ m.w}
-
-    return call
-
-
-def array_scatter(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
+    def scattered(x: Any) -> Any:
         rows = tf.TensorArray(tf.float32, 2, element_shape=[4]).scatter([1, 0], x)
         y = tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, y + rows.read(i)), (0, x[0]))
         return {"y": y[1]}
 
-    return call
-
-
-def array_split(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
+    def split(x: Any) -> Any:
         rows = tf.TensorArray(tf.float32, 2, infer_shape=False).split(x, [1, 1])
         return {"y": rows.read(0) + rows.read(1)}
 
-    return call
+    def dynamic(x: Any) -> Any:
+        out = array(0, dynamic_size=True)
+        return {"y": written(out, 3, lambda i, o: o.write(i, tf.tanh(x @ w))).stack()}
 
+    def empty(x: Any) -> Any:
+        none = written(array(0), 0, lambda i, o: o.write(i, x))
+        return {"none": none.stack(), "y": x @ w}
 
-def array_dynamic(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        out = tf.TensorArray(tf.float32, 0, dynamic_size=True, element_shape=[2, 4])
-        _, out = tf.while_loop(
-            lambda i, _: i < 3, lambda i, o: (i + 1, o.write(i, tf.tanh(x @ m.w))), (0, out)
-        )
-        return {"y": out.stack()}
-
-    return call
-
-
-def array_empty(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        out = tf.TensorArray(tf.float32, 0, element_shape=[2, 4])
-        _, out = tf.while_loop(lambda i, _: i < 0, lambda i, o: (i + 1, o.write(i, x)), (0, out))
-        return {"none": out.stack(), "y": x @ m.w}
-
-    return call
-
-
-def array_unwritten(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        out = tf.TensorArray(tf.float32, 3, element_shape=[2, 4])
-        _, out = tf.while_loop(
-            lambda i, _: i < 2, lambda i, o: (i + 1, o.write(i + 1, x @ m.w)), (0, out)
-        )
-        return {"y": out.stack()}
-
-    return call
-
-
-def table(tf: Any) -> Any:
-    def call(m: Any, x: Any) -> Any:
-        return {"y": tf.gather(m.w, tf.cast(tf.abs(x[:, 0]) * 1.5, tf.int32)) + x}
-
-    return call
+    return {
+        "arrays": arrays,
+        "array_concat": lambda x: {"y": multiples(x).concat() @ w},
+        "array_gather": lambda x: {"y": multiples(x).gather([2, 0]) @ w},
+        "array_scatter": scattered,
+        "array_split": split,
+        "array_dynamic": dynamic,
+        "array_empty": empty,
+        "array_unwritten": lambda x: {
+            "y": written(array(3), 2, lambda i, o: o.write(i + 1, x @ w)).stack()
+        },
+    }
 
 
 def graph_cases(root: Path, tf: Any) -> dict[str, Case]:

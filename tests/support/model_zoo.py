@@ -24,7 +24,6 @@ def write(root: Path) -> None:
     keras_models(root, keras)
     recurrent_models(root, tf_keras)
     modules(root, tf)
-    refused_modules(root, tf)
     tflites(root, tf)
 
 
@@ -100,77 +99,24 @@ def recurrent_models(root: Path, tf_keras: Any) -> None:
     model.export(str(root / "lstm"))
 
 
-def save(tf: Any, module: Any, path: Path, **signatures: Any) -> None:
-    concrete = {
-        key: function.get_concrete_function(*specs) for key, (function, specs) in signatures.items()
-    }
-    tf.saved_model.save(module, str(path), signatures=concrete)
-
-
 def modules(root: Path, tf: Any) -> None:
     """Models without Keras."""
+    from saved_functions import save, save_signatures
+
     rng = np.random.default_rng(3)
-    spec = tf.TensorSpec
-
-    many = tf.Module()
-    many.w = tf.Variable(rng.standard_normal((4, 3)).astype(np.float32))
-    save(
-        tf,
-        many,
+    first, second = (tf.Variable(rng.standard_normal((4, 3)).astype(np.float32)) for _ in range(2))
+    rows = {"x": [None, 4]}
+    save_signatures(
         root / "many",
-        double=(tf.function(lambda x: {"y": 2.0 * x}), [spec([None, 4], tf.float32, name="x")]),
-        project=(
-            tf.function(lambda x: {"y": x @ many.w}),
-            [spec([None, 4], tf.float32, name="x")],
-        ),
+        double=(lambda x: {"y": 2.0 * x}, rows),
+        project=(lambda x: {"y": x @ first}, rows),
     )
-
-    fixed = tf.Module()
-    fixed.w = tf.Variable(rng.standard_normal((4, 3)).astype(np.float32))
-    function = tf.function(lambda x: {"y": tf.nn.relu(x @ fixed.w)})
-    save(
-        tf, fixed, root / "fixed", serving_default=(function, [spec([3, 4], tf.float32, name="x")])
-    )
-    for version in ("1", "2", "10"):
-        save(
-            tf,
-            fixed,
-            root / "versions" / version,
-            serving_default=(function, [spec([3, 4], tf.float32, name="x")]),
-        )
-
-    bare = tf.Module()
-    save(
-        tf,
-        bare,
-        root / "weightless",
-        serving_default=(
-            tf.function(lambda x: {"y": tf.nn.relu(x) + x}),
-            [spec([None, 4], tf.float32, name="x")],
-        ),
-    )
-
-
-def refused_modules(root: Path, tf: Any) -> None:
-    spec = tf.TensorSpec
-    save(
-        tf,
-        tf.Module(),
-        root / "select_tf",
-        serving_default=(
-            tf.function(lambda x: {"y": tf.linalg.inv(x)}),
-            [spec([None, 3, 3], tf.float32, name="x")],
-        ),
-    )
-    save(
-        tf,
-        tf.Module(),
-        root / "random",
-        serving_default=(
-            tf.function(lambda x: {"y": x + tf.random.normal(tf.shape(x), seed=5)}),
-            [spec([None, 4], tf.float32, name="x")],
-        ),
-    )
+    for name in ("fixed", *(f"versions/{version}" for version in (1, 2, 10))):
+        save(root / name, lambda x: {"y": tf.nn.relu(x @ second)}, x=[3, 4])
+    save(root / "weightless", lambda x: {"y": tf.nn.relu(x) + x}, **rows)
+    # To be refused.
+    save(root / "select_tf", lambda x: {"y": tf.linalg.inv(x)}, x=[None, 3, 3])
+    save(root / "random", lambda x: {"y": x + tf.random.normal(tf.shape(x), seed=5)}, **rows)
 
 
 def record_raw(path: Path) -> None:

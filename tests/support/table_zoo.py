@@ -22,8 +22,8 @@ def write(root: Path) -> None:
     model.save(root / "recommender.keras")
     numbered(keras).export(str(root / "numbered"), verbose=False)
     hashed(keras).export(str(root / "hashed"), verbose=False)
-    for name, function in (("from_file", from_file(tf, root)), ("labeled", labeled(tf))):
-        save(tf, root / name, *function)
+    from_file(tf, root)
+    labeled(tf, root)
 
 
 def samples(root: Path) -> None:
@@ -64,40 +64,35 @@ def hashed(keras: Any) -> Any:
     return keras.Model(user, layers.Dense(4)(layers.Flatten()(x)))
 
 
-def from_file(tf: Any, root: Path) -> tuple[Any, Any, Any]:
+def from_file(tf: Any, root: Path) -> None:
     """A vocabulary in a file of the SavedModel."""
+    from saved_functions import save
+
     file = root / "vocabulary.txt"
     file.write_text("\n".join(WORDS), encoding="utf-8")
-    module = tf.Module()
-    module.asset = tf.saved_model.Asset(str(file))
     lookup = tf.lookup.TextFileIndex
     words = tf.lookup.TextFileInitializer(
-        module.asset, tf.string, lookup.WHOLE_LINE, tf.int64, lookup.LINE_NUMBER
+        str(file), tf.string, lookup.WHOLE_LINE, tf.int64, lookup.LINE_NUMBER
     )
-    module.table = tf.lookup.StaticHashTable(words, -1)
-    module.rows = tf.Variable(np.random.default_rng(5).standard_normal((41, 4), np.float32))
+    table = tf.lookup.StaticHashTable(words, -1)
+    rows = tf.Variable(np.random.default_rng(5).standard_normal((41, 4), np.float32))
+    save(
+        root / "from_file",
+        lambda user: {"scores": tf.gather(rows, table.lookup(user) + 1)},
+        user=([None], tf.string),
+    )
 
-    def call(user: Any) -> Any:
-        return {"scores": tf.gather(module.rows, module.table.lookup(user) + 1)}
 
-    return module, call, tf.TensorSpec([None], tf.string, name="user")
-
-
-def labeled(tf: Any) -> tuple[Any, Any, Any]:
+def labeled(tf: Any, root: Path) -> None:
     """The name of the class as the answer, beside the scores."""
-    module = tf.Module()
+    from saved_functions import save
+
     names = tf.lookup.KeyValueTensorInitializer(tf.range(3, dtype=tf.int64), tf.constant(CLASSES))
-    module.table = tf.lookup.StaticHashTable(names, "?")
-    module.dense = tf.Variable(np.random.default_rng(6).standard_normal((8, 3), np.float32))
+    table = tf.lookup.StaticHashTable(names, "?")
+    dense = tf.Variable(np.random.default_rng(6).standard_normal((8, 3), np.float32))
 
     def call(x: Any) -> Any:
-        scores = x @ module.dense
-        return {"label": module.table.lookup(tf.argmax(scores, -1)), "scores": scores}
+        scores = x @ dense
+        return {"label": table.lookup(tf.argmax(scores, -1)), "scores": scores}
 
-    return module, call, tf.TensorSpec([None, 8], tf.float32, name="x")
-
-
-def save(tf: Any, path: Path, module: Any, call: Any, spec: Any) -> None:
-    """As a SavedModel with one signature."""
-    signature = tf.function(call, autograph=False).get_concrete_function(spec)
-    tf.saved_model.save(module, str(path), signatures=signature)
+    save(root / "labeled", call, x=[None, 8])

@@ -148,6 +148,7 @@ def write(root: Path) -> None:
     import numpy as np
     import tensorflow as tf
     import tf_keras
+    from saved_functions import save
 
     (root / "own_layers.py").write_text(_OWN)
     sys.path.insert(0, str(root))
@@ -186,20 +187,18 @@ def write(root: Path) -> None:
     tutorial.export(str(root / "three_exported"), verbose=False)
     for name, options in (("normal", {"normal": True}), ("drop", {"drop": True})):
         _classifier(tf_keras, **options).save(root / f"two_{name}")
-    module = tf.Module()
-    module.model = _classifier(tf_keras)
-    module.serve = tf.function(
-        lambda image: {"y": module.model(image, training=True)},
-        input_signature=[tf.TensorSpec([None, *_SHAPE], name="image")],
+    model = _classifier(tf_keras)
+    save(
+        root / "two_training",
+        lambda image: {"y": model(image, training=True)},
+        image=[None, *_SHAPE],
     )
-    tf.saved_model.save(module, str(root / "two_training"), signatures=module.serve)
-    module = tf.Module()
-    module.weight = tf.Variable(rng.normal(size=(4, 3)).astype(np.float32))
-    module.fixed = tf.function(
-        lambda x: {"y": x @ module.weight + tf.random.stateless_normal([3], seed=[1, 2])},
-        input_signature=[tf.TensorSpec([None, 4], name="x")],
+    weight = tf.Variable(rng.normal(size=(4, 3)).astype(np.float32))
+    save(
+        root / "fixed_seed",
+        lambda x: {"y": x @ weight + tf.random.stateless_normal([3], seed=[1, 2])},
+        x=[None, 4],
     )
-    tf.saved_model.save(module, str(root / "fixed_seed"), signatures=module.fixed)
     sample = tf_keras.Input((5, 6), batch_size=1)
     tf_keras.Model(sample, tf_keras.layers.LayerNormalization()(sample)).save(
         root / "two_layer_normal"
