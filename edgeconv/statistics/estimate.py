@@ -143,10 +143,11 @@ def share_interval(count: int, samples: int) -> tuple[float, float]:
     E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
     Journal of the American Statistical Association 22 (1927).
     """
-    from scipy.stats import binomtest
-
-    interval = binomtest(count, samples).proportion_ci(1 - LEVEL, method="wilson")
-    return float(interval.low), float(interval.high)
+    square = NormalDist().inv_cdf(1 - LEVEL / 2) ** 2 / samples
+    share = count / samples
+    middle = (share + square / 2) / (1 + square)
+    half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def chance_of(right: int, samples: int, guessing: float, tried: int) -> float:

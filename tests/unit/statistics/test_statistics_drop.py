@@ -20,16 +20,17 @@ from edgeconv.statistics.drop import (
     score,
 )
 from edgeconv.statistics.estimate import (
+    LEVEL,
     Flips,
     Levels,
     Proportion,
     proportion_bounds,
     round_up,
     samples_to_resolve,
+    share_interval,
     smallest_sufficient,
 )
 
-LEVEL = 0.05
 COUNTS = st.tuples(*[st.integers(0, 30)] * 3).filter(any)
 LEVELS = Levels(0.05, 0.05, 0.05)
 SIZES = 12, 20
@@ -315,3 +316,10 @@ def test_of_an_error_more_is_worse():
     assert 0.9 < low < 1.0 < high < 1.1
     better = UnpairedDrop(large, small, higher_is_better=False)
     assert better.bounds(LEVEL, LEVEL)[1] < -0.9
+
+
+@pytest.mark.parametrize("samples", [1, 7, 28, 600])
+def test_the_interval_of_a_share_is_wilson_s(samples):
+    for count in range(0, samples + 1, max(1, samples // 28)):
+        wilson = binomtest(count, samples).proportion_ci(1 - LEVEL, method="wilson")
+        assert share_interval(count, samples) == pytest.approx((wilson.low, wilson.high))
