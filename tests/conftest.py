@@ -21,6 +21,8 @@ from edgeconv.embedding import plan
 from edgeconv.embedding.interface import LITERT
 from edgeconv.system.store.seals import state_directory
 
+pytest_plugins = ["wording"]
+
 # What tests need that not every machine has, by folder, module or fixture. Where it is not there
 # they skip, and say why.
 NEEDS = {

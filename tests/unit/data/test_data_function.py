@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sources import identity, load_samples, open_samples
+from wording import fails
 
 from edgeconv.data import LabelUse
 from edgeconv.data.kinds import function
@@ -54,7 +55,7 @@ def test_labels_may_be_a_dictionary_by_output(module):
     labels = open_samples("mydata:load", (X,), allow_code=True, labels=use).labels
     assert labels["b"].tolist() == [[0.5], [0.25]]
     module(returning("np.ones((2, 2), np.float32), {'a': [1, 0]}"))
-    with pytest.raises(InputRefused, match="labels by output"):
+    with fails(InputRefused):
         open_samples("mydata:load", (X,), allow_code=True, labels=use)
 
 
@@ -63,7 +64,7 @@ def test_one_array_goes_to_the_only_input(module):
     samples = load_samples("mydata:load", (X,), allow_code=True)
     assert samples.arrays["x"].tolist() == [[1, 1]] * 3
     assert samples.labels is None
-    with pytest.raises(UsageError, match="a single array without a name"):
+    with fails(UsageError):
         load_samples("mydata:load?x=other", (X,), allow_code=True)
 
 
@@ -71,9 +72,9 @@ def test_arrays_are_renamed_like_those_of_a_file(module):
     module(returning("{'x_test': np.ones((3, 2), np.float32), 'x_train': np.ones(9)}, [0, 1, 2]"))
     samples = load_samples("mydata:load?x=x_test", (X,), allow_code=True)
     assert samples.count == 3
-    with pytest.raises(UsageError, match="did you mean 'x_test'"):
+    with fails(UsageError):
         load_samples("mydata:load?x=x_tst", (X,), allow_code=True)
-    with pytest.raises(UsageError, match="unknown data option or model input 'labels'"):
+    with fails(UsageError):
         load_samples("mydata:load?labels=y", (X,), allow_code=True)
 
 
@@ -103,9 +104,9 @@ def test_it_runs_in_the_directory_of_the_caller_and_not_in_its_process(module):
 
 def test_it_is_refused_unless_code_is_allowed_and_then_does_not_run(module):
     module("open('ran', 'w').close()\ndef load(): pass")
-    with pytest.raises(UsageError, match="runs code"):
+    with fails(UsageError):
         open_samples("mydata:load", (X,))
-    with pytest.raises(UsageError, match="runs code"):
+    with fails(UsageError):
         identity("mydata:load")
     assert not Path("ran").exists()
 
@@ -146,78 +147,70 @@ def test_nothing_is_left_in_the_temporary_directory(module, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("expression", "message"),
+    "expression",
     [
-        ("None", "returned nothing, not an array"),
-        ("{'x': None}", "returned, as 'x', nothing"),
-        ("(i for i in range(3))", "returned a generator, not an array"),
-        ("np.array([{}])", "returned object"),
-        ("['a', None]", "returned object"),
-        ("[[1, 2], [3]]", "returned no array: .*inhomogeneous"),
-        ("object()", "returned object"),
-        ("{}", r"returned a dictionary with the keys \[\]"),
-        ("{0: np.ones(2)}", r"returned a dictionary with the keys \[0\]"),
-        ("(np.ones(2), np.ones(2), np.ones(2))", "returned a tuple of 3"),
+        "None",
+        "{'x': None}",
+        "(i for i in range(3))",
+        "np.array([{}])",
+        "['a', None]",
+        "[[1, 2], [3]]",
+        "object()",
+        "{}",
+        "{0: np.ones(2)}",
+        "(np.ones(2), np.ones(2), np.ones(2))",
     ],
 )
-def test_what_is_no_array_of_numbers_is_refused(expression, message, module):
+def test_what_is_no_array_of_numbers_is_refused(expression, module):
     module(returning(expression))
-    with pytest.raises(InputRefused, match=f"mydata:load {message}"):
+    with fails(InputRefused):
         read()
 
 
 def test_too_much_is_refused(module, monkeypatch):
     module(returning("np.broadcast_to(np.float32(0), (1 << 33, 3))"))
-    with pytest.raises(InputRefused, match=r"returned 103,079,215,104 bytes"):
+    with fails(InputRefused):
         read()
 
 
 def test_an_exception_is_told_with_the_line_that_is_the_users_own(module):
-    path = module(
+    module(
         """
         import json
         def load():
             return json.loads('{')
         """
     )
-    with pytest.raises(
-        InputRefused,
-        match=r"mydata:load failed: json\.decoder\.JSONDecodeError"
-        r": Expecting property name",
-    ) as error:
+    with fails(InputRefused):
         read()
-    assert f"({path}:4)" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("def load():\n    raise KeyboardInterrupt", "failed: KeyboardInterrupt"),
-        ("class Own(BaseException): pass\ndef load(): raise Own(3)", r"failed: mydata\.Own: 3"),
-        ("def load(a): pass", "missing 1 required positional argument: 'a'"),
-        ("def load(): exit(3)", r"called exit\(3\)"),
-        ("import sys\ndef load(): sys.exit('no data')", r"called exit\('no data'\)"),
-        ("def load(): return input()", "failed: EOFError"),
-        ("def load(): return load()", "failed: RecursionError"),
-        (
-            "class A:\n  def __array__(self, *a, **k): raise KeyError(1)\ndef load(): return A()",
-            "what it returned, failed: KeyError: 1",
-        ),
+        "def load():\n    raise KeyboardInterrupt",
+        "class Own(BaseException): pass\ndef load(): raise Own(3)",
+        "def load(a): pass",
+        "def load(): exit(3)",
+        "import sys\ndef load(): sys.exit('no data')",
+        "def load(): return input()",
+        "def load(): return load()",
+        "class A:\n  def __array__(self, *a, **k): raise KeyError(1)\ndef load(): return A()",
         # Its module cannot be imported.
-        ("1 / 0", r"mydata \(imported for mydata:load\) failed: ZeroDivisionError.*mydata\.py:1\)"),
-        ("def load(:", r"failed: SyntaxError: .*mydata\.py:1\)"),
-        ("import not_there", r"failed: ModuleNotFoundError: No module named 'not_there'.*py:1\)"),
-        ("exit()", r"mydata \(imported for mydata:load\) called exit"),
+        "1 / 0",
+        "def load(:",
+        "import not_there",
+        "exit()",
         # Its process ends.
-        ("import os\ndef load(): os.abort()", "mydata:load was ended by SIGABRT"),
-        ("import os\ndef load(): os._exit(7)", "ended with exit code 7"),
-        ("import os\ndef load(): os._exit(0)", "ended without an answer"),
-        ("import os, signal\ndef load(): os.kill(os.getpid(), signal.SIGKILL)", "by SIGKILL"),
+        "import os\ndef load(): os.abort()",
+        "import os\ndef load(): os._exit(7)",
+        "import os\ndef load(): os._exit(0)",
+        "import os, signal\ndef load(): os.kill(os.getpid(), signal.SIGKILL)",
     ],
 )
-def test_whatever_it_does_instead_is_refused(text, message, module):
+def test_whatever_it_does_instead_is_refused(text, module):
     module(text)
-    with pytest.raises(InputRefused, match=message):
+    with fails(InputRefused):
         read()
 
 
@@ -233,23 +226,20 @@ def test_printing_without_end_ends_with_the_time_and_fills_no_disk(module, tmp_p
                 with open('blocks', 'w') as file: file.write(str(os.fstat(1).st_blocks))
         """
     )
-    with pytest.raises(WorkerTimedOut, match=r"did not end within 4 s\n.*all work and no play"):
+    with fails(WorkerTimedOut):
         function.identity("mydata:load", {}, Allowance(timeout_s=4))
     assert int(Path("blocks").read_text(encoding="ascii") or 0) * 512 < 1 << 30
 
 
 def test_a_missing_module_or_function_gets_a_suggestion(module):
     module("import numpy as np\nsize = 3\ndef load_test(): pass\ndef _hidden(): pass")
-    with pytest.raises(InputRefused, match="there is no module 'mydat' in /") as refused:
+    with fails(InputRefused):
         read("mydat:load")
-    assert "did you mean 'mydata'?" in refused.value.hint
-    assert "PYTHONPATH" in refused.value.hint
-    with pytest.raises(InputRefused, match=r"there is no module 'mydata\.more'"):
+    with fails(InputRefused):
         read("mydata.more:load")
-    with pytest.raises(UsageError, match="unknown function in mydata 'load'") as unknown:
+    with fails(UsageError):
         read()
-    assert unknown.value.hint == "did you mean 'load_test'? known: load_test"
-    with pytest.raises(UsageError, match="mydata:size is a int, not a function"):
+    with fails(UsageError):
         read("mydata:size")
-    with pytest.raises(UsageError, match="mydata does not name a function"):
+    with fails(UsageError):
         read("mydata")

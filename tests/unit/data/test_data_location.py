@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 from sources import identity
+from wording import fails
 
 from edgeconv.data.location import located, parse_source
 from edgeconv.types import DataSource
@@ -33,21 +34,18 @@ def test_the_kind_is_taken_from_the_ending_unless_it_is_named(text, kind):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("", "does not name data"),
-        ("npz:", "does not name data"),
-        ("npz:?labels=y", "does not name data"),
-        ("sklern:digits", "did you mean 'sklearn'"),
-        ("a.npz?labels=a&labels=b", "'labels' twice"),
-        *(
-            (f"a.npz?{each}", "is not an option")
-            for each in ("", "labels", "labels=", "=y", "labels=y&")
-        ),
+        "",
+        "npz:",
+        "npz:?labels=y",
+        "sklern:digits",
+        "a.npz?labels=a&labels=b",
+        *(f"a.npz?{each}" for each in ("", "labels", "labels=", "=y", "labels=y&")),
     ],
 )
-def test_what_is_no_source_is_a_usage_error(text, message):
-    with pytest.raises(UsageError, match=message) as error:
+def test_what_is_no_source_is_a_usage_error(text):
+    with fails(UsageError) as error:
         parse_source(text)
     assert error.value.exit_code == 2
 
@@ -62,7 +60,7 @@ def test_an_option_value_may_hold_an_equals_sign_and_a_colon():
 
 
 def test_an_unknown_ending_is_refused_and_the_kinds_are_named():
-    with pytest.raises(UsageError, match=r"known: csv, function, .*npy, npz, parquet, sklearn"):
+    with fails(UsageError):
         located(parse_source("samples.bin"))
 
 
@@ -85,7 +83,7 @@ def test_module_and_function_need_no_kind(text):
 
 def test_a_module_may_be_called_almost_like_a_kind_where_it_is_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="did you mean 'images'"):
+    with fails(UsageError):
         parse_source("image:load")
     (tmp_path / "image.py").touch()
     assert parse_source("image:load").kind == "function"
@@ -98,9 +96,9 @@ def test_what_is_no_name_in_python_is_no_function(text):
 
 
 def test_code_is_only_run_for_an_identity_where_that_is_allowed():
-    with pytest.raises(UsageError, match="runs code"):
+    with fails(UsageError):
         identity("nothing.there:load")
-    with pytest.raises(InputRefused, match="there is no module 'nothing'"):
+    with fails(InputRefused):
         identity("nothing.there:load", allow_code=True)
 
 
@@ -123,7 +121,7 @@ def test_identity_of_an_npy_covers_its_labels_file(tmp_path):
 
 
 def test_identity_refuses_an_unknown_scikit_learn_set():
-    with pytest.raises(UsageError, match="did you mean 'digits'"):
+    with fails(UsageError):
         identity("sklearn:digit")
 
 

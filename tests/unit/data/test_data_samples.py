@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sources import load_samples
+from wording import fails
 
 from edgeconv.data import (
     Samples,
@@ -110,10 +111,10 @@ def test_writing_again_without_labels_leaves_no_old_ones(tmp_path):
 def test_a_missing_or_exchanged_array_file_is_refused(tmp_path):
     write_samples(Samples({"x": np.ones((2, 1), np.float32)}, None, ""), tmp_path)
     np.save(tmp_path / "0.npy", np.ones((3, 1), np.float32))
-    with pytest.raises(InputRefused, match="2 samples were written"):
+    with fails(InputRefused):
         read_samples(tmp_path)
     (tmp_path / "0.npy").unlink()
-    with pytest.raises(InputRefused, match="cannot be read"):
+    with fails(InputRefused):
         read_samples(tmp_path)
 
 
@@ -122,7 +123,7 @@ def test_a_full_disk_is_refused(tmp_path):
         pytest.skip("this system has no /dev/full")
     (tmp_path / "0.npy").symlink_to("/dev/full")
     samples = Samples({"x": np.ones((2000, 10), np.float32)}, None, "")
-    with pytest.raises(OutputRefused, match="cannot write samples"):
+    with fails(OutputRefused):
         write_samples(samples, tmp_path)
 
 
@@ -191,5 +192,5 @@ def test_synthetic_samples_fill_whole_batches():
 
 @pytest.mark.parametrize("dtype", ["resource", "variant"])
 def test_no_samples_are_made_up_for_inputs_that_take_no_numbers(dtype):
-    with pytest.raises(InputRefused, match=f"takes {dtype}"):
+    with fails(InputRefused):
         synthetic_samples((spec(1, dtype=dtype),), 1, seed=0)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wording import fails
 
 from edgeconv.data.kinds import npy, npz, sklearn_bundled
 from edgeconv.types.errors import InputRefused, UsageError
@@ -94,31 +95,30 @@ FIELDS = np.zeros(2, [("a", "i4"), ("b", "f4")])
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "said"),
+    ("kind", "content"),
     [
-        (npz, npz_bytes(image=PICKLED), "pickled Python objects"),
-        (npy, npy_bytes(PICKLED), "pickled Python objects"),
+        (npz, npz_bytes(image=PICKLED)),
+        (npy, npy_bytes(PICKLED)),
         # Loading either of these would abort this process.
-        (npz, pickle.dumps(Bomb()), "not a readable"),
-        (npy, pickle.dumps(Bomb()), "not a numpy array"),
-        (npz, npz_bytes(image=FIELDS), "not numbers"),
-        (npz, zip_of_notes(), "holds no arrays"),
-        (npz, npy_bytes(IMAGES), "use npy:"),
-        (npy, npy_bytes(IMAGES) * 2, "after the end of its array"),
-        (npy, npy_with_shape("(1000000000000,)") + bytes(4), "should have 4,000,000,000,"),
-        (npy, npy_bytes(IMAGES).replace(b"NUMPY\x01", b"NUMPY\x09"), "version"),
-        *((npy, npy_with_shape(x) + bytes(4), "") for x in ("(-1, -1)", "(2.5,)", "'ab'", "None")),
+        (npz, pickle.dumps(Bomb())),
+        (npy, pickle.dumps(Bomb())),
+        (npz, npz_bytes(image=FIELDS)),
+        (npz, zip_of_notes()),
+        (npz, npy_bytes(IMAGES)),
+        (npy, npy_bytes(IMAGES) * 2),
+        (npy, npy_with_shape("(1000000000000,)") + bytes(4)),
+        (npy, npy_bytes(IMAGES).replace(b"NUMPY\x01", b"NUMPY\x09")),
+        *((npy, npy_with_shape(x) + bytes(4)) for x in ("(-1, -1)", "(2.5,)", "'ab'", "None")),
         *(
-            (npy, with_header(text), "not a numpy array")
+            (npy, with_header(text))
             for text in ("(", "if x:\n   a\n  b", "{'descr': '<f4'", "1 + ", "\0", "(" * 900)
         ),
     ],
 )
-def test_what_is_no_array_of_numbers_is_refused_and_never_run(kind, content, said, tmp_path):
+def test_what_is_no_array_of_numbers_is_refused_and_never_run(kind, content, tmp_path):
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(InputRefused) as refused:
+    with fails(InputRefused):
         kind.read(str(tmp_path / "a"), {}, None)
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_decompression_bomb_is_refused_before_it_is_unpacked(tmp_path, monkeyp
     monkeypatch.setattr("edgeconv.data.arrays._RATIO_MATTERS_BYTES", 1 << 20)
     path = tmp_path / "a.npz"
     np.savez_compressed(path, image=np.zeros((4, 1 << 20), np.uint8))
-    with pytest.raises(InputRefused, match="would unpack to"):
+    with fails(InputRefused):
         npz.read(str(path), {}, None)
 
 
@@ -147,7 +147,7 @@ def test_zeros_below_the_size_that_matters_are_no_bomb(tmp_path):
 def test_a_single_array_over_the_limit_is_refused(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", np.zeros(1000, np.uint8))
     monkeypatch.setattr("edgeconv.data.arrays._limit_bytes", 999)
-    with pytest.raises(InputRefused, match="1,000 bytes of memory, and 999 is the most"):
+    with fails(InputRefused):
         npy.read(str(tmp_path / "a.npy"), {}, None)
 
 
@@ -166,7 +166,7 @@ def test_a_column_ordered_npy_reads_as_it_was(tmp_path):
 
 def test_an_npy_has_no_names_to_choose_by(tmp_path):
     np.save(tmp_path / "x.npy", IMAGES)
-    with pytest.raises(UsageError, match="without a name"):
+    with fails(UsageError):
         npy.read(str(tmp_path / "x.npy"), {}, frozenset({"x"}))
 
 
@@ -180,7 +180,7 @@ def test_the_bundled_digits_are_images_from_0_to_1_with_their_labels():
 
 
 def test_the_bundled_digits_have_no_other_arrays():
-    with pytest.raises(UsageError, match="did you mean 'image'"):
+    with fails(UsageError):
         sklearn_bundled.read("digits", {}, frozenset({"images"}))
 
 

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sources import split_taken
+from wording import fails
 
 from edgeconv.data import Samples
 from edgeconv.types.errors import InputRefused, UsageError
@@ -47,17 +48,17 @@ def test_a_seventh_and_64_at_most_are_held_back_in_whole_batches(total, count, b
 
 
 @pytest.mark.parametrize(
-    ("count", "batch", "kind", "message"),
+    ("count", "batch", "kind"),
     [
-        (11, 1, InputRefused, "the request is for 11 samples, the source has 10"),
-        (0, 1, UsageError, "at least 1"),
-        (-1, 1, UsageError, "at least 1"),
-        (None, 4, InputRefused, "source has 10 samples, and the model takes 4"),
-        (6, 4, InputRefused, "the request is for 6 samples, and the model takes 4"),
+        (11, 1, InputRefused),
+        (0, 1, UsageError),
+        (-1, 1, UsageError),
+        (None, 4, InputRefused),
+        (6, 4, InputRefused),
     ],
 )
-def test_a_count_that_cannot_be_is_refused(count, batch, kind, message):
-    with pytest.raises(kind, match=message):
+def test_a_count_that_cannot_be_is_refused(count, batch, kind):
+    with fails(kind):
         split_taken(numbered(10), count, batch=batch)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sources import open_samples
+from wording import fails
 
 from edgeconv.conversion.prepare import Reference
 from edgeconv.data import LabelUse, Samples, SamplesHash, parse_preprocessing, sha256_samples
@@ -39,7 +40,7 @@ def test_what_a_child_answered_is_read_by_name_and_never_through_a_link(tmp_path
     np.testing.assert_array_equal(answers.arrays("serve")["boxes"], X[:, 0])
     (tmp_path / "0" / "1.npy").rename(tmp_path / "elsewhere.npy")
     (tmp_path / "0" / "1.npy").symlink_to(tmp_path / "elsewhere.npy")
-    with pytest.raises(InputRefused, match=r"1\.npy cannot be read"):
+    with fails(InputRefused):
         answers.arrays("serve")
 
 
@@ -54,14 +55,14 @@ def test_rows_may_be_written_in_any_order(tmp_path):
 @pytest.mark.parametrize("rows", [X[:2].astype(np.float64), X[:2, :1]])
 def test_rows_of_another_kind_are_refused(tmp_path, rows):
     file = RowsFile(tmp_path / "0.npy", 12, X)
-    with pytest.raises(InputRefused, match="after some of float32"):
+    with fails(InputRefused):
         file.write(0, rows)
     file.close()
 
 
 def test_rows_that_do_not_fit_on_the_disk_are_refused(tiny_disk):
     file = RowsFile(tiny_disk / "0.npy", 10**5, X)
-    with pytest.raises(OutputRefused, match="cannot write outputs"):
+    with fails(OutputRefused):
         file.write(0, np.zeros((10**5, 2), np.float32))
     file.close()
 
@@ -148,11 +149,11 @@ def test_a_large_npy_is_read_row_by_row(tmp_path, monkeypatch):
     assert [len(part) for part in parts] == [2, 2, 1]
     np.testing.assert_array_equal(np.concatenate(parts), X[[1, 4, 7, 8, 11]])
     np.save(tmp_path / "x.npy", np.asfortranarray(X))
-    with pytest.raises(InputRefused, match="not stored row after row"):
+    with fails(InputRefused):
         open_samples(f"npy:{tmp_path}/x.npy", opened.inputs)
     whole = (tmp_path / "x.npy").read_bytes()
     (tmp_path / "x.npy").write_bytes(whole[:-4])
-    with pytest.raises(InputRefused, match="cut short"):
+    with fails(InputRefused):
         open_samples(f"npy:{tmp_path}/x.npy", opened.inputs)
 
 
@@ -165,7 +166,7 @@ def test_labels_may_be_any_numbers_where_such_are_asked_for(tmp_path):
         with pytest.raises(InputRefused):
             open_samples(str(tmp_path / "d.npz"), (spec,))
     np.savez(tmp_path / "d.npz", x=X, labels=np.full(12, np.nan))
-    with pytest.raises(InputRefused, match="finite"):
+    with fails(InputRefused):
         open_samples(str(tmp_path / "d.npz"), (spec,), labels=LabelUse(needs="numbers"))
     (tmp_path / "d.csv").write_text("a,b,y\n" + "1,2,0.5\n" * 12)
     opened = open_samples(f"{tmp_path}/d.csv?labels=y", (spec,), labels=LabelUse(needs="numbers"))

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 from sources import identity, load_samples, open_samples, split_taken
+from wording import fails
 
 from edgeconv.data import examples
 from edgeconv.data.kinds import tfrecord
@@ -109,7 +110,7 @@ def test_only_the_chosen_samples_are_decoded(tmp_path, spec):
     source = f"{place}?spec={spec(_IMAGE)}"
     opened = open_samples(source, (TensorSpec(name="image", shape=(-1, 6, 5, 3), dtype="uint8"),))
     np.testing.assert_array_equal(opened.take(np.array([3, 0])).arrays["image"], PIXELS[[3, 0]])
-    with pytest.raises(InputRefused, match="record 2, feature 'image', is not a readable PNG"):
+    with fails(InputRefused):
         opened.take(np.array([1]))
 
 
@@ -151,7 +152,7 @@ def test_integers_may_be_declared_narrower_where_they_fit(dtype, bad, tmp_path, 
     good = write_records(tmp_path / "a", example(x=np.array([0, 1])))
     assert read(good, text).by_name["x"].dtype == dtype
     place = write_records(tmp_path / "b", example(x=np.array([0, bad])))
-    with pytest.raises(InputRefused, match=f"record 1, feature 'x', has values .* beyond {dtype}"):
+    with fails(InputRefused):
         read(place, text)
 
 
@@ -202,50 +203,50 @@ def test_the_guides_spec_is_understood(tmp_path, spec):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ('[features.x]\ndtpe = "float32"\n', "unknown field `dtpe`"),
-        ('[feature.x]\ndtype = "float32"\n', "not a feature spec"),
-        ("[features]\n", "declares no features"),
-        ("[features.x]\n", "'x' has no dtype"),
-        ('[features.x]\ndtype = "float23"\n', "did you mean 'float32'"),
-        ('[features.x]\ndtype = "float16"\n', "unknown dtype"),
-        ('[features.x]\nencoding = "jpg"\n', "did you mean 'jpeg'"),
-        ('[features.x]\nencoding = "raw"\n', "'x' has no dtype"),
-        ('[features.x]\nencoding = "png"\nshape = [2, 2, 3]\n', "an image has no shape"),
-        ('[features.x]\nencoding = "png"\nchannels = 2\n', "channels = 2, not 1, 3 or 4"),
-        ('[features.x]\nencoding = "png"\nvariable = true\n', "images differ in size anyway"),
-        ('[features.x]\ndtype = "int64"\nchannels = 3\n', "channels are for images only"),
-        ('[features.x]\ndtype = "int64"\nshape = [-1]\n', r"shape \[-1\] has -1"),
-        ('[features.x]\ndtype = "int64"\nshape = [0]\n', r"shape \[0\] is impossible"),
-        ('[features.x]\ndtype = "int64"\nshape = [1000000, 1000000]\n', "too large"),
-        ('[features.x]\ndtype = "int64"\nshape = 3\n', "Expected `array`"),
+        '[features.x]\ndtpe = "float32"\n',
+        '[feature.x]\ndtype = "float32"\n',
+        "[features]\n",
+        "[features.x]\n",
+        '[features.x]\ndtype = "float23"\n',
+        '[features.x]\ndtype = "float16"\n',
+        '[features.x]\nencoding = "jpg"\n',
+        '[features.x]\nencoding = "raw"\n',
+        '[features.x]\nencoding = "png"\nshape = [2, 2, 3]\n',
+        '[features.x]\nencoding = "png"\nchannels = 2\n',
+        '[features.x]\nencoding = "png"\nvariable = true\n',
+        '[features.x]\ndtype = "int64"\nchannels = 3\n',
+        '[features.x]\ndtype = "int64"\nshape = [-1]\n',
+        '[features.x]\ndtype = "int64"\nshape = [0]\n',
+        '[features.x]\ndtype = "int64"\nshape = [1000000, 1000000]\n',
+        '[features.x]\ndtype = "int64"\nshape = 3\n',
     ],
 )
-def test_a_wrong_spec_is_a_usage_error(text, message, tmp_path, spec):
-    with pytest.raises(UsageError, match=message):
+def test_a_wrong_spec_is_a_usage_error(text, tmp_path, spec):
+    with fails(UsageError):
         read(write_records(tmp_path / "a", *rows(1)), spec(text))
 
 
 def test_a_spec_is_needed_and_must_be_toml(tmp_path, spec):
     place = write_records(tmp_path / "a.tfrecord", *rows(1))
     for asked in (identity, lambda source: open_samples(source, ())):
-        with pytest.raises(UsageError, match="needs a feature spec"):
+        with fails(UsageError):
             asked(place)
-    with pytest.raises(InputRefused, match=r"gone\.toml does not exist"):
+    with fails(InputRefused):
         read(place, str(tmp_path / "gone.toml"))
-    with pytest.raises(InputRefused, match="is not a TOML file"):
+    with fails(InputRefused):
         read(place, spec("[features"))
     (tmp_path / "spec.toml").write_bytes(b"\xff")
-    with pytest.raises(InputRefused, match="is not a TOML file"):
+    with fails(InputRefused):
         read(place, str(tmp_path / "spec.toml"))
 
 
 def test_names_that_are_not_in_the_spec_get_a_suggestion(tmp_path, spec):
     place = write_records(tmp_path / "a", *rows(1))
-    with pytest.raises(UsageError, match="did you mean 'label'"):
+    with fails(UsageError):
         read(place, spec(SPEC), labels="labels")
-    with pytest.raises(UsageError, match="unknown feature"):
+    with fails(UsageError):
         read(place, spec(SPEC), frozenset({"image"}))
 
 
@@ -254,44 +255,43 @@ _RAW = '[features.x]\nencoding = "raw"\ndtype = "int16"\nshape = [2]\n'
 
 
 @pytest.mark.parametrize(
-    ("record", "text", "message"),
+    ("record", "text"),
     [
-        (example(y=b""), _ONE_FLOAT, "record 2, has no feature 'x'; it has: y"),
-        (b"", _ONE_FLOAT, "has no feature 'x'; it has: nothing"),
-        (example(x=np.float32([1, 2])), _ONE_FLOAT, r"has 2 values, and shape \[\] takes 1"),
-        (example(x=np.float32([])), _ONE_FLOAT, "has 0 values"),
-        (example(x=np.int64(1)), _ONE_FLOAT, "holds ints, but the spec says float32"),
-        (example(x=b"1"), _ONE_FLOAT, "holds bytes, but the spec says float32"),
-        (example(x=np.float32(1)), _RAW, "should be one byte string, but is floats"),
-        (example(x=[b"abcd", b"abcd"]), _RAW, "but is 2 byte strings"),
-        (example(x=b"abc"), _RAW, "has 3 bytes, not a multiple of 2"),
-        (example(x=b"ab"), _RAW, r"has 1 values, and shape \[2\] takes 2"),
-        (b"\xff\xff", _ONE_FLOAT, r"record 2, is not a tf.train.Example"),
+        (example(y=b""), _ONE_FLOAT),
+        (b"", _ONE_FLOAT),
+        (example(x=np.float32([1, 2])), _ONE_FLOAT),
+        (example(x=np.float32([])), _ONE_FLOAT),
+        (example(x=np.int64(1)), _ONE_FLOAT),
+        (example(x=b"1"), _ONE_FLOAT),
+        (example(x=np.float32(1)), _RAW),
+        (example(x=[b"abcd", b"abcd"]), _RAW),
+        (example(x=b"abc"), _RAW),
+        (example(x=b"ab"), _RAW),
+        (b"\xff\xff", _ONE_FLOAT),
     ],
 )
-def test_a_record_that_is_not_as_declared_is_named(record, text, message, tmp_path, spec):
+def test_a_record_that_is_not_as_declared_is_named(record, text, tmp_path, spec):
     fitting = {_ONE_FLOAT: example(x=np.float32(0)), _RAW: example(x=b"abcd")}
     place = write_records(tmp_path / "a", fitting[text], record)
-    with pytest.raises(InputRefused, match=message) as error:
+    with fails(InputRefused):
         read(place, spec(text))
-    assert "record 2," in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "encoding", "message"),
+    ("data", "encoding"),
     [
-        (b"nothing", "png", "not a readable PNG image"),
-        (encoded(PIXELS[0])[:50], "png", "not a readable PNG image"),
-        (encoded(PIXELS[0], "JPEG")[:300], "jpeg", "not a readable JPEG image"),
-        (encoded(PIXELS[0], "JPEG"), "png", "not a readable PNG image"),
-        (encoded(PIXELS[0], "BMP"), "png", "not a readable PNG image"),
-        (encoded(np.full((2, 2), 9, np.uint16)), "png", "16 bits per channel"),
+        (b"nothing", "png"),
+        (encoded(PIXELS[0])[:50], "png"),
+        (encoded(PIXELS[0], "JPEG")[:300], "jpeg"),
+        (encoded(PIXELS[0], "JPEG"), "png"),
+        (encoded(PIXELS[0], "BMP"), "png"),
+        (encoded(np.full((2, 2), 9, np.uint16)), "png"),
     ],
 )
-def test_an_image_that_cannot_be_decoded_is_named(data, encoding, message, tmp_path, spec):
+def test_an_image_that_cannot_be_decoded_is_named(data, encoding, tmp_path, spec):
     place = write_records(tmp_path / "a", example(x=data))
     column = read(place, spec(f'[features.x]\nencoding = "{encoding}"\n')).by_name["x"]
-    with pytest.raises(InputRefused, match=rf"record 1, feature 'x', .*{message}"):
+    with fails(InputRefused):
         column[0]
 
 
@@ -301,12 +301,12 @@ def test_damage_is_found_and_its_record_named(tmp_path, spec):
     content = bytearray(b"".join(frames))
     content[len(frames[0]) + 12] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputRefused, match=r"a\.tfrecord, record 2, is damaged: its checksum"):
+    with fails(InputRefused):
         read(str(path), spec(SPEC))
     content = bytearray(b"".join(frames))
     content[len(frames[0])] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputRefused, match="record 2, is damaged: the checksum of its length"):
+    with fails(InputRefused):
         read(str(path), spec(SPEC))
 
 
@@ -327,7 +327,7 @@ def test_every_truncation_is_refused_or_ends_at_a_record(tmp_path, spec):
 def test_a_length_that_lies_is_refused_without_allocating(length, tmp_path, spec):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(framed(b"abc") + framed(b"abc", length))
-    with pytest.raises(InputRefused, match=f"record 2, is cut short: it should have {length:,}"):
+    with fails(InputRefused):
         read(str(path), spec(SPEC))
 
 
@@ -337,7 +337,7 @@ ELSE = [b"a,b\n1,2\n" * 9, b"\x89PNG\r\n\x1a\n" * 9, b"x", bytes(99), zlib.compr
 @pytest.mark.parametrize("content", ELSE)
 def test_a_file_of_something_else_is_refused(content, tmp_path, spec):
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(InputRefused, match="is not a TFRecord file"):
+    with fails(InputRefused):
         read(str(tmp_path / "a"), spec(SPEC))
 
 
@@ -346,14 +346,14 @@ def test_damaged_empty_and_dense_gzip_are_refused(tmp_path, spec, monkeypatch):
     packed = gzip.compress(b"".join(map(framed, rows(9))))
     for content in (packed[:-9], packed[:20], packed[:-8] + bytes(8), packed + b"rest"):
         path.write_bytes(content)
-        with pytest.raises(InputRefused, match="compressed with GZIP, and damaged"):
+        with fails(InputRefused):
             read(str(path), text)
     path.write_bytes(gzip.compress(b""))
-    with pytest.raises(InputRefused, match="holds no records"):
+    with fails(InputRefused):
         read(str(path), text)
     monkeypatch.setattr("edgeconv.data.arrays._RATIO_MATTERS_BYTES", 1 << 20)
     path.write_bytes(gzip.compress(framed(bytes(4 << 20))))
-    with pytest.raises(InputRefused, match="would unpack to"):
+    with fails(InputRefused):
         read(str(path), text)
 
 

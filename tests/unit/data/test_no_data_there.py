@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wording import fails
 
 from edgeconv.data.kinds import csv_file, images, npy, npz, parquet, tfrecord, wavs
 from edgeconv.types.errors import InputRefused
@@ -67,5 +68,5 @@ def test_a_path_that_the_system_does_not_take_is_refused(kind, tmp_path):
 
 
 def test_a_pattern_that_matches_no_file_is_refused(tmp_path):
-    with pytest.raises(InputRefused, match=r"no file is called .*gone-\*"):
+    with fails(InputRefused):
         read(tfrecord, tmp_path / "gone-*")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
+from wording import fails
 
 from edgeconv.data.preprocessing import DTYPES, KEYS, describe, parse_preprocessing
 from edgeconv.types import Preprocessing
@@ -89,7 +90,7 @@ def test_none_is_nothing_for_all_or_for_one_input():
 
 @pytest.mark.parametrize("text", ["scale=2&none", "none&scale=2", "x.none&x.scale=2"])
 def test_none_stands_alone(text):
-    with pytest.raises(UsageError, match="none cannot be combined"):
+    with fails(UsageError):
         parse_preprocessing(text)
 
 
@@ -100,60 +101,60 @@ def test_what_is_no_step_is_refused(text):
 
 
 def test_a_step_is_given_once():
-    with pytest.raises(UsageError, match=r"gives x\.scale twice"):
+    with fails(UsageError):
         parse_preprocessing("x.scale=2&scale=2&x.scale=2")
 
 
 @pytest.mark.parametrize(
-    ("text", "takes"),
+    "text",
     [
-        *((f"resize={size}", "HEIGHTxWIDTH") for size in ("224", "2x", "2x3x4", "2,3", "-1x2")),
-        *((f"scale={n}", "fraction") for n in ("nan", "inf", "1/0", "a", "1_0", "1e999", "1/2/3")),
-        *((f"scale={n}", "fraction") for n in (" 1", "1/", "0x1", "1e300/1e-300", "٣")),
-        *((f"mean={n}", "one for each channel") for n in ("1,", "1,,2", "1;2")),
-        *((f"add-channel={n}", "true or false") for n in ("yes", "True", "1")),
-        *((f"length={n}", "whole number") for n in ("1.5", "-1", "9" * 30, "1e3")),
-        ("channels=grey", "one of rgb, bgr, gray, mono"),
-        ("resize=2x2&resize-method=area", "one of nearest, bilinear, bicubic"),
-        ("dtype=string", "one of float16"),
-        ("dtype=bool", "one of float16"),
+        *(f"resize={size}" for size in ("224", "2x", "2x3x4", "2,3", "-1x2")),
+        *(f"scale={n}" for n in ("nan", "inf", "1/0", "a", "1_0", "1e999", "1/2/3")),
+        *(f"scale={n}" for n in (" 1", "1/", "0x1", "1e300/1e-300", "٣")),
+        *(f"mean={n}" for n in ("1,", "1,,2", "1;2")),
+        *(f"add-channel={n}" for n in ("yes", "True", "1")),
+        *(f"length={n}" for n in ("1.5", "-1", "9" * 30, "1e3")),
+        "channels=grey",
+        "resize=2x2&resize-method=area",
+        "dtype=string",
+        "dtype=bool",
     ],
 )
-def test_a_value_of_the_wrong_sort_is_refused_with_what_it_must_be(text, takes):
-    with pytest.raises(UsageError, match=takes):
+def test_a_value_of_the_wrong_sort_is_refused_with_what_it_must_be(text):
+    with fails(UsageError):
         parse_preprocessing(text)
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("resize=0x4", "resize is 0"),
-        ("resize=99999x99999", "resize asks for 9,999,800,001 pixels"),
-        ("length=0", "length is 0"),
-        ("length=99999999999", "length is 99999999999"),
-        ("std=1,0", "std=1,0"),
-        ("std=-1", "std=-1"),
-        ("scale=0", "a scale is 0"),
-        ("mel-bins=4&wave-scale=0", "a scale is 0"),
-        ("mel-bins=4&log-floor=0", "log-floor is 0"),
-        ("mean=1,2&std=1,2,3", "mean has 2 values and std 3"),
-        ("resize-method=nearest", "resize-method does nothing without resize"),
-        ("antialias=true", "antialias does nothing without resize"),
-        ("resize=2x2&resize-method=nearest&antialias=true", "antialias does nothing for"),
-        ("frame-step=2", "frame-step does nothing without mel-bins"),
-        ("mel-bins=4&resize=2x2", "mel-bins=4 is for audio and rows, resize=2x2 is for images"),
-        ("mel-bins=4&channels=rgb", "mel-bins=4 is for audio"),
-        ("length=4&crop=2x2", "length=4 is for audio"),
-        ("channels=mono&resize=2x2", "channels=mono is for audio"),
-        ("mel-bins=4&mel-high-hz=8001", "run from 20 to 8001 Hz"),
-        ("mel-bins=4&mel-low-hz=8000", "run from 8000 to 8000 Hz"),
-        ("mel-bins=4&mel-low-hz=-1", "run from -1 to 8000 Hz"),
-        ("mel-bins=4&fft-length=512", "fft-length 512 is below frame-length 640"),
-        ("mel-bins=4&length=600", "length 600 is below frame-length 640"),
+        "resize=0x4",
+        "resize=99999x99999",
+        "length=0",
+        "length=99999999999",
+        "std=1,0",
+        "std=-1",
+        "scale=0",
+        "mel-bins=4&wave-scale=0",
+        "mel-bins=4&log-floor=0",
+        "mean=1,2&std=1,2,3",
+        "resize-method=nearest",
+        "antialias=true",
+        "resize=2x2&resize-method=nearest&antialias=true",
+        "frame-step=2",
+        "mel-bins=4&resize=2x2",
+        "mel-bins=4&channels=rgb",
+        "length=4&crop=2x2",
+        "channels=mono&resize=2x2",
+        "mel-bins=4&mel-high-hz=8001",
+        "mel-bins=4&mel-low-hz=8000",
+        "mel-bins=4&mel-low-hz=-1",
+        "mel-bins=4&fft-length=512",
+        "mel-bins=4&length=600",
     ],
 )
-def test_steps_out_of_range_or_in_contradiction_are_refused(text, problem):
-    with pytest.raises(UsageError, match=problem):
+def test_steps_out_of_range_or_in_contradiction_are_refused(text):
+    with fails(UsageError):
         parse_preprocessing(text)
 
 
@@ -190,60 +191,60 @@ def test_a_file_has_a_table_for_all_inputs_and_one_for_each_that_is_named(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    "text",
     [
-        ("[preprocess]\nresise = [2, 2]", "unknown preprocessing step in .*steps.toml 'resise'"),
-        ("[preprocess]\nadd_channel = true", "did you mean 'add-channel'"),
-        ("[preproces]\nscale = 2", "did you mean 'preprocess'"),
-        ("[preprocess]\nnone = ''", "unknown preprocessing step"),
-        ("preprocess = 3", "preprocess must be a table"),
-        ("[preprocess]\ninput = 3", "preprocess.input must be a table"),
-        ("[preprocess.input]\nscale = 3", "preprocess.input.scale must be a table"),
-        ("[preprocess.input.'']\nscale = 3", "an input without a name"),
-        ("[preprocess.input.x]\nscale = true", "scale of input 'x' in .*steps.toml takes a number"),
-        ("[preprocess]\nscale = nan", "takes a number"),
-        ("[preprocess]\nscale = [1]", "takes a number"),
-        (f"[preprocess]\nscale = 1{'0' * 400}", "takes a number"),
-        ("[preprocess]\nlength = 1.0", "takes a whole number"),
-        ("[preprocess]\nlength = true", "takes a whole number"),
-        ("[preprocess]\nresize = [1.0, 2]", "HEIGHTxWIDTH"),
-        ("[preprocess]\nresize = 224", "HEIGHTxWIDTH"),
-        ("[preprocess]\nmean = []", "takes a number"),
-        ("[preprocess]\nmean = ['a']", "takes a number"),
-        ("[preprocess]\nadd-channel = 1", "true or false"),
-        ("[preprocess]\nadd-channel = []", "true or false"),
-        ("[preprocess]\ndtype = 8", "one of float16"),
-        ("[preprocess]\nstd = 0", "std=0"),
-        ("[preprocess", "not valid TOML"),
-        ("scale = 1" + "0" * 5000, "not valid TOML|unknown table"),
-        ("x = " + "[" * 5000, "not valid TOML"),
+        "[preprocess]\nresise = [2, 2]",
+        "[preprocess]\nadd_channel = true",
+        "[preproces]\nscale = 2",
+        "[preprocess]\nnone = ''",
+        "preprocess = 3",
+        "[preprocess]\ninput = 3",
+        "[preprocess.input]\nscale = 3",
+        "[preprocess.input.'']\nscale = 3",
+        "[preprocess.input.x]\nscale = true",
+        "[preprocess]\nscale = nan",
+        "[preprocess]\nscale = [1]",
+        f"[preprocess]\nscale = 1{'0' * 400}",
+        "[preprocess]\nlength = 1.0",
+        "[preprocess]\nlength = true",
+        "[preprocess]\nresize = [1.0, 2]",
+        "[preprocess]\nresize = 224",
+        "[preprocess]\nmean = []",
+        "[preprocess]\nmean = ['a']",
+        "[preprocess]\nadd-channel = 1",
+        "[preprocess]\nadd-channel = []",
+        "[preprocess]\ndtype = 8",
+        "[preprocess]\nstd = 0",
+        "[preprocess",
+        "scale = 1" + "0" * 5000,
+        "x = " + "[" * 5000,
     ],
 )
-def test_a_file_with_something_not_understood_is_refused(text, problem, tmp_path):
-    with pytest.raises(UsageError, match=problem):
+def test_a_file_with_something_not_understood_is_refused(text, tmp_path):
+    with fails(UsageError):
         parse_preprocessing(written(tmp_path / "steps.toml", text))
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     path = tmp_path / "steps.toml"
-    with pytest.raises(InputRefused, match="does not exist"):
+    with fails(InputRefused):
         parse_preprocessing(str(path))
     path.touch()
-    with pytest.raises(InputRefused, match="is empty"):
+    with fails(InputRefused):
         parse_preprocessing(str(path))
     for text in ("# nothing", "[preprocess]"):
-        with pytest.raises(InputRefused, match="gives no preprocessing"):
+        with fails(InputRefused):
             parse_preprocessing(written(path, text))
     path.write_bytes(b"x = '\xff'")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with fails(UsageError):
         parse_preprocessing(str(path))
     with path.open("wb") as file:
         file.truncate(2 << 20)
-    with pytest.raises(InputRefused, match="2,097,152 bytes"):
+    with fails(InputRefused):
         parse_preprocessing(str(path))
     path.unlink()
     path.mkdir()
-    with pytest.raises(InputRefused, match="is a directory"):
+    with fails(InputRefused):
         parse_preprocessing(str(path))
 
 

@@ -7,6 +7,7 @@ import pytest
 from embed_models import HOSTILE
 from hypothesis import example, given
 from hypothesis import strategies as st
+from wording import fails
 
 from edgeconv.embedding.accessors import FILTERS, cmake_string, comment, identifiers, ports
 from edgeconv.types import Preprocessing, TensorSpec
@@ -79,7 +80,7 @@ def test_a_port_has_its_place_in_the_graph_its_bytes_and_its_preprocessing():
 
 @pytest.mark.parametrize("dtype", ["string", "resource", "int4"])
 def test_a_tensor_without_a_type_in_code_is_refused(dtype):
-    with pytest.raises(InputRefused, match=f"'x' is {dtype}, for which there is no accessor"):
+    with fails(InputRefused):
         ports([TensorSpec(name="x", shape=(1,), dtype=dtype)], ["x"], {"x": (1,)})
 
 

@@ -10,6 +10,7 @@ import pytest
 from embed_models import float_tiny, hostile_tiny, int8_tiny, large_tiny, planned, published, tree
 from embed_syntax import mistakes
 from tiny_tflite import Graph, packed
+from wording import fails
 
 from edgeconv import embed
 from edgeconv.embedding.c_files import app_values
@@ -91,38 +92,35 @@ def test_a_class_never_takes_a_name_that_its_own_code_uses(tmp_path):
 )
 def test_a_package_that_cannot_be_is_refused(tmp_path, package):
     artifact = int8_tiny(tmp_path / "model")
-    with pytest.raises(UsageError, match="--option package=") as raised:
+    with fails(UsageError):
         embed(artifact, "android", tmp_path / "app", option={"package": package})
-    assert "com.example.digits" in raised.value.hint
     assert not (tmp_path / "app").exists() or tree(tmp_path / "app") == {}
 
 
-@pytest.mark.parametrize(("target", "hint"), [("android", "float32, int8, uint8"), ("ios", "")])
-def test_a_type_that_arrays_of_the_language_lack_is_refused(tmp_path, target, hint):
+@pytest.mark.parametrize("target", ["android", "ios"])
+def test_a_type_that_arrays_of_the_language_lack_is_refused(tmp_path, target):
     graph = Graph()
     x, y = graph.tensor("x", (1, 2), "float32"), graph.tensor("y", (1, 2), "float16")
     graph.operator("CAST", [x], [y])
     model = packed(graph.model([x], [y], signature=("s", ["x"], ["y"])))
-    with pytest.raises(InputRefused, match="'y' is float16") as raised:
+    with fails(InputRefused):
         embed(published(tmp_path / "m", model, recipe="float32"), target, tmp_path / "app")
-    assert hint in raised.value.hint
 
 
 def test_a_label_of_two_lines_is_refused(tmp_path):
     whole = embedding(float_tiny(tmp_path / "model"))
     broken = dataclasses.replace(whole, labels=("a", "b\nc", "d"), labeled=0)
-    with pytest.raises(InputRefused, match=r"the label 'b\\nc' has several lines"):
+    with fails(InputRefused):
         shipped_model(broken)
-    with pytest.raises(InputRefused, match="several lines"):
+    with fails(InputRefused):
         app_values(broken, b"", {"float32": "FloatArray"}, (), ())
 
 
 def test_an_open_dimension_other_than_the_batch_is_refused(tmp_path):
     whole = embedding(float_tiny(tmp_path / "model"))
     port = dataclasses.replace(whole.inputs[0], shape=(-1, -1))
-    with pytest.raises(InputRefused, match=r"\[-1, -1\], and an app needs a fixed one") as raised:
+    with fails(InputRefused):
         app_values(dataclasses.replace(whole, inputs=(port,)), b"", {"float32": "F"}, (), ())
-    assert "--shape x=1x..." in raised.value.hint
 
 
 def test_many_labels_are_in_literals_that_a_class_file_can_hold(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from embed_models import HOSTILE, float_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from embed_web_models import variable_model
 from tiny_tflite import Graph, packed
+from wording import fails
 
 from edgeconv import embed
 from edgeconv.types.errors import InputRefused, UnsupportedOperators
@@ -84,7 +85,7 @@ def test_an_operator_that_no_microcontroller_has_matters_only_where_one_is_meant
         return published(place, packed(graph.model([x], [y])), recipe="float32")
 
     assert (bazel(tmp_path, gelu) / "gesture.c").exists()
-    with pytest.raises(UnsupportedOperators, match="GELU"):
+    with fails(UnsupportedOperators):
         bazel(tmp_path, gelu, option={"micro": "yes"})
 
 
@@ -98,7 +99,7 @@ def test_hostile_names_stay_out_of_starlark(tmp_path, plain):
 
 
 def test_variable_tensors_are_refused(tmp_path):
-    with pytest.raises(InputRefused, match=r"tiny has variable tensors, .* LiteRT's C interface"):
+    with fails(InputRefused):
         bazel(tmp_path, lambda place: published(place, variable_model()))
 
 
@@ -115,13 +116,13 @@ def test_another_open_dimension_is_refused(tmp_path):
         graph.operator("ABS", [x], [y])
         return published(place, packed(graph.model([x], [y])), recipe="float32")
 
-    with pytest.raises(InputRefused, match=r"the shape \[1, -1\]"):
+    with fails(InputRefused):
         bazel(tmp_path, ragged)
 
 
 @pytest.mark.parametrize("target", ["bazel", "cmake"])
 def test_an_input_without_a_name_is_refused(tmp_path, target):
     file = named_tiny(tmp_path / "m", ["x", ""])
-    with pytest.raises(InputRefused, match="tiny has an input or output without a name"):
+    with fails(InputRefused):
         embed(file, target, tmp_path / "out")
     assert not (tmp_path / "out").exists()

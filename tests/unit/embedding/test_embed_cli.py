@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from embed_models import float_tiny, int8_tiny, planned
+from wording import fails
 
 from edgeconv.cli import cli, run
 from edgeconv.embedding.embedding import dependencies, make_rule
@@ -109,7 +110,7 @@ def test_a_directory_is_named_with_all_in_it(tmp_path):
 def test_signs_that_make_reads_are_written_so_that_it_reads_them_back(tmp_path):
     rule = make_rule("t", [Path("/a b/$c#d")]).decode()
     assert rule == "t: \\\n  /a\\ b/$$c\\#d\n\n/a\\ b/$$c\\#d:\n"
-    with pytest.raises(UsageError, match="has a newline"):
+    with fails(UsageError):
         make_rule("t", [Path("/a\nb")])
 
 

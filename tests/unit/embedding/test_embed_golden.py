@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from embed_models import float_tiny, int8_tiny, planned, published
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
+from wording import fails
 
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.golden import (
@@ -103,7 +104,7 @@ def test_too_few_samples_for_one_batch_are_refused(tmp_path):
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     file = published(tmp_path / "m", packed(model), recipe="float32")
     np.savez(tmp_path / "d.npz", x=np.zeros((3, 3), np.float32))
-    with pytest.raises(InputRefused, match="fewer samples than one batch of the model"):
+    with fails(InputRefused):
         embedding(file, tmp_path, data=str(tmp_path / "d.npz"))
 
 
@@ -161,5 +162,5 @@ def test_kernels_that_compute_something_else_give_no_golden_vectors(tmp_path, ma
     _refuse_other_answers(near, here, plan)
     for wrong in (values[:, :1], values * 0 + 90, values + np.float32(np.nan)):
         far = GoldenRun(here.inputs, {name: wrong}, here.batch)
-        with pytest.raises(ToolFailed, match="computes different results than LiteRT: output 'y'"):
+        with fails(ToolFailed):
             _refuse_other_answers(far, here, plan)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
 from embed_syntax import mistakes
+from wording import fails
 
 from edgeconv import embed
 from edgeconv.types import Preprocessing
@@ -106,9 +107,8 @@ def test_the_package_can_depend_on_tensorflowlite(tmp_path):
     embed(float_tiny(tmp_path / "float"), "ios", tmp_path / "app", option=options)
     said = (tmp_path / "app" / "Package.swift").read_text()
     assert '.product(name: "TensorFlowLite", package: "LiteRT")' in said
-    with pytest.raises(InputRefused, match="'x' is int8, which TensorFlowLiteSwift") as raised:
+    with fails(InputRefused):
         embed(int8_tiny(tmp_path / "int8"), "ios", tmp_path / "levels", option=options)
-    assert "runtime=LiteRT" in raised.value.hint
 
 
 def expanded(file: Path, settings: dict[str, str]) -> list[str]:

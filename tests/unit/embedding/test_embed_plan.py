@@ -12,6 +12,7 @@ from embed_models import (
     tree,
 )
 from tiny_tflite import Graph, float_model, packed
+from wording import fails
 
 from edgeconv import embed
 from edgeconv.embedding.plan import RECORD, embedded_already, read_labels
@@ -38,23 +39,21 @@ def test_the_symbol_is_the_models_name_as_an_identifier(tmp_path):
     "symbol", ["7up", "a-b", "a b", "é", "_a", "a__b", "a\nb", 'a"b', "A" * 49, " ", "a;b"]
 )
 def test_a_symbol_that_is_no_identifier_is_refused(tmp_path, symbol):
-    with pytest.raises(UsageError, match="symbol"):
+    with fails(UsageError):
         request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("symbol", ["int", "class", "template", "nullptr", "main"])
 def test_a_symbol_that_is_a_word_of_the_language_is_refused(tmp_path, symbol):
-    with pytest.raises(UsageError, match="is a word of C") as refused:
+    with fails(UsageError):
         request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
-    assert f"--symbol {symbol}_net" in str(refused.value)
 
 
 @pytest.mark.parametrize("symbol", ["string", "Time", "ARDUINO", "features"])
 def test_a_symbol_whose_header_would_hide_one_of_the_system_is_refused(tmp_path, symbol):
-    with pytest.raises(UsageError, match=f"makes {symbol}.h") as refused:
+    with fails(UsageError):
         request(int8_tiny(tmp_path), tmp_path / "out", symbol=symbol)
-    assert f"--symbol {symbol}_net" in str(refused.value)
 
 
 def test_a_model_that_is_called_as_such_a_header_gets_another_symbol(tmp_path):
@@ -63,23 +62,23 @@ def test_a_model_that_is_called_as_such_a_header_gets_another_symbol(tmp_path):
 
 def test_an_unknown_target_or_option_is_named_with_the_nearest(tmp_path):
     file = int8_tiny(tmp_path)
-    with pytest.raises(UsageError, match=r"unknown target 'cmak'[\s\S]*did you mean 'cmake'"):
+    with fails(UsageError):
         planned(file, "cmak", tmp_path)
-    with pytest.raises(UsageError, match=r"unknown option of c 'byte'[\s\S]*did you mean 'bytes'"):
+    with fails(UsageError):
         request(file, tmp_path, options={"byte": "text"})
 
 
 def test_a_manifest_that_is_not_there_is_refused(tmp_path):
     file = int8_tiny(tmp_path)
     file.with_suffix(".json").unlink()
-    with pytest.raises(InputRefused, match=r"tiny\S*\.json does not exist"):
+    with fails(InputRefused):
         request(file.with_suffix(".json"), tmp_path)
 
 
 def test_a_model_edited_after_conversion_is_refused(tmp_path):
     file = int8_tiny(tmp_path)
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    with pytest.raises(InputRefused, match="its content changed"):
+    with fails(InputRefused):
         request(file, tmp_path)
 
 
@@ -88,14 +87,14 @@ def test_a_renamed_model_a_missing_one_and_a_directory_are_refused(tmp_path):
     renamed = tmp_path / "other.tflite"
     renamed.write_bytes(file.read_bytes())
     (tmp_path / "other.json").write_bytes(file.with_suffix(".json").read_bytes())
-    with pytest.raises(InputRefused, match=r"is the manifest of tiny\.int8\.tflite, not of other"):
+    with fails(InputRefused):
         request(renamed, tmp_path)
-    with pytest.raises(InputRefused, match=r"nothing\.tflite does not exist"):
+    with fails(InputRefused):
         request(tmp_path / "nothing.tflite", tmp_path)
-    with pytest.raises(InputRefused, match=r"does not contain exactly one published model"):
+    with fails(InputRefused):
         request(tmp_path, tmp_path)
     file.unlink()
-    with pytest.raises(InputRefused, match=r"tiny\.int8\.tflite, which .* describes, does not"):
+    with fails(InputRefused):
         request(file.with_suffix(".json"), tmp_path)
 
 
@@ -110,10 +109,10 @@ def test_one_of_several_signatures_has_to_be_chosen(tmp_path):
     artifact = request(file, tmp_path).published.artifact
     other = msgspec.structs.replace(artifact.signature, key="other")
     file = float_tiny(tmp_path, signatures=(artifact.signature, other))
-    with pytest.raises(UsageError, match="has the signatures 'serving_default', 'other'"):
+    with fails(UsageError):
         request(file, tmp_path)
     assert request(file, tmp_path, signature="other").signature.key == "other"
-    with pytest.raises(UsageError, match="unknown signature 'othr'"):
+    with fails(UsageError):
         request(file, tmp_path, signature="othr")
 
 
@@ -123,34 +122,26 @@ def test_labels_are_the_lines_of_a_file(tmp_path):
     assert read_labels(file) == ("cat", "dog \u2028 x", "\U0001f600")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"a\n\nb\n", "line 2 is empty"),
-        (b"\xff\xfe", "are not UTF-8"),
-        (b"", "line 1 is empty"),
-        (b"a\n" * 100_001, "100001 lines"),
-    ],
-)
-def test_labels_that_cannot_be_are_refused(tmp_path, content, said):
+@pytest.mark.parametrize("content", [b"a\n\nb\n", b"\xff\xfe", b"", b"a\n" * 100_001])
+def test_labels_that_cannot_be_are_refused(tmp_path, content):
     (tmp_path / "labels.txt").write_bytes(content)
-    with pytest.raises(InputRefused, match=said):
+    with fails(InputRefused):
         read_labels(tmp_path / "labels.txt")
-    with pytest.raises(InputRefused, match="cannot be read"):
+    with fails(InputRefused):
         read_labels(tmp_path / "none.txt")
 
 
 def test_labels_that_fit_no_output_are_refused_with_the_outputs(tmp_path):
     labels = tmp_path / "labels.txt"
     labels.write_text("a\nb\n")
-    with pytest.raises(InputRefused, match=r"no output has 2 values.*'y' \[1, 3\]"):
+    with fails(InputRefused):
         embed(int8_tiny(tmp_path), "c", tmp_path / "out", labels=labels)
     assert not (tmp_path / "out").exists()
 
 
 def test_data_that_the_model_cannot_take_is_refused(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.zeros((5, 9), np.float32))
-    with pytest.raises(InputRefused, match="input 'x'"):
+    with fails(InputRefused):
         embed(float_tiny(tmp_path), "c", tmp_path / "out", data=str(tmp_path / "data.npz"))
 
 
@@ -160,7 +151,7 @@ def test_a_model_without_inputs_is_refused(tmp_path):
     out = graph.tensor("y", (1, 2), "float32")
     graph.operator("ADD", [constant, constant], [out])
     content = packed(graph.model([], [out], signature=("serving_default", [], ["y"])))
-    with pytest.raises(InputRefused, match="has no inputs"):
+    with fails(InputRefused):
         embed(published(tmp_path, content), "c", tmp_path / "out")
 
 
@@ -171,7 +162,7 @@ def test_an_open_dimension_other_than_the_batch_is_refused_in_c(tmp_path, target
     spec.shapeSignature = np.array([1, -1], np.int32)
     file = published(tmp_path, packed(model), recipe="float32")
     np.savez(tmp_path / "data.npz", x=np.ones((2, 4), np.float32))
-    with pytest.raises(InputRefused, match=r"'x' has the shape \[1, -1\].*needs a fixed one"):
+    with fails(InputRefused):
         embed(file, target, tmp_path / "out", data=str(tmp_path / "data.npz"))
 
 

@@ -12,6 +12,7 @@ import pytest
 from embed_models import tree
 from embed_writes import write
 from places import SUPPORT
+from wording import fails
 
 from edgeconv.embedding.embedding import JOURNAL
 from edgeconv.embedding.plan import RECORD
@@ -58,7 +59,7 @@ def test_what_somebody_else_wrote_in_the_place_of_such_a_file_stays(tmp_path):
     (tmp_path / "sub" / "b.h").write_bytes(b"mine")
     write(tmp_path, {"a.c": b"one"})
     assert contents(tmp_path) == {"a.c": b"one", "sub/b.h": b"mine"}
-    with pytest.raises(OutputRefused, match=r"sub/b\.h exists, and edgeconv did not write"):
+    with fails(OutputRefused):
         write(tmp_path, FILES)
 
 
@@ -73,7 +74,7 @@ def test_a_folder_with_something_foreign_in_it_stays(tmp_path):
 def test_a_foreign_file_is_named_and_nothing_is_written(tmp_path, content):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "b.h").write_bytes(content)
-    with pytest.raises(OutputRefused, match=r"sub/b\.h exists, and edgeconv did not write"):
+    with fails(OutputRefused):
         write(tmp_path, FILES)
     assert contents(tmp_path) == {"sub/b.h": content}
     assert not (tmp_path / RECORD).exists()
@@ -81,16 +82,16 @@ def test_a_foreign_file_is_named_and_nothing_is_written(tmp_path, content):
 
 def test_a_link_and_a_file_where_a_folder_should_be_are_foreign(tmp_path):
     (tmp_path / "a.c").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(OutputRefused, match=r"a\.c exists"):
+    with fails(OutputRefused):
         write(tmp_path, FILES)
     (tmp_path / "a.c").unlink()
     (tmp_path / "sub").write_text("a file")
-    with pytest.raises(OutputRefused, match="sub is not a directory"):
+    with fails(OutputRefused):
         write(tmp_path, FILES)
     (tmp_path / "sub").unlink()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "sub").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputRefused, match="sub is not a directory"):
+    with fails(OutputRefused):
         write(tmp_path, FILES)
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
@@ -104,14 +105,14 @@ def test_a_record_changed_by_hand_deletes_nothing_elsewhere(tmp_path, path):
     record = msgspec.json.decode((out / RECORD).read_bytes())
     record["files"].append({"path": path, "sha256": "0"})
     (out / RECORD).write_bytes(msgspec.json.encode(record))
-    with pytest.raises(InputRefused, match="which is not below its directory"):
+    with fails(InputRefused):
         write(out, {"a.c": b"one"})
     assert victim.read_text() == "keep"
 
 
 def test_a_record_that_is_none_is_said(tmp_path):
     (tmp_path / RECORD).write_text("{")
-    with pytest.raises(InputRefused, match="is not a record of an embedding"):
+    with fails(InputRefused):
         write(tmp_path, FILES)
 
 
@@ -140,16 +141,16 @@ def read_only(tmp_path) -> Iterator[Path]:
 
 
 def test_a_read_only_tree_is_refused(read_only):
-    with pytest.raises(OutputRefused, match="cannot write"):
+    with fails(OutputRefused):
         write(read_only / "out", FILES)
-    with pytest.raises(OutputRefused, match="cannot write"):
+    with fails(OutputRefused):
         write(read_only, FILES)
 
 
 def test_a_full_disk_changes_nothing(tiny_disk):
     write(tiny_disk / "out", FILES)
     before = tree(tiny_disk / "out")
-    with pytest.raises(OutputRefused, match="cannot write"):
+    with fails(OutputRefused):
         write(tiny_disk / "out", {"a.c": b"new", "big.c": bytes(200_000)})
     assert contents(tiny_disk / "out") == FILES
     write(tiny_disk / "out", FILES)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 import report_example as example
 from tiny_tflite import float_model, int8_model, packed
+from wording import fails
 
 from edgeconv.conversion import convert
 from edgeconv.data import parse_source
@@ -267,31 +268,23 @@ def test_what_may_be_chance_is_no_loss_of_the_trained_model(work, model):
 def test_nothing_converted_is_an_error_with_its_reason(work, model):
     failure = Failure(recipe="int8", error="ToolFailed", message="no such operator")
     work.conversion = Conversion(directory=".", artifacts=(), failures=(failure,))
-    with pytest.raises(InputRefused, match="nothing could be converted: no such operator"):
+    with fails(InputRefused):
         checking().check(job(work, model))
     assert work.benches == 0
 
 
 def test_a_job_without_a_limit_is_refused_before_the_work(work, model):
-    with pytest.raises(UsageError, match="the budget has no limit"):
+    with fails(UsageError):
         checking().check(job(work, model, budget=Budget()))
     assert work.conversions == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a\nb\n", r"has 2 lines, but \d+ test samples"),
-        (b"a\n" + b"b" * 201 + b"\n", "line 2: the name of a slice is longer than 200 characters"),
-        (b"\xff\xfe\n", "cannot be read"),
-        (None, "cannot be read"),
-    ],
-)
-def test_slices_that_do_not_fit_are_refused(work, model, tmp_path, content, message):
+@pytest.mark.parametrize("content", [b"a\nb\n", b"a\n" + b"b" * 201 + b"\n", b"\xff\xfe\n", None])
+def test_slices_that_do_not_fit_are_refused(work, model, tmp_path, content):
     slices = tmp_path / "slices.txt"
     if content is not None:
         slices.write_bytes(content)
-    with pytest.raises(InputRefused, match=message):
+    with fails(InputRefused):
         checking().check(job(work, model, slices=str(slices)))
 
 

@@ -8,6 +8,7 @@ import pytest
 from forking import edgeconv_command
 from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
+from wording import fails
 
 from edgeconv.gate import pytest_plugin
 from edgeconv.gate.check import Project
@@ -177,7 +178,7 @@ def test_without_a_configuration_it_says_how_to_get_one(pytester):
 
 @pytest.mark.parametrize("place", ["no/edgeconv.toml", "other.toml"])
 def test_a_configuration_that_is_not_there_is_refused(tmp_path, place):
-    with pytest.raises(UsageError, match=r"does not exist|cannot be read"):
+    with fails(UsageError):
         Project(CheckRequest(config=str(tmp_path / place)), print)
 
 

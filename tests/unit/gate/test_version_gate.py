@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from report_example import report
 from test_gate_flow import LENIENT, checking, job, model, work
+from wording import fails, says
 
 from edgeconv.gate.check import Project, _with_lines
 from edgeconv.gate.flow import check_report, version_findings
@@ -57,14 +58,7 @@ def test_a_file_that_is_right_everywhere_passes():
 def test_the_first_bad_version_is_named_with_what_to_do():
     only = finding(result("2.0.3"), WRONG, CRASHES, REFERENCE)
     assert (only.outcome, only.actual) == ("failed", "litert==2.1.0 answers wrong")
-    for part in (
-        "first bad version litert==2.1.0",
-        "bad too: litert==2.1.1",
-        "4.2 dB from litert==2.3.0, 3 flips",
-        "!=2.1.0",
-        "--target-runtime litert==2.1.0",
-    ):
-        assert part in only.reason
+    says(only.reason)
 
 
 @pytest.mark.parametrize("state", ["wrong", "does not load", "does not run", "crashes"])
@@ -76,11 +70,10 @@ def test_a_version_that_could_not_be_installed_never_passes():
     only = finding(ABSENT, REFERENCE)
     assert only.outcome == "missing"
     assert not only.ok
-    assert "not installed: litert==2.0.2 (no wheel)" in only.reason
+    says(only.reason)
     both = finding(ABSENT, CRASHES, REFERENCE)
     assert both.outcome == "failed"
-    assert "litert==2.0.2 (no wheel)" in both.reason
-    assert "signal 11" in both.reason
+    says(both.reason)
     assert "more" not in both.reason.replace("bad too", "")
 
 
@@ -98,7 +91,7 @@ def test_a_report_without_the_versions_that_are_wanted_does_not_pass():
     check = check_report(report(), LENIENT, GateStatistics(), versions=VERSIONS)
     (only,) = [each for each in check.verdict.findings if each.limit == "runtimes"]
     assert only.outcome == "missing"
-    assert "bench --runtimes 'litert>=2.0'" in only.reason
+    says(only.reason)
     assert not check.verdict.ok
 
 
@@ -225,7 +218,7 @@ def test_the_versions_are_typed_or_of_check_or_of_bench(model, table, typed, spe
 
 def test_without_an_answer_of_the_index_the_model_is_not_checked(work, model, index):
     index.versions.clear()
-    with pytest.raises(ToolFailed, match="versions of litert are unknown"):
+    with fails(ToolFailed):
         checking().check(job(work, model, versions=VERSIONS))
 
 

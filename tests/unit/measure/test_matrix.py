@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from report_example import report
+from wording import says
 
 from edgeconv.measure.matrix import Answer, judged
 from edgeconv.reporting.sections import matrix_lines
@@ -78,12 +79,9 @@ def test_without_any_answers_each_version_keeps_its_state():
 
 def test_the_first_bad_version_is_the_oldest_that_could_be_installed():
     (line,) = matrix_lines(example())
-    assert line == (
-        "int8 in 5 versions, 1 of them not installable: first bad version litert==2.1.0, which "
-        "answers wrong."
-    )
+    says(line)
     good = msgspec.structs.replace(example(), matrix=tuple(judged([answer("1", RIGHT)])))
-    assert matrix_lines(good) == ("int8 in 1 version: none is bad.",)
+    says(matrix_lines(good))
 
 
 def test_versions_come_back_from_the_file_of_a_report():

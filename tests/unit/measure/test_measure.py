@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from report_example import accuracy, artifact, baseline, measurement, qat, training
 from tiny_tflite import Graph, float_model, int8_model, packed
+from wording import fails
 
 from edgeconv import bench
 from edgeconv.conversion.states import state_notes
@@ -62,19 +63,19 @@ def test_a_score_that_is_not_finite_is_a_wrong_answer():
 
 
 def test_labels_beyond_the_classes_and_outputs_that_are_no_scores_are_refused():
-    with pytest.raises(InputRefused, match="label is 3, and the model has 3 classes"):
+    with fails(InputRefused):
         top1({"y": scores_for([0], 3)}, np.array([3]), None)
-    with pytest.raises(InputRefused, match="one score per class"):
+    with fails(InputRefused):
         top1({"y": np.zeros((2, 3, 4), np.float32)}, np.array([0, 1]), None)
-    with pytest.raises(InputRefused, match="2 samples do not fit"):
+    with fails(InputRefused):
         top1({"y": scores_for([0], 3)}, np.array([0, 1]), None)
 
 
 def test_of_several_outputs_one_must_be_named():
     outputs = {"age": scores_for([0], 3), "sex": scores_for([1], 2)}
-    with pytest.raises(UsageError, match="2 outputs: age, sex"):
+    with fails(UsageError):
         top1(outputs, np.array([1]), None)
-    with pytest.raises(UsageError, match="did you mean 'sex'"):
+    with fails(UsageError):
         top1(outputs, np.array([1]), "sexx")
     assert top1(outputs, np.array([1]), "sex").value == 1.0
 
@@ -114,14 +115,14 @@ def test_a_published_directory_is_found_whole_and_in_the_order_of_the_recipes(tm
 def test_a_file_that_changed_since_its_manifest_is_refused(tmp_path):
     file = publish(tmp_path)
     file.write_bytes(packed(float_model(signature=SIGNATURE)))
-    with pytest.raises(InputRefused, match="its content changed"):
+    with fails(InputRefused):
         find_model_files([file], None)
 
 
 def test_what_is_no_tflite_and_a_directory_without_any_are_refused(tmp_path):
-    with pytest.raises(InputRefused, match=r"no \.tflite to measure"):
+    with fails(InputRefused):
         find_model_files([tmp_path], None)
-    with pytest.raises(InputRefused, match="does not exist"):
+    with fails(InputRefused):
         find_model_files([tmp_path / "gone.tflite"], None)
 
 
@@ -153,7 +154,7 @@ def test_copies_of_a_model_in_one_directory_are_told_apart_by_their_files(tmp_pa
     manifest = msgspec.json.decode(file.with_suffix(".json").read_bytes())
     copy.with_suffix(".json").write_bytes(msgspec.json.encode(manifest | {"file": copy.name}))
     assert [one.name for one in find_model_files([file, copy], None)] == ["tiny.int8", "copy"]
-    with pytest.raises(UsageError, match=r"tiny\.int8\.tflite is given twice"):
+    with fails(UsageError):
         find_model_files([file, tmp_path / "." / file.name], None)
 
 
@@ -356,7 +357,7 @@ def test_models_of_different_inputs_are_not_measured_together(tmp_path):
     x, y = (graph.tensor(name, (1, 5), "float32") for name in "xy")
     graph.operator("RELU", [x], [y])
     other.write_bytes(packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))))
-    with pytest.raises(InputRefused, match=r"other inputs than .*'x' float32 \[1, 5\] and 'x'"):
+    with fails(InputRefused):
         bench([tmp_path, other], measuring=QUICK)
 
 
@@ -384,10 +385,10 @@ def test_a_size_that_one_file_leaves_open_is_the_one_that_another_fixes(tmp_path
     made = bench([open_size, fixed], measuring=QUICK)
     assert [row.error for row in made.measurements] == ["", ""]
     np.save(tmp_path / "five.npy", np.ones((4, 5), np.float32))
-    with pytest.raises(InputRefused, match=r"\b5\b"):
+    with fails(InputRefused):
         bench([open_size, fixed], data=str(tmp_path / "five.npy"), measuring=QUICK)
     third = _relu(tmp_path / "third.tflite", 5)
-    with pytest.raises(InputRefused, match=r"third\.tflite has other inputs than fixed\.tflite"):
+    with fails(InputRefused):
         bench([open_size, fixed, third], measuring=QUICK)
 
 
@@ -419,7 +420,7 @@ def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path):
 
 def test_a_runtime_that_is_not_there_is_said_so(tmp_path):
     publish(tmp_path, "float32")
-    with pytest.raises(UsageError, match="no Python at"):
+    with fails(UsageError):
         bench(
             [tmp_path],
             measuring=msgspec.structs.replace(QUICK, python="/nowhere/python"),

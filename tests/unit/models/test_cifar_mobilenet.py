@@ -5,6 +5,7 @@ import pytest
 from edgeconv.models import cifar_mobilenet
 from places import SHARED
 from python_2_pickle import as_python_2
+from wording import fails
 
 JPEG = SHARED / "cifar10_jpeg_dev"
 
@@ -46,17 +47,17 @@ def test_a_directory_with_one_npz_is_as_good_as_the_file(tmp_path):
 def test_a_directory_with_two_is_refused(tmp_path):
     small_npz(tmp_path / "a.npz")
     small_npz(tmp_path / "b.npz")
-    with pytest.raises(ValueError, match=r"has 2 \.npz files; name the one to use"):
+    with fails(ValueError):
         cifar_mobilenet.data(str(tmp_path))
 
 
 def test_a_directory_with_none_is_refused_with_what_was_looked_for(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"neither test_batch of CIFAR-10 nor an \.npz"):
+    with fails(FileNotFoundError):
         cifar_mobilenet.data(str(tmp_path))
 
 
 def test_a_place_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere is missing"):
+    with fails(FileNotFoundError):
         cifar_mobilenet.data(str(tmp_path / "nowhere"))
 
 
@@ -71,24 +72,24 @@ def test_the_batches_come_in_their_order_with_colours_last(tmp_path):
 def test_a_missing_batch_is_named(tmp_path):
     directory = small_batches(tmp_path / "batches")
     (directory / "data_batch_3").unlink()
-    with pytest.raises(FileNotFoundError, match="data_batch_3 is missing"):
+    with fails(FileNotFoundError):
         cifar_mobilenet.data(str(directory))
 
 
 @pytest.mark.parametrize(
-    ("stored", "message"),
+    "stored",
     [
-        ({"data": [1, 2], "labels": [0]}, r"images of \(\) values"),
-        ({"data": np.zeros((1, 3072), np.uint8)}, "no data and labels"),
-        ([1, 2], "no data and labels"),
-        ({"data": np.zeros((1, 100), np.uint8), "labels": [0]}, r"images of \(100,\) values"),
-        ({"data": np.zeros((1, 3072), np.uint8), "labels": [b"cat"]}, "labels are not numbers"),
+        {"data": [1, 2], "labels": [0]},
+        {"data": np.zeros((1, 3072), np.uint8)},
+        [1, 2],
+        {"data": np.zeros((1, 100), np.uint8), "labels": [0]},
+        {"data": np.zeros((1, 3072), np.uint8), "labels": [b"cat"]},
     ],
 )
-def test_a_batch_of_something_else_is_refused(tmp_path, stored, message):
+def test_a_batch_of_something_else_is_refused(tmp_path, stored):
     directory = small_batches(tmp_path / "batches")
     (directory / "data_batch_2").write_bytes(as_python_2(stored))
-    with pytest.raises(ValueError, match=f"data_batch_2.*{message}"):
+    with fails(ValueError):
         cifar_mobilenet.data(str(directory))
 
 
@@ -103,7 +104,7 @@ def test_without_a_place_it_is_what_either_keras_has_downloaded(tmp_path, monkey
 
 def test_what_was_not_downloaded_is_not_downloaded_either(tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"cifar10\.load_data\(\) downloads it"):
+    with fails(FileNotFoundError):
         cifar_mobilenet.data()
     assert list(tmp_path.iterdir()) == []
 

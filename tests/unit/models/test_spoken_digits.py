@@ -7,6 +7,7 @@ import pytest
 from edgeconv.models import spoken_digits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from wording import fails
 
 FLOOR = -2.0
 
@@ -111,66 +112,64 @@ def test_a_tone_is_as_many_decibels_lower_as_its_amplitude(hz, share):
 
 
 def test_without_a_place_it_says_what_it_needs():
-    with pytest.raises(FileNotFoundError, match="Free Spoken Digit Dataset"):
+    with fails(FileNotFoundError):
         spoken_digits.data()
 
 
 def test_an_empty_directory_is_refused_with_the_names_it_should_have(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"named DIGIT_SPEAKER_NUMBER\.wav"):
+    with fails(FileNotFoundError):
         spoken_digits.data(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("name", "samples", "rate_hz", "channels", "message"),
+    ("name", "samples", "rate_hz", "channels"),
     [
-        ("x_ann_5.wav", tone(500), 8000, 1, "x is not a digit"),
-        ("10_ann_5.wav", tone(500), 8000, 1, "10 is not a digit"),
-        ("1_ann_b.wav", tone(500), 8000, 1, "not named DIGIT_SPEAKER_NUMBER"),
-        ("1_ann_5.wav", tone(500), 16000, 1, "not mono, of 16 bits at 8 kHz"),
-        ("1_ann_5.wav", tone(500), 8000, 2, "not mono, of 16 bits at 8 kHz"),
-        ("1_ann_5.wav", np.zeros(99, np.uint8), 8000, 1, "not mono, of 16 bits at 8 kHz"),
+        ("x_ann_5.wav", tone(500), 8000, 1),
+        ("10_ann_5.wav", tone(500), 8000, 1),
+        ("1_ann_b.wav", tone(500), 8000, 1),
+        ("1_ann_5.wav", tone(500), 16000, 1),
+        ("1_ann_5.wav", tone(500), 8000, 2),
+        ("1_ann_5.wav", np.zeros(99, np.uint8), 8000, 1),
     ],
 )
-def test_another_kind_of_recording_is_refused_by_name(
-    tmp_path, name, samples, rate_hz, channels, message
-):
+def test_another_kind_of_recording_is_refused_by_name(tmp_path, name, samples, rate_hz, channels):
     place = recordings(tmp_path / "wavs")
     write_wav(Path(place) / name, samples, rate_hz, channels)
-    with pytest.raises(ValueError, match=f"{name}.* {message}"):
+    with fails(ValueError):
         spoken_digits.data(place)
 
 
 def test_a_file_that_is_no_wav_is_refused(tmp_path):
     place = recordings(tmp_path / "wavs")
     (Path(place) / "2_ann_5.wav").write_bytes(b"RIFF and nothing more")
-    with pytest.raises(ValueError, match=r"2_ann_5\.wav is not a WAV file"):
+    with fails(ValueError):
         spoken_digits.data(place)
 
 
 def test_recordings_of_which_none_is_for_training_are_refused(tmp_path):
     write_wav(tmp_path / "1_ann_0.wav", tone(500))
-    with pytest.raises(ValueError, match="for training or testing only"):
+    with fails(ValueError):
         spoken_digits.data(str(tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    "changed",
     [
-        ({"samples": np.zeros(24000, np.float32)}, "samples have to be int16"),
-        ({"labels": np.zeros(5, np.uint8)}, "each other array one of a clip"),
-        ({"offsets": np.array([0, 100, 50, 200, 300, 400, 500])}, "offsets do not ascend"),
-        ({"offsets": np.array([-5, 100, 150, 200, 300, 400, 500])}, "offsets do not ascend"),
-        ({"offsets": np.array([0, 1, 2, 3, 4, 5, 99999])}, "offsets do not ascend from 0 to 24000"),
-        ({"offsets": np.zeros((2, 3), np.int64)}, "each other array one of a clip"),
-        ({"labels": np.array([0, 1, 2, 3, 4, 12])}, "12 is not a digit"),
+        {"samples": np.zeros(24000, np.float32)},
+        {"labels": np.zeros(5, np.uint8)},
+        {"offsets": np.array([0, 100, 50, 200, 300, 400, 500])},
+        {"offsets": np.array([-5, 100, 150, 200, 300, 400, 500])},
+        {"offsets": np.array([0, 1, 2, 3, 4, 5, 99999])},
+        {"offsets": np.zeros((2, 3), np.int64)},
+        {"labels": np.array([0, 1, 2, 3, 4, 12])},
     ],
 )
-def test_an_archive_that_does_not_fit_together_is_refused(tmp_path, changed, message):
-    with pytest.raises(ValueError, match=rf"clips\.npz.*{message}"):
+def test_an_archive_that_does_not_fit_together_is_refused(tmp_path, changed):
+    with fails(ValueError):
         spoken_digits.data(archive(tmp_path / "clips.npz", **changed))
 
 
 def test_an_archive_that_lacks_an_array_is_refused(tmp_path):
     np.savez(tmp_path / "clips.npz", samples=tone(500))
-    with pytest.raises(ValueError, match=r"clips\.npz has no offsets"):
+    with fails(ValueError):
         spoken_digits.data(str(tmp_path / "clips.npz"))

@@ -8,6 +8,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from refine_models import float_network, outputs, parts, samples
 from tiny_tflite import Graph, packed
+from wording import fails
 
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.graph_checks import verify_graph
@@ -134,7 +135,7 @@ WITHIN = [("int32", 2**31 - 2), ("int64", 2**31), ("int64", 2**40)]
 @pytest.mark.parametrize(("kind", "value"), LIMITS)
 @pytest.mark.parametrize("engine", ["litert", "tflite"])
 def test_verification_refuses_a_bias_at_its_limit_from_either_engine(tmp_path, kind, value, engine):
-    with pytest.raises(VerificationFailed, match="and were clipped: b"):
+    with fails(VerificationFailed):
         verify_graph(_candidate(tmp_path, kind, value, engine), ["serving_default"])
 
 

@@ -11,6 +11,7 @@ from golden_files import assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
+from wording import says
 
 from edgeconv.reporting.closeness import difference_lines
 from edgeconv.reporting.columns import model_rows
@@ -88,9 +89,7 @@ def test_the_strategy_comes_with_its_processes_and_devices():
         "MirroredStrategy, 2 replicas"
     )
     cluster = changed(strategy="MultiWorkerMirroredStrategy", workers=2, cross_device_ops="")
-    assert strategy_line(cluster) == (
-        "MultiWorkerMirroredStrategy, 2 workers, 2 replicas on CPU:0, CPU:1"
-    )
+    says(strategy_line(cluster))
     assert strategy_line(changed(replicas=1, devices=())).startswith("MirroredStrategy, 1 replica,")
 
 
@@ -103,8 +102,8 @@ def test_what_did_not_happen_is_not_mentioned():
     assert not absent & set(said(plain))
     assert absent <= set(said(example.training()))
     assert said(plain)["samples"] == "1293 to train"
-    assert said(plain)["time"] == "18.4 s of steps, 26.9 s in all; 278 samples/s"
-    assert said(example.training())["time"].endswith("26.9 s in the last run; 278 samples/s")
+    says(said(plain)["time"])
+    says(said(example.training())["time"])
 
 
 def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one():
@@ -138,7 +137,7 @@ def test_every_metric_has_a_picture_with_its_curves():
         assert len(plot.data["dots"]) == 8
         svg = str(draw_svg(plot, "k"))
         assert re.findall(">(training|validation)</text>", svg) == ["training", "validation"]
-    assert plots["accuracy"].description == "At epoch 4: training 0.9687, validation 0.9653."
+    says(plots["accuracy"].description)
 
 
 def test_a_missing_number_breaks_the_curve_and_draws_nothing_false():
@@ -183,26 +182,19 @@ def test_a_long_training_is_a_line_without_points():
 
 def test_the_facts_of_quantisation_aware_training_are_those_of_its_record():
     facts = facts_of(example.qat())
-    assert facts["cost"] == "41.2 s in all, 21.7 s of steps"
-    assert facts["samples"] == "1293 to train, 144 to validate, of sklearn:digits"
-    assert facts["trained on for"] == (
-        "2 of 3 epochs at learning rate 0.0001, global batch 32, seed 0"
-    )
-    assert facts["stopped"] == "no better validation result for 1 epoch"
-    assert facts["layers"] == "3 quantized (1 by a config of edgeconv's), 3 left float"
-    assert facts["started from"].endswith("rebuilt in tf_keras, outputs differ by at most 1.80e-07")
-    assert facts_of(qat(rebuilt=False))["started from"] == "the tf_keras model, unchanged"
+    says(facts["cost"])
+    says(facts["samples"])
+    says(facts["trained on for"])
+    says(facts["stopped"])
+    says(facts["layers"])
+    says(facts["started from"])
+    says(facts_of(qat(rebuilt=False))["started from"])
     assert "loss" not in facts
     losses = {"kind": "sparse_categorical_crossentropy", "box": "huber"}
     text = "sparse_categorical_crossentropy of kind, huber of box"
     assert facts_of(qat(losses=losses))["loss"] == text
     after = {n: Qat(freeze_batch_norm_after=n) for n in (None, 0, 1, 2)}
-    assert [facts_of(qat(settings=s))["batch normalization"] for s in after.values()] == [
-        "updated in every batch",
-        "frozen",
-        "frozen after 1 epoch",
-        "frozen after 2 epochs",
-    ]
+    says([facts_of(qat(settings=s))["batch normalization"] for s in after.values()])
 
 
 def test_the_time_of_training_is_in_the_rows_of_a_report_with_any():
@@ -229,9 +221,7 @@ def test_a_gain_and_a_loss_beyond_chance_are_told_apart():
         report = msgspec.structs.replace(example.report(), comparisons=(comparison,))
         return difference_lines(report)[-1].removeprefix("digits_cnn-qat against digits_cnn-int8: ")
 
-    assert line(0.024, 0.011, 0.037) == (
-        "+2.40 points [1.10, 3.70], 3 fixed, 0 broken: better beyond chance"
-    )
+    says(line(0.024, 0.011, 0.037))
     assert line(-0.024, -0.037, -0.011).startswith("−2.40 points [−3.70, −1.10]")
     assert line(-0.024, -0.037, -0.011).endswith("worse beyond chance")
     assert line(0.0, 0.0, 0.01).endswith("within chance")
@@ -239,7 +229,7 @@ def test_a_gain_and_a_loss_beyond_chance_are_told_apart():
         example.measurement("int8"), accuracy_drop_interval=(-0.02, -0.01)
     )
     report = msgspec.structs.replace(example.report(), measurements=(better,), comparisons=())
-    assert difference_lines(report) == ["drop: better beyond chance for digits_cnn-int8"]
+    says(difference_lines(report))
 
 
 def test_without_accuracies_nothing_is_said_of_differences():

@@ -11,6 +11,7 @@ import pytest
 import report_example as example
 import tiny_tflite
 from click.testing import CliRunner
+from wording import says
 
 from edgeconv.cli.verbs import visualize as command
 from edgeconv.model.tflite.summary import layers_of_graphs
@@ -100,12 +101,12 @@ def test_a_report_of_another_model_or_without_layers_is_refused(model, report, t
     other.write_bytes(tiny_tflite.packed(tiny_tflite.float_model()))
     refused = run(other, "--report", report, "-o", tmp_path / "x.json")
     assert isinstance(refused.exception, InputRefused)
-    assert "no measurement of this other.tflite; it has digits_cnn-int8" in str(refused.exception)
+    says(refused.exception)
     whole = msgspec.json.decode(report.read_bytes(), type=Report)
     row = msgspec.structs.replace(whole.measurements[0], layer_errors=())
     report.write_bytes(msgspec.json.encode(msgspec.structs.replace(whole, measurements=(row,))))
     refused = run(model, "--report", report, "-o", tmp_path / "x.json")
-    assert "has no errors by layer of digits_cnn-int8" in str(refused.exception)
+    says(refused.exception)
     assert not (tmp_path / "x.json").exists()
 
 
@@ -134,9 +135,8 @@ def put(folder: Path, name: str, code: str) -> None:
 def test_without_a_viewer_it_says_how_to_install_one(model):
     error = run(model).exception
     assert isinstance(error, UsageError)
-    assert "neither Model Explorer nor Netron is installed" in str(error)
-    assert "pip install ai-edge-model-explorer" in error.hint
-    assert "netron is installed" in str(run(model, "--viewer", "netron").exception)
+    says(error)
+    says(run(model, "--viewer", "netron").exception)
 
 
 def test_model_explorer_gets_the_model_and_the_node_data(
@@ -166,11 +166,11 @@ def test_a_viewer_that_fails_is_an_error(model, nothing_installed):
     put(nothing_installed, "netron", "sys.exit(3)")
     error = run(model).exception
     assert isinstance(error, ToolFailed)
-    assert "netron ended with exit code 3" in str(error)
+    says(error)
 
 
 def test_a_path_that_model_explorer_takes_for_two_is_refused(model, nothing_installed):
     put(nothing_installed, "model-explorer", "")
     renamed = model.with_name("a,b.tflite")
     model.rename(renamed)
-    assert "for two files" in str(run(renamed).exception)
+    says(run(renamed).exception)

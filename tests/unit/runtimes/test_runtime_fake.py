@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tiny_tflite import Graph, float_model, int8_model, packed
+from wording import fails
 
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
@@ -105,9 +106,9 @@ def test_a_model_that_is_to_fail_neither_loads_nor_is_timed_and_others_are(tmp_p
     good = tmp_path / "good.tflite"
     good.write_bytes(model.file.read_bytes())
     with opened(tmp_path, "failing=model.tflite") as runtime:
-        with pytest.raises(ToolFailed, match=r"model\.tflite does not load"):
+        with fails(ToolFailed):
             runtime.time(model, SAMPLES, TIMING)
-        with pytest.raises(ToolFailed, match=r"model\.tflite does not load"):
+        with fails(ToolFailed):
             runtime.start(model)
         assert runtime.time(Model(file=good), SAMPLES, TIMING).samples_us
 
@@ -115,7 +116,7 @@ def test_a_model_that_is_to_fail_neither_loads_nor_is_timed_and_others_are(tmp_p
 def test_a_device_is_gone_after_as_many_times_as_asked_for(tmp_path, model):
     with opened(tmp_path, "gone=1") as runtime:
         assert runtime.time(model, SAMPLES, TIMING).samples_us
-        with pytest.raises(ToolFailed, match="is gone"):
+        with fails(ToolFailed):
             runtime.time(model, SAMPLES, TIMING)
 
 
@@ -128,16 +129,10 @@ def test_that_nothing_is_run_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("place", "version", "message"),
-    [
-        ("fast=3", "", "unknown option of the runtime fake 'fast'"),
-        ("slow=very", "", "Expected `float`"),
-        ("slow", "", "has no value"),
-        ("", "2.0", "has no versions"),
-    ],
+    ("place", "version"), [("fast=3", ""), ("slow=very", ""), ("slow", ""), ("", "2.0")]
 )
-def test_an_option_that_cannot_be_is_refused(tmp_path, place, version, message):
-    with pytest.raises(UsageError, match=message), opened(tmp_path, place, version):
+def test_an_option_that_cannot_be_is_refused(tmp_path, place, version):
+    with fails(UsageError), opened(tmp_path, place, version):
         pass
 
 
@@ -145,9 +140,9 @@ def test_samples_for_other_inputs_and_files_that_are_no_models_are_refused(tmp_p
     junk = tmp_path / "junk.tflite"
     junk.write_bytes(b"no model at all")
     with opened(tmp_path) as runtime:
-        with pytest.raises(InputRefused, match=r"no samples for the model's inputs \['x'\]"):
+        with fails(InputRefused):
             runtime.time(model, {"z": SAMPLES["x"]}, TIMING)
-        with pytest.raises(InputRefused, match=r"junk\.tflite"):
+        with fails(InputRefused):
             runtime.start(Model(file=junk))
-        with pytest.raises(UsageError, match="has no signature 'serve'"):
+        with fails(UsageError):
             runtime.start(Model(file=model.file, signature="serve"))

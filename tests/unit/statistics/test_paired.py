@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 from scipy.stats import multinomial
+from wording import fails
 
 from edgeconv.statistics.comparison import paired_difference
 from edgeconv.types.errors import InputRefused
@@ -125,7 +126,7 @@ def test_the_true_difference_is_in_as_many_intervals_as_is_promised(samples, sha
 
 
 def test_what_cannot_be_paired_is_refused():
-    with pytest.raises(InputRefused, match="2 and 1 samples cannot be paired"):
+    with fails(InputRefused):
         paired_difference("11", "1")
-    with pytest.raises(InputRefused, match="0 and 0 samples"):
+    with fails(InputRefused):
         paired_difference("", "")

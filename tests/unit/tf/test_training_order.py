@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from wording import fails
 
 from edgeconv.tf.training.feeding import Order, in_order
 from edgeconv.training.baseline import refuse_options
@@ -117,67 +118,61 @@ def test_in_order_has_all_samples_once_in_their_own_order(count, batch):
 # Options
 
 
-def refused(match, distribution=None, **options):
+def are_refused(distribution=None, **options):
     training = Training(
         module="digits_cnn", distribution=Distribution(**distribution or {}), **options
     )
-    with pytest.raises(UsageError, match=match):
+    with fails(UsageError):
         refuse_options(training)
 
 
 def test_patience_needs_samples_to_validate_with():
-    refused("--patience needs validation samples", patience=2)
+    are_refused(patience=2)
 
 
 LOCAL, CLUSTERS = ("none", "mirrored", "central-storage"), ("multiworker", "parameter-server")
 
 
 @pytest.mark.parametrize(
-    ("option", "values", "strategies"),
+    ("values", "strategies"),
     [
-        ("--devices", {"device_count": 2}, (*CLUSTERS, "tpu")),
-        ("--devices", {"devices": ("CPU:0",)}, (*CLUSTERS, "tpu")),
-        (
-            "--cross-device-ops",
-            {"cross_device_ops": "nccl"},
-            ("none", "central-storage", *CLUSTERS, "tpu"),
-        ),
-        ("--communication", {"communication": "ring"}, (*LOCAL, "parameter-server", "tpu")),
-        ("--tpu", {"tpu": "mine"}, (*LOCAL, *CLUSTERS)),
-        ("--workers", {"workers": 2}, (*LOCAL, "tpu")),
-        ("--servers", {"workers": 2, "servers": 1}, ("multiworker",)),
-        ("--servers", {"servers": 1}, (*LOCAL, "tpu")),
+        ({"device_count": 2}, (*CLUSTERS, "tpu")),
+        ({"devices": ("CPU:0",)}, (*CLUSTERS, "tpu")),
+        ({"cross_device_ops": "nccl"}, ("none", "central-storage", *CLUSTERS, "tpu")),
+        ({"communication": "ring"}, (*LOCAL, "parameter-server", "tpu")),
+        ({"tpu": "mine"}, (*LOCAL, *CLUSTERS)),
+        ({"workers": 2}, (*LOCAL, "tpu")),
+        ({"workers": 2, "servers": 1}, ("multiworker",)),
+        ({"servers": 1}, (*LOCAL, "tpu")),
     ],
 )
-def test_an_option_that_a_strategy_does_not_look_at_is_refused(option, values, strategies):
+def test_an_option_that_a_strategy_does_not_look_at_is_refused(values, strategies):
     for strategy in strategies:
-        refused(
-            f"{option} has no effect with --strategy {strategy}", {"strategy": strategy, **values}
-        )
+        are_refused({"strategy": strategy, **values})
 
 
 @pytest.mark.parametrize(
-    ("distribution", "match"),
+    "distribution",
     [
-        ({"strategy": "none", "device_count": 2}, "none trains on one device, not on 2"),
-        ({"strategy": "none", "devices": ("CPU:0", "CPU:1")}, "none trains on one device"),
-        ({"strategy": "parameter-server", "servers": 2}, "--servers needs --workers"),
+        {"strategy": "none", "device_count": 2},
+        {"strategy": "none", "devices": ("CPU:0", "CPU:1")},
+        {"strategy": "parameter-server", "servers": 2},
     ],
 )
-def test_a_distribution_that_cannot_be_is_refused(distribution, match):
-    refused(match, distribution)
+def test_a_distribution_that_cannot_be_is_refused(distribution):
+    are_refused(distribution)
 
 
 def test_keras_fit_cannot_pause_within_an_epoch_under_a_coordinator():
     coordinated = {"strategy": "parameter-server", "workers": 2}
-    refused("--checkpoint-steps: under ParameterServer", coordinated, checkpoint_steps=5)
+    are_refused(coordinated, checkpoint_steps=5)
     training = Training(module="m", checkpoint_steps=5, distribution=Distribution(**coordinated))
     refuse_options(replace(training, loop="custom"))
 
 
 def test_a_module_without_a_name_is_refused():
     for module in ("", ".py", "a/.py", ".."):
-        with pytest.raises(UsageError, match="is not a model module"):
+        with fails(UsageError):
             refuse_options(Training(module=module))
 
 

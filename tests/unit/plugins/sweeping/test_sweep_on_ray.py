@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from sweeps import SWEEP, planned, result_of, write_models
+from wording import fails
 
 import edgeconv
 from edgeconv.plugins.scale.sweep import run_jobs
@@ -23,10 +24,8 @@ def test_a_device_of_one_machine_is_refused_before_a_cluster_is_asked(
     monkeypatch.chdir(tmp_path)
     text = f'runtimes = ["litert", "{device}"]\n'
     (tmp_path / "sweep.toml").write_text(text + SWEEP, encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
+    with fails(UsageError):
         edgeconv.sweep("sweep.toml", on="ray", allow=(f"runtime={device}",))
-    assert caught.value.location.endswith("sweep.toml:1")
-    assert caught.value.message.count(device) == 1
 
 
 def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path):

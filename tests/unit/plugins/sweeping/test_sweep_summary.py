@@ -10,6 +10,7 @@ import pytest
 from json_schemas import jsonschema
 from places import ROOT
 from sweeps import SWEEP, planned, result_of, write_models
+from wording import fails
 
 import edgeconv
 from edgeconv.plugins.scale.sweep import summarize
@@ -177,11 +178,11 @@ def test_the_gate_holds_a_model_to_its_own_limits(plan, results, tmp_path, monke
     tight = edgeconv.Budget(every=Limits(max_size_bytes=1))
     assert check(whole, tmp_path, budgets={name: tight}) == {name: False}
     assert check(whole, tmp_path, budget=tight, budgets={name: whole.budget}) == {name: True}
-    with pytest.raises(UsageError, match="there is no limit for nets/a"):
+    with fails(UsageError):
         check(whole, tmp_path, budget=edgeconv.Budget(), budgets={"another": tight})
 
 
 def test_without_any_budget_the_gate_is_refused(plan, results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="no budget to check the sweep against"):
+    with fails(UsageError):
         check(swept(plan, results), tmp_path, budget=edgeconv.Budget())

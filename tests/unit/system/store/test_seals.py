@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fault_injection import Fault, Run, require_tracing, traced
 from tiny_tflite import float_model, packed
+from wording import fails
 
 import edgeconv
 from edgeconv.system.store import (
@@ -104,9 +105,8 @@ def test_machines_with_the_same_key_share_a_cache_and_others_do_not(tmp_path, mo
         monkeypatch.setenv("EDGECONV_CACHE_KEY", other)
         assert Cache(tmp_path / "cache").find(STAGE, KEY) is None
     monkeypatch.setenv("EDGECONV_CACHE_KEY", "secret")
-    with pytest.raises(UsageError, match="6 characters") as caught:
+    with fails(UsageError):
         Cache(tmp_path / "cache").find(STAGE, KEY)
-    assert "openssl" in caught.value.hint
 
 
 def test_the_key_is_private_outside_of_the_cache_and_one_however_many_make_it(
@@ -155,7 +155,7 @@ def test_a_key_that_others_can_read_is_refused(tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-c", code], check=True)
     (file,) = (tmp_path / "state").rglob("*key*")
     file.chmod(0o644)
-    with pytest.raises(OutputRefused, match="can be read"):
+    with fails(OutputRefused):
         seal("x")
 
 

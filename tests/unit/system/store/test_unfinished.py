@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from wording import fails
 
 from edgeconv.system.store import (
     publish_bytes,
@@ -113,7 +114,7 @@ def test_of_several_that_remove_a_directory_one_does_and_it_is_gone(tmp_path):
 
 def test_a_new_file_is_never_put_in_the_place_of_another(tmp_path):
     publish_new(b"first", tmp_path / "edgeconv.toml")
-    with pytest.raises(OutputRefused, match="File exists"):
+    with fails(OutputRefused):
         publish_new(b"second", tmp_path / "edgeconv.toml")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"first"]
 
