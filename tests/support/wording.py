@@ -92,7 +92,7 @@ def independent(text: str, tmp_path: Path | None, base: Path) -> str:
     own = [(str(tmp_path), "TMP"), (tmp_path.name, "TMP")] if tmp_path else []
     for place, name in (*own, *_known()):
         text = text.replace(place, name)
-    roots = rf"{re.escape(str(base))}(?:/popen-gw\d+)?(?:/caches)?|{tempfile.gettempdir()}"
+    roots = rf"{re.escape(str(base))}(?:/popen-gw\d+)?(?:/caches)?|{tempfile.gettempdir()}|/tmp"
     for found, name in (*_FOREIGN, (rf"(?:{roots})/[\w.-]+", "TMP")):
         text = re.sub(found, name, text, flags=re.MULTILINE)
     return "".join(
