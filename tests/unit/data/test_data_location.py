@@ -95,7 +95,8 @@ def test_what_is_no_name_in_python_is_no_function(text):
         located(parse_source(text))
 
 
-def test_code_is_only_run_for_an_identity_where_that_is_allowed():
+def test_code_is_only_run_for_an_identity_where_that_is_allowed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with fails(UsageError):
         identity("nothing.there:load")
     with fails(InputRefused):

@@ -230,5 +230,5 @@ def test_mlflow_has_a_run_a_check_and_one_a_model_below_it(place, tmp_path, monk
 def test_an_mlflow_that_does_not_answer_is_refused(place, monkeypatch):
     pytest.importorskip("mlflow", reason="MLflow is an extra: edgeconv[mlflow]")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with fails(OutputRefused):
+    with pytest.raises(OutputRefused, match="refused the runs"):
         plugins.tracker("mlflow").track(CHECKED, REPORTS, place)

@@ -78,7 +78,7 @@ def test_where_none_matches_those_of_the_index_are_named():
 def test_an_index_without_the_package_is_a_failure_that_says_what_to_check(index):
     for wheel in index.iterdir():
         wheel.unlink()
-    with fails(ToolFailed):
+    with pytest.raises(ToolFailed, match="ai-edge-litert ended with exit code 1"):
         matching_versions(parse_versions("litert>=2"))
 
 

@@ -161,7 +161,7 @@ def test_lines_are_passed_on_while_the_member_still_runs(run):
         raise SeenError(line)
 
     parts = parts_of((worker_tasks.sleep, {"number": 600}), (worker_tasks.sleep, {"number": 600}))
-    with fails(SeenError):
+    with pytest.raises(SeenError, match=r"worker \d \| going to sleep"):
         run(parts, on_progress=stop)
 
 
@@ -329,7 +329,7 @@ def test_after_a_failure_it_is_a_moment_until_all_is_over(run):
 def test_a_member_that_hangs_is_stopped_when_its_time_is_up_and_named(run):
     parts = parts_of((worker_tasks.sleep, {"number": 600}), (worker_tasks.add_one, {}))
 
-    with fails(WorkerTimedOut):
+    with pytest.raises(WorkerTimedOut, match=r"^worker 0 did not end within 2 s"):
         run(parts, allowance=Allowance(timeout_s=2))
 
 
@@ -352,7 +352,7 @@ def test_when_all_run_out_of_time_one_that_serves_is_not_blamed(run):
         coordinator=True,
     )
     # The servers begin first, so that their time is up first.
-    with fails(WorkerTimedOut):
+    with pytest.raises(WorkerTimedOut, match=r"^chief did not end within 2 s"):
         run(parts[::-1], allowance=Allowance(timeout_s=2))
 
 
@@ -581,5 +581,5 @@ def test_local_members_that_do_not_come_up_in_time_are_named_too(run):
     parts = parts_of(
         (worker_tasks.connect_then_sleep, {"number": 600}), (worker_tasks.sleep, {"number": 600})
     )
-    with fails(ToolFailed):
+    with pytest.raises(ToolFailed, match="no answer within 2 s from worker"):
         run(parts, connect_timeout_s=2)

@@ -334,7 +334,8 @@ def test_what_is_no_model_is_refused_by_its_path_with_the_reason(tmp_path, name)
     is_refused(tmp_path / name)
 
 
-def test_a_path_that_no_system_has_is_refused():
+def test_a_path_that_no_system_has_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with fails(InputRefused):
         load("a\0b")
 

@@ -86,7 +86,7 @@ def test_its_time_is_that_of_each_call_and_not_of_the_rest_between(tmp_path):
     assert began_s == float("inf")
     call = child.start(worker_tasks.sleep, Job(number=60))
     child.allow(Allowance(timeout_s=0.2))
-    with fails(WorkerTimedOut):
+    with pytest.raises(WorkerTimedOut, match=r"did not end within 0\.2 s"):
         call.result()
     assert not child.is_at_work
 

@@ -224,8 +224,9 @@ def test_a_child_that_leaves_without_an_answer_has_crashed(function, tmp_path):
 
 def test_a_child_that_takes_too_long_is_stopped(tmp_path):
     running = task(worker_tasks.sleep, tmp_path, Allowance(timeout_s=1.0), number=600)
-    with fails(WorkerTimedOut):
+    with pytest.raises(WorkerTimedOut, match="the task did not end within 1 s") as caught:
         running.result()
+    assert "| going to sleep" in str(caught.value)
     assert not alive(running.child._process.pid)
 
 
