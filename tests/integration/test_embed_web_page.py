@@ -103,7 +103,7 @@ def installed() -> Path:
     if not shutil.which("npm"):
         pytest.skip("there is no npm here, which LiteRT.js comes by")
     try:
-        return litertjs("", lambda _: None)
+        return litertjs(lambda _: None)
     except ToolFailed as error:
         pytest.skip(f"LiteRT.js cannot be installed here: {error}")
 
