@@ -31,7 +31,7 @@ from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT
 
 # Raised where the same sources come to give other files, or other names in them.
-REVISION = 9
+REVISION = 10
 ALL_SIGNATURES = "all"
 
 

@@ -221,7 +221,8 @@ def widen_ranges(
     """`ranges` made wide enough to express each tensor's bound, and the names of those widened.
 
     A kernel with a fused RELU6 computes 6 / scale as an int32, and refuses a model in which that
-    overflows, as for a layer of an untrained network that hardly ever fires. `bounds` (of
+    overflows, as for a layer of an untrained network that hardly ever fires; the softmax of
+    tflite-micro ends the program where the steps of its input are as small. `bounds` (of
     `edgeconv.model.tflite.activation_bounds`) has the bound by tensor name.
     """
     levels = _levels(bits)

@@ -14,7 +14,7 @@ from tiny_tflite import (
     packed,
     packed_with_weights_outside,
 )
-from unseen_models import KINDS
+from unseen_models import KINDS, softmax_of_nearly_nothing
 
 from edgeconv import bench, convert, tune
 from edgeconv.data import Samples, write_samples
@@ -287,3 +287,14 @@ def test_what_was_zero_in_calibration_runs_and_is_right_where_it_is_not(kind, tm
             ) as running:
                 outputs.append(running.result().outputs)
         assert all(error.snr_db > 25 for error in output_errors(*outputs, {}))
+
+
+def test_a_softmax_of_nearly_nothing_runs_there(tmp_path):
+    """As of a deep network with random weights: its kernel aborts where a step is too small."""
+    (tmp_path / "net.tflite").write_bytes(softmax_of_nearly_nothing())
+    np.savez(tmp_path / "c.npz", x=np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32))
+    calibration = str(tmp_path / "c.npz")
+    convert(tmp_path / "net.tflite", out=tmp_path / "out", to=RECIPES, calibration=calibration)
+    found = rows(tmp_path / "out", data=calibration)
+    for recipe in RECIPES:
+        assert found[f"{recipe} in tflite-micro"].error == found[f"{recipe} in litert"].error == ""

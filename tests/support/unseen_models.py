@@ -54,6 +54,18 @@ def named(graph: Graph, inputs: list[int], out: int, names: list[str]) -> bytes:
     return packed(graph.model(inputs, [out], signature=("serving_default", names, ["y"])))
 
 
+def softmax_of_nearly_nothing() -> bytes:
+    """A layer of weights near 1e-13, and SOFTMAX of it: probabilities that are equal throughout."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 6), "float32")
+    logits = _dense(graph, x, "logits", (4, 6), factor=1e-13)
+    out = graph.tensor("probabilities", (1, 4), "float32")
+    options = schema.SoftmaxOptionsT()
+    options.beta = 1.0
+    graph.operator("SOFTMAX", [logits], [out], options=options)
+    return named(graph, [x], out, ["x"])
+
+
 def _normal(seed: int, *shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 

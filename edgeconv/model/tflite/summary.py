@@ -187,6 +187,9 @@ def _items(vector: object) -> list[float]:
 
 # The schema's activation functions with a bound, and the largest magnitude that each gives.
 _BOUNDS = {"RELU6": 6.0, "RELU_N1_TO_1": 1.0}
+# tflite-micro's softmax takes 2**26 steps of its input, times beta, as a multiplier, and ends the
+# program where that is under 1: a step must be 2**-26 at least, and 32 / 2**31 is that.
+_SOFTMAX_BOUND = 32.0
 # The kernel's number among an operator's inputs. A depthwise kernel is never pruned.
 _COUNT = struct.Struct("<i")
 
@@ -227,7 +230,11 @@ def layers_of_graphs(data: bytes, *, where: str) -> dict[str, frozenset[str]]:
 
 
 def activation_bounds(data: bytes) -> dict[str, float]:
-    """The bound of every tensor that RELU6 or RELU_N1_TO_1 gives, fused or not, by name."""
+    """What kernels compute of a tensor in an int32, so that its steps must not be too small.
+
+    By name: the bound of each that RELU6 or RELU_N1_TO_1 gives, fused or not, and 32 / beta for the
+    inputs of SOFTMAX.
+    """
     from ai_edge_litert.schema_py_generated import ActivationFunctionType
 
     codes = {getattr(ActivationFunctionType, name): bound for name, bound in _BOUNDS.items()}
@@ -238,6 +245,10 @@ def activation_bounds(data: bytes) -> dict[str, float]:
         bound = codes.get(fused) or _BOUNDS.get(operator_name(model, operator))
         if bound:
             bounds |= {text(graph.tensors[i].name): bound for i in operator.outputs}
+        beta = getattr(operator.builtinOptions, "beta", 0.0)
+        if beta > 0.0 and operator_name(model, operator) == "SOFTMAX":
+            for name in (text(graph.tensors[i].name) for i in operator.inputs):
+                bounds[name] = max(bounds.get(name, 0.0), _SOFTMAX_BOUND / beta)
     return bounds
 
 
