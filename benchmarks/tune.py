@@ -105,7 +105,8 @@ def uniform_rows(
     convert(model.file, out=place, to=["float32"])
     (floating,) = find_model_files([place], None)
     inputs = float_inputs(floating.signature)
-    measuring = Measuring(metrics=(request.metric,) if request.metric else ())
+    metrics = (request.metric,) if request.metric else ()
+    measuring = Measuring(runtimes=(request.runtime,), metrics=metrics)
     rows: dict[str, dict[str, Any]] = {}
     with contextlib.ExitStack() as stack:
         samples = stack.enter_context(open_samples(request, inputs, scratch / "none.npz"))
