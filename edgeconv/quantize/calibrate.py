@@ -393,13 +393,12 @@ class CalibratedGraph:
             )
         return FittedRanges(ranges, tuple(notes))
 
-    @property
-    def ends(self) -> dict[str, tuple[float, float]]:
-        """Where ranges of 8 bits end since what reads them sees nothing beyond, by tensor."""
-        floors = {name: floor.at(8) for floor in self._floors for name in floor.tensors}
+    def ends(self, bits: int) -> dict[str, tuple[float, float]]:
+        """Where ranges of `bits` bits end as what reads them sees nothing beyond, by tensor."""
+        floors = {name: floor.at(bits) for floor in self._floors for name in floor.tensors}
         ends = {name: (floor, np.inf) for name, floor in floors.items()}
         for name, kind in self._squashed.items():
-            end = squashing_end(kind, 8)
+            end = squashing_end(kind, bits)
             ends[name] = -end, end
         return ends
 

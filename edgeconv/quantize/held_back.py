@@ -14,6 +14,7 @@ import numpy as np
 
 from edgeconv.model.tflite import steps_by_output, with_logits
 from edgeconv.model.tflite.cut import joined_outputs
+from edgeconv.model.tflite.layers import work_of_invoke
 from edgeconv.quantize.parted import parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.refine.simulating import simulated
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.model.tflite import Logits
-    from edgeconv.quantize.calibrate import CalibratedGraph, Fold
+    from edgeconv.quantize.calibrate import CalibratedGraph, Feed, Fold
     from edgeconv.quantize.parted import OutputArrays, PartedOutput
     from edgeconv.statistics.outputs import SampleErrors
     from edgeconv.types import Recipe
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 # Most comparisons are decided by as many.
 _FIRST = 32
+# Batches that tell what rounding activations to 16 bits does, which is much the same for all: two
+# of a large model, and of a small one as many as half a second of the reference kernels gives.
+_FEWEST_ROUNDED, _ROUNDED_WORK = 2, 500_000_000
 
 
 class _FoldAnswers(NamedTuple):
@@ -102,23 +106,36 @@ class HeldBackTrials:
     def _answers(
         self, fold: Fold, whole: OutputArrays, recipe: Recipe, settings: MethodSettings
     ) -> _FoldAnswers:
-        """Of a fold's file; that of int16x8 is computed in floats, see `simulating`."""
+        """Of a fold's file; that of int16x8 is mostly computed in floats, see `simulating`."""
         graph = fold.fitting
         file = self.file(graph, recipe, settings)
-        model = None
+        floating, bits = None, 8
         if recipe.name == "int16x8":
             is_equalized = "equalization" in settings.methods
-            model = simulated(file.model, (graph.equalized[0] if is_equalized else graph).model)
-        ends = graph.ends if recipe.has_ranges and model is None else {}
-        model = model or file.model
-        if self._saturated:
-            model, _ = with_logits(model)
-        outputs = outputs_of(model, fold.held_back, threads=graph.threads)
+            floating = simulated(file.model, (graph.equalized[0] if is_equalized else graph).model)
+            bits = 16 if floating else 8
+        ends = graph.ends(bits) if recipe.has_ranges else {}
+
+        def run(model: bytes, feeds: Mapping[str, Feed]) -> OutputArrays:
+            model = with_logits(model)[0] if self._saturated else model
+            return self._cut(outputs_of(model, feeds, threads=graph.threads), ends)
+
+        outputs = run(floating or file.model, fold.held_back)
+        if floating:
+            outputs = _with_errors_of(run(file.model, self._few(fold)), outputs)
         return _FoldAnswers(
-            outputs=self._cut(outputs, ends),
+            outputs=outputs,
             expected=self._cut(whole, ends),
             steps=steps_by_output(file.model, fold.held_back),
         )
+
+    def _few(self, fold: Fold) -> dict[str, Feed]:
+        work = max(1, work_of_invoke(fold.fitting.model))
+        return {
+            key: feed.take(range(min(len(feed), most)))
+            for key, feed in fold.held_back.items()
+            for most in (max(_FEWEST_ROUNDED, _ROUNDED_WORK // (work * feed.batch)),)
+        }
 
     def _cut(self, outputs: OutputArrays, ends: Mapping[str, tuple[float, float]]) -> OutputArrays:
         """Outputs whose logits end where a file's range does, since nothing sees further.
@@ -173,6 +190,15 @@ class HeldBackTrials:
     def _saturated(self) -> tuple[Tempered, ...]:
         logits = self._exposed[1]
         return saturated(logits, _joined(self._whole)) if logits else ()
+
+
+def _with_errors_of(few: OutputArrays, outputs: OutputArrays) -> OutputArrays:
+    """`outputs` with the differences of `few`, the same for the first samples, in turns."""
+    return {
+        key: values + np.resize(few[key] - values[: len(few[key])], values.shape)
+        for key, values in outputs.items()
+        if key in few
+    }
 
 
 def _turns(fold: Fold) -> tuple[Fold, ...]:

@@ -242,12 +242,7 @@ def floats_left(data: bytes, ruled: Collection[str], integers: IntegerType) -> F
             reason = _reason(name, group, integers, is_ruled=bool({*names} & {*ruled}))
             first = next(iter(names), name)
             found.setdefault((reason, name), []).append(short.get(first, first))
-    total = sum(
-        _work(model, graph, operator)
-        for graph in model.subgraphs
-        for operator in graph.operators
-        if operator_name(model, operator) not in BRIDGES
-    )
+    total = _whole_work(model)
     operators = tuple(
         FloatOperators(
             name=name,
@@ -272,6 +267,20 @@ def _reason(name: str, group: FloatGroup, integers: IntegerType, *, is_ruled: bo
         return "no kernel"
     others = (each for each in group.names - BRIDGES if not has_kernel(each, integers))
     return "neighbor" if RULED in group.names or any(others) else "engine"
+
+
+def work_of_invoke(data: bytes) -> int:
+    """The work of all operators, counted as in `floats_left`. Raises `InputRefused`."""
+    return _whole_work(read(data, where="the model"))
+
+
+def _whole_work(model: ModelT) -> int:
+    return sum(
+        _work(model, graph, operator)
+        for graph in model.subgraphs
+        for operator in graph.operators
+        if operator_name(model, operator) not in BRIDGES
+    )
 
 
 def _work(model: ModelT, graph: SubGraphT, operator: OperatorT) -> int:

@@ -222,6 +222,36 @@ def test_floats_with_the_weights_of_int16x8_stand_in_for_its_slow_kernels():
     )
 
 
+def test_int16x8_is_predicted_with_what_rounding_its_activations_does():
+    """Beside a column of large numbers, 16 bits hold little of the others."""
+    weights = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    weights[:, 0] = 0
+    graph = Graph()
+    x = graph.tensor("x", (1, 8), "float32")
+    w = graph.tensor("w", (4, 8), "float32", data=weights)
+    b = graph.tensor("b", (4,), "float32", data=np.zeros(4, np.float32))
+    y = graph.tensor("y", (1, 4), "float32")
+    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    model = packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))
+    feeds = []
+    for seed in (1, 2):
+        samples = np.random.default_rng(seed).gamma(1.0, size=(200, 8)).astype(np.float32)
+        samples[:, 0] *= 1e4
+        feeds.append({KEY: Feed({"x": samples}, 1)})
+    given, fresh = feeds
+    search = MethodSearch(CalibratedGraph(model, given, threads=1))
+    plain, chosen = (search.file(recipe("int16x8", methods=[each])) for each in ("none", "auto"))
+    expected = outputs_of(model, fresh, threads=1)
+    true_db, kept_db = (
+        lowest_snr_db(expected, outputs_of(each.file.model, fresh, threads=1))
+        for each in (plain, chosen)
+    )
+    assert true_db < 20
+    assert chosen.record.trials[0].snr_db == pytest.approx(true_db, abs=2)
+    # So the layer is kept in float.
+    assert kept_db > 40
+
+
 def test_one_pass_over_the_layers_serves_all_that_lose_by_weights_of_8_bits(monkeypatch):
     passes = []
     run = quantize.refine_layers
