@@ -21,7 +21,7 @@ from mkdocs.structure.files import File
 import edgeconv
 from edgeconv import types
 from edgeconv.cli import cli
-from edgeconv.requests.option import leaves_of
+from edgeconv.requests.request import leaves_of
 from edgeconv.requests.table import TABLES, VERBS, named
 
 if TYPE_CHECKING:

@@ -80,18 +80,13 @@ class _Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name in COMMANDS:
+            return command_named(cmd_name)
+        if ctx.resilient_parsing or cmd_name.startswith("-"):
             return None
-        return command_named(cmd_name)
+        from edgeconv.types.errors import unknown_name
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from edgeconv.types.errors import unknown_name
-
-            raise unknown_name("command", args[0], COMMANDS)
-        return super().resolve_command(ctx, args)
+        raise unknown_name("command", cmd_name, COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))

@@ -10,19 +10,20 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, wraps
 from os.path import realpath
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import click
 from click.core import ParameterSource
 
-from edgeconv.cli.printing import echo_text, progress
+from edgeconv.cli.printing import echo_json, echo_page, echo_text, progress, terminal
 from edgeconv.requests.config.reach import Granted
 from edgeconv.requests.config.tables import Table, model_of, options_of, read_config
-from edgeconv.requests.option import Group, Leaf, MissingOption, leaves_of
-from edgeconv.requests.table import TABLES, VERBS, Verb, sandboxed
+from edgeconv.requests.request import Group, Leaf, MissingOption, leaves_of, request_of
+from edgeconv.requests.table import TABLES, VERBS, VerbEntry, named, sandboxed
 from edgeconv.requests.texts import SANDBOX_MODE, TEXT
 from edgeconv.system.store.files import reading
 from edgeconv.system.store.user import allowed_by
@@ -51,7 +52,7 @@ class CommandCall(NamedTuple):
     for the general ones. `typed` are the words. `of_config` are the fields of a `ConfigRequest`.
     """
 
-    verb: Verb[Any]
+    entry: VerbEntry
     request: Any
     shown: Any
     config: Config | None
@@ -60,10 +61,26 @@ class CommandCall(NamedTuple):
     typed: tuple[str, ...]
     of_config: dict[str, Any]
 
+    def do(self, request: Any, on_progress: Callable[[str], None] = lambda _: None) -> Any:
+        """The verb's result for a request."""
+        further = {"on_progress": on_progress} if self.entry.tells else {}
+        return named(self.entry.function)(request, **further)
+
     def run(self, *, keep: bool = False) -> Any:
         """The verb's result. Its progress is printed; with `keep` every line of it stays."""
         with progress(quiet=getattr(self.shown, "quiet", True), keep=keep) as on_progress:
-            return self.verb(self.request, on_progress=on_progress)
+            return self.do(self.request, on_progress)
+
+    def printed(self, *, keep: bool = False, **options: Any) -> Any:
+        """The verb's result, printed as JSON or as its page."""
+        from edgeconv.reporting.pages import text_of
+
+        result = self.run(keep=keep)
+        if self.shown.as_json:
+            echo_json(result)
+        elif result is not None:
+            echo_page(text_of(result, **options, **terminal()))
+        return result
 
 
 class VerbCommand(click.Command):
@@ -166,14 +183,16 @@ class VerbCommand(click.Command):
         allow, any_code = ctx.params.get("allow", ()), bool(ctx.params.get("allow_code"))
         granted = Granted(allowed=allowed_by(allow), any_code=any_code)
         table = Table(config, self.name or "", granted, model=model)
+        of_table: Any = {"written": table.values(frozenset(typed)), "blame": table.blamed}
         try:
-            request, shown = table.both(self._entry.kind, self._entry.printing, typed)
+            request = request_of(self._entry.kind, typed, runs_code=True, **of_table)
+            shown = request_of(self._entry.printing, typed, **of_table)
         except MissingOption as error:
             what = f"{error.hint}; " if error.hint else ""
             hint = f"{what}`edgeconv {self.name} --help` shows what it needs"
             raise UsageError(error.message, hint=hint) from error
         return CommandCall(
-            verb=Verb[Any](self.name or ""),
+            entry=self._entry,
             request=request,
             shown=shown,
             config=config,
@@ -211,6 +230,30 @@ def verb_command(
     them --help shows only the options that are named in `brief`, each with its first sentence.
     """
     return lambda function: VerbCommand(name, function, **further)
+
+
+def result_command(
+    name: str,
+    *,
+    keep: bool = False,
+    shows: Sequence[str] = (),
+    page: Mapping[str, Any] = MappingProxyType({}),
+    **further: Any,
+) -> Callable[[Callable[[CommandCall, Any], int | None]], VerbCommand]:
+    """The command of a verb whose result is printed, which its function gets too.
+
+    `shows` are the options that the page takes, and `page` what else it is given.
+    """
+
+    def command(function: Callable[[CommandCall, Any], int | None]) -> VerbCommand:
+        @wraps(function)
+        def after(call: CommandCall) -> int | None:
+            options = {name: getattr(call.shown, name) for name in shows}
+            return function(call, call.printed(keep=keep, **options, **page))
+
+        return VerbCommand(name, after, **further)
+
+    return command
 
 
 def _brief(text: str) -> str:

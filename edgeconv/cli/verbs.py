@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from edgeconv.cli.command import CommandCall, verb_command
+from edgeconv.cli.command import CommandCall, result_command, verb_command
 from edgeconv.cli.printing import (
     ANNOTATIONS,
     COLORS,
@@ -24,20 +24,9 @@ from edgeconv.cli.printing import (
 from edgeconv.types.errors import InputRefused, exit_code_of
 
 
-def _printed(call: CommandCall, *, keep: bool = False, **options: Any) -> Any:
-    """The verb's result, printed as JSON or as its page."""
-    from edgeconv.reporting.pages import text_of
-
-    result = call.run(keep=keep)
-    if call.shown.as_json:
-        echo_json(result)
-    elif result is not None:
-        echo_page(text_of(result, **options, **terminal()))
-    return result
-
-
-@verb_command(
+@result_command(
     "train",
+    keep=True,
     examples=(
         "edgeconv train mnist_cnn --epochs 5",
         "edgeconv train my_model.py --data images/ -o models",
@@ -46,7 +35,7 @@ def _printed(call: CommandCall, *, keep: bool = False, **options: Any) -> Any:
     brief="data strategy workers devices epochs global-batch learning-rate seed "
     "validation-fraction out checkpoint-dir",
 )
-def train(call: CommandCall) -> None:
+def train(*_: Any) -> None:
     """Train the baseline MODULE, evaluate it and export it as the next version of a SavedModel.
 
     MODULE is a model of edgeconv (digits_cnn, mnist_cnn, spoken_digits, cifar_mobilenet, bert_mlm),
@@ -54,11 +43,12 @@ def train(call: CommandCall) -> None:
     MODULE/N.keras and the record MODULE/N.training.json are written next to the SavedModel
     MODULE/N. A killed training resumes from its last checkpoint when the command is run again.
     """
-    _printed(call, keep=True)
 
 
-@verb_command(
+@result_command(
     "convert",
+    shows=("verbose",),
+    page={"tells_failures": False},
     examples=(
         "edgeconv convert model.keras --to float16",
         "edgeconv convert saved_model/ --to int8 --calibration train.npz -o out",
@@ -67,19 +57,18 @@ def train(call: CommandCall) -> None:
     brief="out to calibration preprocess training io batch target-runtime calibration-range "
     "methods layer qat-epochs qat-learning-rate threads",
 )
-def convert(call: CommandCall) -> int:
+def convert(call: CommandCall, conversion: Any) -> int:
     """Convert MODEL to .tflite files, each verified before it is published.
 
     MODEL is a SavedModel directory, a .keras or .h5 file, or a float .tflite; for qat, a Keras
     file or a SavedModel of tf_keras. Each file gets a manifest. Files that are up to date are kept.
     """
-    conversion = _printed(call, verbose=call.shown.verbose, tells_failures=False)
     if not call.shown.as_json:
         echo_failures(conversion.failures)
     return exit_code_of(failure.error for failure in conversion.failures)
 
 
-@verb_command(
+@result_command(
     "tune",
     examples=(
         "edgeconv tune model.keras --data test.npz --max-drop 0.005",
@@ -89,7 +78,7 @@ def convert(call: CommandCall) -> int:
     brief="data max-drop out calibration preprocess objective to metric runtime batch samples "
     "trials time-limit-s threads",
 )
-def tune(call: CommandCall) -> int:
+def tune(_: CommandCall, tuned: Any) -> int:
     """Find the smallest or fastest .tflite of MODEL that loses no more than --max-drop.
 
     MODEL is what `convert` takes. Precisions and methods are tried for the model and layer by
@@ -97,10 +86,10 @@ def tune(call: CommandCall) -> int:
     the same file. A killed search resumes when it is run again. Exit code 1 if nothing is within
     the budget on samples that the search never saw.
     """
-    return 0 if _printed(call).ok else 1
+    return 0 if tuned.ok else 1
 
 
-@verb_command(
+@result_command(
     "bench",
     examples=(
         "edgeconv bench model.tflites/",
@@ -110,44 +99,42 @@ def tune(call: CommandCall) -> int:
     brief="data preprocess samples baseline out runtime interpreter-threads rounds metric profile "
     "layers threads",
 )
-def bench(call: CommandCall) -> int:
+def bench(call: CommandCall, report: Any) -> int:
     """Measure MODELS, and compare them with the trained baseline.
 
     MODELS are .tflite files, or directories that `edgeconv convert` published in. Each model runs
     in fresh processes, in rounds in which the models take turns. The report has size, latency with
     its raw samples, peak memory and accuracy. Exit code 4 if a model did not run.
     """
-    report = _printed(call)
     if not call.shown.as_json and call.request.directory is not None:
         for name in ("report.json", "report.html"):
             echo(f"report: {Path(call.request.directory).absolute() / name}")
     return 4 if any(row.error for row in report.measurements) else 0
 
 
-@verb_command("compare")
-def compare(call: CommandCall) -> None:
+@result_command("compare", shows=("everything",))
+def compare(*_: Any) -> None:
     """Show what changed from BEFORE to AFTER.
 
     Both are report.json files of `edgeconv bench`, or both .tflite files. What must not be
     compared, such as times of two machines, is left out, and the reason given. The exit code is 0
     even if something changed.
     """
-    _printed(call, everything=call.shown.everything)
 
 
-@verb_command("doctor")
-def doctor(call: CommandCall) -> int:
+@result_command("doctor")
+def doctor(_: CommandCall, diagnosis: Any) -> int:
     """Find the preprocessing that MODEL was trained with, using labeled samples.
 
     MODEL is a SavedModel, a .keras, .h5 or .hdf5 file, or a .tflite; DATA is a SOURCE with labels.
     The plausible scales, means and orders of colors are tried on a few dozen samples. The output
     has the value of --preprocess with which the model is right. Exit code 1 if there is none.
     """
-    return 0 if _printed(call).ok else 1
+    return 0 if diagnosis.ok else 1
 
 
-@verb_command("debug")
-def debug(call: CommandCall) -> None:
+@result_command("debug", shows=("top",))
+def debug(*_: Any) -> None:
     """Show which layers of MODEL lose most when it is quantized, and which rules help.
 
     MODEL is what `convert` takes: a SavedModel, a .keras, .h5 or .hdf5 file, or a float .tflite.
@@ -155,17 +142,15 @@ def debug(call: CommandCall) -> None:
     the quantized file is shown too. --layer rules for the worst layers are tried. A file that
     `convert` would refuse for its outputs is debugged all the same.
     """
-    _printed(call, top=call.shown.top)
 
 
-@verb_command("inspect")
-def inspect(call: CommandCall) -> None:
+@result_command("inspect")
+def inspect(*_: Any) -> None:
     """Show what is in MODEL: its signatures, operators or layers, and weights.
 
     MODEL is a SavedModel directory (or the directory of its versions), a .keras, .h5 or .hdf5 file,
     or a .tflite file. Nothing in it is run.
     """
-    _printed(call)
 
 
 @verb_command("demo")
@@ -201,7 +186,7 @@ def visualize(call: CommandCall) -> None:
     Model Explorer colors the layers; Netron shows only the graph. The viewer runs until it is
     interrupted.
     """
-    call.verb(call.request, on_progress=echo)
+    call.do(call.request, echo)
 
 
 @verb_command(
@@ -228,7 +213,7 @@ def sweep(call: CommandCall) -> int:
     of_config = call.of_config
     request = replace(call.request, allow=of_config["allow"], any_code=of_config["any_code"])
     with progress(quiet=call.shown.quiet) as on_progress:
-        sweep = call.verb(request, on_progress=on_progress)
+        sweep = call.do(request, on_progress)
     if call.shown.as_json:
         echo_json(sweep)
     else:
@@ -263,7 +248,7 @@ def report(call: CommandCall) -> None:
         from edgeconv.requests.config.file import limited
 
         request = replace(request, budget=limited(call.config))
-    reports = call.verb(request)
+    reports = call.do(request)
     if request.directory is None:
         text = render(reports, formats[0], **terminal())
         echo_text(text, own=COLORS if formats[0] == "text" else None)
@@ -330,7 +315,7 @@ def scan(call: CommandCall) -> int:
     scans, errors = [], list[InputRefused]()
     for path in (call.request.path, *call.shown.further):
         try:
-            scans.append(call.verb(replace(call.request, path=path)))
+            scans.append(call.do(replace(call.request, path=path)))
         except InputRefused as error:
             errors.append(error)
     echo_text(renders["json" if call.shown.as_json else call.shown.format](scans))
@@ -362,6 +347,6 @@ def verify(call: CommandCall) -> int:
     if call.shown.schema:
         echo_text(evidence_schema().decode())
         return 0
-    evidence = call.verb(call.request)
+    evidence = call.do(call.request)
     echo_text((render_evidence_json if call.shown.as_json else render_evidence_text)(evidence))
     return 0 if evidence.ok else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from edgeconv.plugins import METRICS
-from edgeconv.requests.option import (
+from edgeconv.requests.request import (
     ABOVE_ZERO,
     NOT_BELOW_ZERO,
     POSITIVE,
@@ -14,10 +14,10 @@ from edgeconv.requests.option import (
     Input,
     Output,
     Quality,
+    Request,
     Within,
     out,
 )
-from edgeconv.requests.request import Request
 from edgeconv.requests.shared import LABELED_OUTPUT, Executed, Opened, Sandboxed
 from edgeconv.requests.texts import (
     METRIC,

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, structs
 
-from edgeconv.requests.option import Argument, Input, Output, Quality, Within
-from edgeconv.requests.request import Request
+from edgeconv.requests.request import Argument, Input, Output, Quality, Request, Within
 from edgeconv.requests.shared import JSON, QUIET, ExecutionOverrides, RunForAll, Sandboxed
 from edgeconv.requests.texts import NAMED_PATH, PATH, TEXT, TRACKER, VERSIONS, Reads
 from edgeconv.types import Budget, GateStatistics, Report, RuntimeVersions

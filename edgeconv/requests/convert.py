@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args
 
-from edgeconv.requests.option import POSITIVE, Argument, Data, Input, Quality, Recipes, out
-from edgeconv.requests.request import Request
+from edgeconv.requests.request import (
+    POSITIVE,
+    Argument,
+    Data,
+    Input,
+    Quality,
+    Recipes,
+    Request,
+    out,
+)
 from edgeconv.requests.shared import (
     Batched,
     Executed,
@@ -46,7 +54,7 @@ from edgeconv.types.errors import UsageError, unknown_name
 _SIDES = ("input", "output")
 
 
-def io_pair(texts: Sequence[str], _: Any = None) -> tuple[IoType, IoType]:
+def io_pair(texts: Sequence[str]) -> tuple[IoType, IoType]:
     """The input and output type of the texts of `--io`. Raises `UsageError`."""
     chosen: dict[str, Any] = {}
     for text in texts:
@@ -98,7 +106,7 @@ def _keyed_sources(sources: Mapping[str, DataSource]) -> tuple[str, ...]:
     return tuple(f"{key}={source}" if key else str(source) for key, source in sources.items())
 
 
-def named_shapes(texts: Sequence[str], _: Any = None) -> dict[str, tuple[int, ...]]:
+def named_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Shapes by input from `image=1x224x224x3`, -1 for a ?. Raises `UsageError`."""
     shapes = {}
     for text in texts:
@@ -172,6 +180,7 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             text=KEYED_SOURCE,
             several=True,
             make=by_signature,
+            depends=True,
             to_raw=_keyed_sources,
         ),
     ] = {}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from edgeconv.plugins import EMBED_TARGETS
-from edgeconv.requests.option import POSITIVE, Argument, Data, Input, Output, out
-from edgeconv.requests.request import Request
+from edgeconv.requests.request import POSITIVE, Argument, Data, Input, Output, Request, out
 from edgeconv.requests.shared import Allowed, Sandboxed
 from edgeconv.requests.texts import PATH, SOURCE, SUBJECT, TEXT
 from edgeconv.types import Allowance, DataSource
 from edgeconv.types.errors import UsageError
 
 
-def _named_values(texts: Sequence[str], _: Any) -> dict[str, str]:
+def _named_values(texts: Sequence[str]) -> dict[str, str]:
     """The target's options. Raises `UsageError` for one without a value, or given twice."""
     values: dict[str, str] = {}
     for text in texts:

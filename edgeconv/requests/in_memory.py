@@ -24,18 +24,17 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv.requests.option import leaves_of
-from edgeconv.requests.request import ALLOW_CODE, other_words, positional_words
+from edgeconv.requests.request import ALLOW_CODE, leaves_of
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory
 from edgeconv.types import Budget, DataSource, MetricChoice
 from edgeconv.types.errors import EdgeconvError, InputRefused
 from edgeconv.types.words import first_line, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from edgeconv.data.handover import ArrayFiles
-    from edgeconv.requests.option import Leaf
+    from edgeconv.requests.request import Leaf
 
 
 # What a model's own `save` and `export` raise; nothing else is called in the same block.
@@ -454,14 +453,20 @@ _TYPES = {
 }
 
 
-def signature_of(kind: type[msgspec.Struct], needed: Mapping[str, Any]) -> inspect.Signature:
+def signature_of(
+    kind: type[msgspec.Struct],
+    positional: Sequence[str],
+    others: Sequence[str],
+    needed: Mapping[str, Any],
+) -> inspect.Signature:
     """The signature of a verb: what must be given, the other options, values of several.
 
+    `positional` are the words that are taken by position, and `others` those that are no option.
     `needed` has further arguments that must be given (None), or have another default.
     """
     leaves = {leaf.word: leaf for leaf in leaves_of(kind)}
     required = [word for word, default in needed.items() if default is None]
-    order = [word for word in positional_words(kind) if word not in needed] + required
+    order = [word for word in positional if word not in needed] + required
     found = [_parameter(leaves[word], _EITHER) for word in order]
     if found and leaves[order[0]].option.takes_rest:
         several = inspect.Parameter.VAR_POSITIONAL
@@ -472,7 +477,7 @@ def signature_of(kind: type[msgspec.Struct], needed: Mapping[str, Any]) -> inspe
             each = _parameter(leaf, _BY_NAME)
             found.append(each.replace(default=needed[word]) if word in needed else each)
     fields = {field.name: field for field in msgspec.structs.fields(kind)}
-    for word in (word for word in other_words(kind) if word not in leaves):
+    for word in (word for word in others if word not in leaves):
         is_flag = word == ALLOW_CODE or fields[word].type is bool
         text = "bool" if is_flag else f"{_field_text(fields[word].type)} | None"
         found.append(

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import structs
 
 from edgeconv.reporting.files import Format
-from edgeconv.requests.option import (
+from edgeconv.requests.request import (
     POSITIVE,
     Argument,
     Data,
@@ -15,10 +15,10 @@ from edgeconv.requests.option import (
     Option,
     Output,
     Recipes,
+    Request,
     Within,
     out,
 )
-from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
     CUSTOM,
     JSON,

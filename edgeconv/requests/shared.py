@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec.structs import replace
 
-from edgeconv.requests.option import (
+from edgeconv.requests.request import (
     ABOVE_ZERO,
     NOT_BELOW_ZERO,
     POSITIVE,
@@ -15,10 +15,11 @@ from edgeconv.requests.option import (
     Option,
     Output,
     Quality,
+    Request,
     Running,
     Within,
+    request_of,
 )
-from edgeconv.requests.request import Request, request_of
 from edgeconv.requests.texts import (
     CUSTOM_OBJECTS,
     LAYER_RULE,
@@ -40,7 +41,7 @@ CUSTOM = Input(
 )
 
 
-def split_names(text: str, _: Any = None) -> tuple[str, ...]:
+def split_names(text: str) -> tuple[str, ...]:
     """The names of a text with commas, for an option that takes no array."""
     return tuple(comma_list(text))
 
@@ -66,7 +67,7 @@ Sandboxed = Annotated[
 ]
 
 
-def _bytes(mebibytes: int, _: Any) -> int:
+def _bytes(mebibytes: int) -> int:
     return mebibytes * 2**20
 
 
@@ -74,7 +75,7 @@ def _mebibytes(size_bytes: int) -> int:
     return size_bytes // 2**20
 
 
-def _negated(value: bool, _: Any = None) -> bool:
+def _negated(value: bool) -> bool:
     return not value
 
 

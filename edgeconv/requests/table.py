@@ -5,26 +5,45 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
-from edgeconv.requests.request import Request, called, parsed
+from edgeconv.requests.request import (
+    ALLOW_CODE,
+    Kind,
+    Leaf,
+    MissingOption,
+    Refused,
+    Request,
+    code_path,
+    leaves_of,
+    put,
+    spread,
+    struct_of,
+    value_at,
+)
 from edgeconv.requests.shared import JSON, QUIET, VERBOSE
 from edgeconv.system.store.files import reading
 from edgeconv.types import QAT
-from edgeconv.types.errors import UsageError
+from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from edgeconv.types.execution import SandboxMode
 
 Result = TypeVar("Result")
+_ANY_CODE = "any_code"
+# What only commands set.
+_UNSHOWN = {_ANY_CODE, "by_table"}
 
 
 class Printing(Request, frozen=True, kw_only=True):
@@ -180,7 +199,8 @@ class Verb(Generic[Result]):
         from edgeconv.requests.in_memory import signature_of
 
         needed = {"training": None, "to": QAT} if self._trains else {}
-        return signature_of(self._entry.kind, needed)
+        kind = self._entry.kind
+        return signature_of(kind, positional_words(kind), other_words(kind), needed)
 
     def __repr__(self) -> str:
         return f"edgeconv.{self.__name__}"
@@ -225,6 +245,111 @@ class Verb(Generic[Result]):
                 out = getattr(request, "directory", None) or self._entry.out.format(memory.name)
                 with memory.beside(out if self._entry.out else "") as model:
                     yield replace(request, model=model) if model else request, memory.shown
+
+
+def called(
+    kind: type[Kind],
+    positional: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    filed: Callable[[Leaf, Any, Mapping[str, Any]], Any] = lambda _leaf, value, _all: value,
+) -> Kind:
+    """The request of a call in Python, whose arguments are the words of the command line.
+
+    A text means what it means there, and None is the default. Options that belong together may be
+    one value, under the name of their field. `filed` puts what is in memory into files; it gets the
+    option, its value and all the arguments. Raises `UsageError`.
+    """
+    leaves = {leaf.word: leaf for leaf in leaves_of(kind)}
+    order = positional_words(kind)
+    first = leaves[order[0]] if order else None
+    if first and first.option.takes_rest and positional:
+        is_list = isinstance(positional[0], list | tuple)
+        positional = positional if is_list else (positional,)
+    fields = {field.name: field for field in msgspec.structs.fields(kind)}
+    others = [name for name in other_words(kind) if name not in leaves]
+    if len(positional) > len(order) or set(order[: len(positional)]) & keywords.keys():
+        raise UsageError(
+            f"too many arguments: {listed(order) or 'none'} are taken by position",
+            hint="give the others by name",
+        )
+    arguments = {**dict(zip(order, positional, strict=False)), **keywords}
+    for name in arguments:
+        if name not in leaves and name not in others:
+            raise unknown_name("argument", name, (*leaves, *others))
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    values: dict[tuple[str, ...], Any] = {}
+    for name in (each for each in others if each in arguments):
+        path = _allowing(kind) if name == ALLOW_CODE else (name,)
+        values[path] = _plain(name, arguments[name], fields.get(name))
+    for word, leaf in leaves.items():
+        if word in arguments:
+            try:
+                value = leaf.from_python(filed(leaf, arguments[word], arguments), values)
+                values |= spread(leaf, value)
+            except Refused as error:
+                raise UsageError(f"{word} {error.message}", hint=error.hint) from error
+        elif leaf.is_required and leaf.path[:1] not in values:
+            raise MissingOption(leaf, in_python=True)
+    return parsed(put(kind, values))
+
+
+def _plain(name: str, value: Any, field: msgspec.structs.FieldInfo | None) -> Any:
+    """The value of a field that is no option. Raises `UsageError` for one of another type."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if name == "budget" and isinstance(value, Mapping):
+        from edgeconv.requests.config.file import budget_of
+
+        return budget_of(value)
+    try:
+        return msgspec.convert(value, bool if field is None else field.type)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def positional_words(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """What Python takes by position: the arguments, and the options that must be given."""
+    leaves = leaves_of(kind)
+    arguments = [leaf.word for leaf in leaves if leaf.option.is_argument]
+    needed = [leaf.word for leaf in leaves if leaf.is_required and not leaf.option.is_argument]
+    return (*arguments, *needed)
+
+
+def other_words(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Python's further arguments: values of several options, and fields that are none."""
+    own = {leaf.path[0] for leaf in leaves_of(kind) if len(leaf.path) == 1}
+    seconds = {leaf.option.also for leaf in leaves_of(kind)}
+    names = [
+        field.name
+        for field in msgspec.structs.fields(kind)
+        if field.name not in own | seconds | _UNSHOWN and not _is_request(field.type)
+    ]
+    code = (ALLOW_CODE,) if _allowing(kind) and ALLOW_CODE not in names else ()
+    return (*names, *code)
+
+
+def _is_request(kind: Any) -> bool:
+    """Whether a field's type is a request, whose words are the verb's too."""
+    struct = struct_of(kind)
+    return isinstance(struct, type) and issubclass(struct, Request)
+
+
+def _allowing(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The field that Python's `allow_code` sets: of a configuration, for all that it names."""
+    return (_ANY_CODE,) if _ANY_CODE in kind.__struct_fields__ else code_path(kind)
+
+
+def parsed(request: Kind) -> Kind:
+    """A request that Python gives, with its texts parsed and its numbers in range.
+
+    Raises `UsageError`.
+    """
+    values = {}
+    for leaf in leaves_of(type(request)):
+        value = value_at(request, leaf.path)
+        leaf.refuse_number(value)
+        if leaf.text.is_parsed and (new := leaf.parsed(value)) is not value:
+            values[leaf.path] = new
+    return put(type(request), values, request) if values else request
 
 
 def _unchanged(result: Result) -> Result:

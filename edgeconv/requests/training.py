@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
-from edgeconv.requests.option import (
+from edgeconv.requests.request import (
     ABOVE_ZERO,
     BELOW_ONE,
     NOT_BELOW_ZERO,
@@ -18,17 +18,17 @@ from edgeconv.requests.option import (
     ForQat,
     Output,
     Quality,
+    Request,
     Within,
     out,
 )
-from edgeconv.requests.request import Request
 from edgeconv.requests.shared import CUSTOM, Placed, Sandboxed, Unlimited
 from edgeconv.requests.texts import ADDRESS, NAMES, TEXT, TREE
 from edgeconv.types import Allowance, Qat, Training
 from edgeconv.types.errors import UsageError
 
 
-def _devices(names: tuple[str, ...], _: Any) -> tuple[tuple[str, ...], int]:
+def _devices(names: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
     """The names, or the number of devices. Raises `UsageError`."""
     if len(names) != 1 or not names[0].isdecimal():
         return names, 0
@@ -87,7 +87,7 @@ DISTRIBUTION = Within(
 )
 
 
-def _freeze(text: str, _: Any) -> int | None:
+def _freeze(text: str) -> int | None:
     if text == "never":
         return None
     if not text.isdecimal():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from edgeconv.plugins import METRICS
-from edgeconv.requests.option import (
+from edgeconv.requests.request import (
     ABOVE_ZERO,
     BELOW_ONE,
     POSITIVE,
@@ -14,11 +14,11 @@ from edgeconv.requests.option import (
     Input,
     Quality,
     Recipes,
+    Request,
     Running,
     Within,
     out,
 )
-from edgeconv.requests.request import Request
 from edgeconv.requests.shared import (
     EXECUTED,
     LABELED_OUTPUT,

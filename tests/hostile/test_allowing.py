@@ -18,8 +18,7 @@ from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config import reach
 from edgeconv.requests.config.reach import NotAllowed
 from edgeconv.requests.config.tables import options_of
-from edgeconv.requests.option import Option, leaves_of
-from edgeconv.requests.request import Request
+from edgeconv.requests.request import Option, Request, leaves_of
 from edgeconv.requests.table import TABLES
 from edgeconv.requests.texts import TEXT
 from edgeconv.system.store.user import KEYS, KINDS, read_user_config, user_configuration

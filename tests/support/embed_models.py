@@ -11,7 +11,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
 from edgeconv.embedding.plan import EmbedPlan, plan_embed
 from edgeconv.model.tflite import summarize
 from edgeconv.requests.embed import EmbedRequest
-from edgeconv.requests.request import parsed
+from edgeconv.requests.table import parsed
 from edgeconv.types import Artifact, Recipe, Verification
 
 # A name that would end a string, a comment, a line, or an element in one language or another.

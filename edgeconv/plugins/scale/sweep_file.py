@@ -17,7 +17,7 @@ import msgspec
 
 from edgeconv.requests.config.file import merged, read_budget
 from edgeconv.requests.config.reach import Granted, refusal
-from edgeconv.requests.option import Leaf, Refused, leaves_of
+from edgeconv.requests.request import Leaf, Refused, leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import Reach
 from edgeconv.requests.tune import TuneRequest

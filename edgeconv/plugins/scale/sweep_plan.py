@@ -21,7 +21,7 @@ from edgeconv.requests.config.file import Config
 from edgeconv.requests.config.reach import Granted
 from edgeconv.requests.config.tables import Table
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.requests.option import MissingOption
+from edgeconv.requests.request import MissingOption
 from edgeconv.requests.tune import SweepRequest, TuneRequest
 from edgeconv.runtimes.choice import device_name, is_device
 from edgeconv.system.store import also_reading, hash_of, tool_versions

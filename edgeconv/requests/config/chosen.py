@@ -10,8 +10,7 @@ from edgeconv.requests.config.file import MODEL_KEYS
 from edgeconv.requests.config.reach import Granted, NotAllowed, find_config, refusal
 from edgeconv.requests.config.tables import Table, options_of, read_config
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.requests.option import MissingOption, leaves_of, value_at
-from edgeconv.requests.request import put, spread
+from edgeconv.requests.request import MissingOption, leaves_of, put, spread, value_at
 from edgeconv.requests.texts import Reach
 from edgeconv.system.store.files import also_reading
 from edgeconv.system.store.user import allowed_by

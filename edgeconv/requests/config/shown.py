@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from edgeconv.requests.config.file import Config
     from edgeconv.requests.config.reach import NotAllowed, Refusal
-    from edgeconv.requests.option import Leaf
+    from edgeconv.requests.request import Leaf
     from edgeconv.system.store.toml_text import Key
     from edgeconv.types import LimitKind, Limits
 

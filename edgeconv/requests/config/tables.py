@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgeconv.requests.config.reach import NotAllowed, refusal
-from edgeconv.requests.option import Leaf, Parsed, Refused, leaves_of
-from edgeconv.requests.request import Nothing, Request, request_of
+from edgeconv.requests.request import Leaf, Parsed, Refused, Request, leaves_of, request_of
 from edgeconv.requests.table import TABLES
 from edgeconv.system.store.toml_text import shown
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from edgeconv.system.store.toml_text import Key
 
 Kind = TypeVar("Kind", bound=Request)
-Shown = TypeVar("Shown", bound=Request)
 
 
 class OptionNames(Mapping[str, tuple[str, ...]]):
@@ -78,14 +76,15 @@ class Table:
     def values(self, typed: Collection[str] = ()) -> dict[str, Any]:
         """The values, with texts as `Parsed`. Raises `UsageError`, with file and line.
 
-        What is not allowed is left out for the keys in `typed`, which come from the user.
+        The keys in `typed`, which come from the user, are left out.
         """
         refused = self.refused() if typed else {}
-        return self._implied() | {
+        values = self._implied() | {
             key: self._value(leaf, raw)
             for key, leaf, raw in self._written()
             if not (key in typed and key in refused)
         }
+        return {key: value for key, value in values.items() if key not in typed}
 
     def _implied(self) -> dict[str, Any]:
         """That of [convert] where [bench] names an NPU, as `tune` does: floats do not run there."""
@@ -109,26 +108,13 @@ class Table:
                 errors[key] = error
         return errors
 
-    def both(
-        self, kind: type[Kind], printing: type[Shown], typed: Mapping[str, Any]
-    ) -> tuple[Kind, Shown]:
-        """The requests of the verb and of what its command prints: from `typed`, and the table.
+    def request(self, kind: type[Kind], typed: Mapping[str, Any]) -> Kind:
+        """The verb's request: from `typed`, and the table.
 
         Raises as `request_of`, with file and line for a value of the table.
         """
-        raw = {**self.values(typed), **typed}
-
-        def blame(key: str, error: EdgeconvError) -> EdgeconvError:
-            return error if key in typed else self._blamed(key, error)
-
-        return (
-            request_of(kind, raw, runs_code=True, blame=blame),
-            request_of(printing, raw, blame=blame),
-        )
-
-    def request(self, kind: type[Kind], typed: Mapping[str, Any]) -> Kind:
-        """The verb's request. Raises as `both`."""
-        return self.both(kind, Nothing, typed)[0]
+        written = self.values(typed.keys())
+        return request_of(kind, typed, runs_code=True, written=written, blame=self.blamed)
 
     def _written(self) -> Iterator[tuple[str, Leaf, Any]]:
         written = self._tables.get(self._verb, {})
@@ -149,7 +135,7 @@ class Table:
                 return [self._item(leaf, item) for item in each]
             return self._item(leaf, leaf.joined(raw))
         except (Refused, NotAllowed) as error:
-            raise self._blamed(leaf.key, error) from error
+            raise self.blamed(leaf.key, error) from error
 
     def _item(self, leaf: Leaf, raw: Any) -> Any:
         leaf.refuse(raw)
@@ -176,7 +162,7 @@ class Table:
             if refused := refusal(reach, self._config.path, self._granted):
                 raise NotAllowed(refused.message, hint=refused.hint)
 
-    def _blamed(self, key: str, error: EdgeconvError) -> EdgeconvError:
+    def blamed(self, key: str, error: EdgeconvError) -> EdgeconvError:
         """The error with the value's file and line."""
         config = self._config
         assert config is not None

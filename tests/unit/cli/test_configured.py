@@ -19,7 +19,7 @@ from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.config.chosen import Chosen
 from edgeconv.requests.config.tables import OptionNames, options_of
-from edgeconv.requests.option import leaves_of
+from edgeconv.requests.request import leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import NAMED_KINDS, STEPS, path_within, source_within
 from edgeconv.types.errors import UsageError

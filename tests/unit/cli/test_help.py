@@ -7,7 +7,7 @@ import pytest
 from places import TESTS
 
 from edgeconv.cli import command_named, run
-from edgeconv.requests.option import Group, Leaf, leaves_of
+from edgeconv.requests.request import Group, Leaf, leaves_of
 from edgeconv.requests.table import VERBS
 
 COMMANDS = ("convert", "train", "bench", "tune", "check", "embed")

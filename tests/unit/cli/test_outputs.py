@@ -10,7 +10,7 @@ from build_project import write_project
 
 from edgeconv.cli import run
 from edgeconv.reporting.trackers.csv_file import COLUMNS
-from edgeconv.requests.option import leaves_of
+from edgeconv.requests.request import leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.system.store import publish_all, reading, refuse_inputs
 from edgeconv.types.errors import UsageError

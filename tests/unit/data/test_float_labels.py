@@ -7,7 +7,7 @@ import pytest
 
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.in_memory import InMemory
-from edgeconv.requests.request import called
+from edgeconv.requests.table import called
 from edgeconv.requests.tune import TuneRequest
 
 X = np.zeros((120, 4), np.float32)

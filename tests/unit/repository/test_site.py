@@ -12,7 +12,7 @@ from places import ROOT
 
 import edgeconv
 from edgeconv import types
-from edgeconv.requests.option import leaves_of
+from edgeconv.requests.request import leaves_of
 from edgeconv.requests.table import VERBS
 
 pytest.importorskip("mkdocs", reason="needs the extra docs: pip install 'edgeconv[docs]'")

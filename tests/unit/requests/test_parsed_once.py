@@ -16,7 +16,8 @@ from edgeconv.data.location import located, parse_source
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config.tables import Table, read_config
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.requests.request import called, parsed, request_of
+from edgeconv.requests.request import request_of
+from edgeconv.requests.table import called, parsed
 from edgeconv.runtimes.choice import parse_choice
 from edgeconv.types import DataSource, Measuring, MetricChoice, RuntimeChoice, TensorSpec
 from edgeconv.types.errors import UsageError

@@ -24,9 +24,8 @@ from edgeconv.data.source import open_samples
 from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.in_memory import InMemory
-from edgeconv.requests.option import MissingOption, leaves_of
-from edgeconv.requests.request import called
-from edgeconv.requests.table import VERBS
+from edgeconv.requests.request import MissingOption, leaves_of
+from edgeconv.requests.table import VERBS, called
 from edgeconv.requests.training import TrainRequest
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.types import (

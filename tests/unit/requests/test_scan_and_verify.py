@@ -11,8 +11,8 @@ import edgeconv
 from edgeconv.cli import command_named
 from edgeconv.requests.config.tables import OptionNames
 from edgeconv.requests.looking import ScanRequest, VerifyRequest
-from edgeconv.requests.option import leaves_of
-from edgeconv.requests.request import called
+from edgeconv.requests.request import leaves_of
+from edgeconv.requests.table import called
 from edgeconv.types.errors import UsageError
 
 
