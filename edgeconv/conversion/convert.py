@@ -5,16 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from edgeconv.conversion.plan import Plan, make_plan
-from edgeconv.conversion.publish import (
-    FinishedArtifact,
-    cache_artifact,
-    find_cached,
-    find_published,
-    finish_artifact,
-    publish,
-)
-from edgeconv.conversion.run import Run
+from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published, make_plan
+from edgeconv.conversion.publish import finish_artifact, publish
+from edgeconv.conversion.run import Run, cache_artifact, find_cached
 from edgeconv.system.processes.failures import machine_error
 from edgeconv.system.store import Cache, cache_directory, owned, scratch_directory
 from edgeconv.system.store.converted import note_converted

@@ -17,9 +17,17 @@ import msgspec
 from edgeconv import data
 from edgeconv.model import source
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.system.store import hash_of, refuse_inputs, tool_versions
+from edgeconv.system.store import (
+    hash_of,
+    json_with_checksum,
+    read_checked,
+    refuse_inputs,
+    tool_versions,
+)
 from edgeconv.system.store.converted import recorded_path
+from edgeconv.system.store.hashes import sha256_once
 from edgeconv.types import (
+    Artifact,
     CalibrationRange,
     Opening,
     Recipe,
@@ -27,7 +35,7 @@ from edgeconv.types import (
     Signature,
     SourceModel,
 )
-from edgeconv.types.errors import UsageError, unknown_name
+from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT
 
 # Raised where the same sources come to give other files, or other names in them.
@@ -104,6 +112,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def target(self, recipe: RecipeName) -> Path:
         """Where the .tflite of a recipe goes; its manifest has the same name with .json."""
         return self.directory / f"{self.model.name}.{recipe}.tflite"
+
+
+class FinishedArtifact(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact that passed, and the file that is to be published under its name.
+
+    `choosing_s` is what trials of methods took, in seconds.
+    """
+
+    artifact: Artifact
+    file: Path
+    choosing_s: float = 0.0
 
 
 def make_plan(request: ConvertRequest) -> Plan:
@@ -272,3 +291,26 @@ def _refuse_tflite_options(plan: Plan) -> None:
             "--engine tflite: TFLiteConverter makes only int8 and int16x8 from a .tflite",
             hint="remove --engine, or convert the SavedModel or the Keras file",
         )
+
+
+def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
+    """The artifact in the plan's directory, if it is whole and what the plan would make."""
+    target = plan.target(recipe.name)
+    manifest = target.with_suffix(".json")
+    if not (manifest.is_file() and target.is_file()):
+        return None
+    try:
+        artifact, checksum = read_checked(manifest, Artifact, what="manifest")
+    except InputRefused:
+        return None
+    if checksum == "changed" or artifact.key != plan.key(recipe):
+        return None
+    if artifact.sha256 != sha256_once(target):
+        return None
+    # The same bytes from a source that has moved: the manifest must say where it is now.
+    return artifact if artifact.source_path == plan.source_path else None
+
+
+def manifest_bytes(artifact: Artifact) -> bytes:
+    """The manifest of an artifact, with its checksum."""
+    return json_with_checksum(artifact, indent=2)

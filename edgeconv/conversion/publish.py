@@ -7,19 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes
 from edgeconv.model.tflite import oldest_runtime
 from edgeconv.system.store import (
-    json_with_checksum,
     publish_all,
-    read_checked,
-    read_noun,
     sha256_file,
     tool_versions,
 )
 from edgeconv.system.store.converted import in_project
-from edgeconv.system.store.hashes import sha256_once
-from edgeconv.types import Artifact, CalibrationRange, LadderStep, Recipe
-from edgeconv.types.errors import InputRefused
+from edgeconv.types import Artifact, CalibrationRange, LadderStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,40 +24,7 @@ if TYPE_CHECKING:
     from edgeconv.conversion.climb import SessionResult
     from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.prepare import PreparedModel
-    from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Session
-
-_STAGE = "artifact"
-_MODEL, _MANIFEST = "model.tflite", "manifest.json"
-
-
-class FinishedArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact that passed, and the file that is to be published under its name.
-
-    `choosing_s` is what trials of methods took, in seconds.
-    """
-
-    artifact: Artifact
-    file: Path
-    choosing_s: float = 0.0
-
-
-def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
-    """The artifact in the plan's directory, if it is whole and what the plan would make."""
-    target = plan.target(recipe.name)
-    manifest = target.with_suffix(".json")
-    if not (manifest.is_file() and target.is_file()):
-        return None
-    try:
-        artifact, checksum = read_checked(manifest, Artifact, what="manifest")
-    except InputRefused:
-        return None
-    if checksum == "changed" or artifact.key != plan.key(recipe):
-        return None
-    if artifact.sha256 != sha256_once(target):
-        return None
-    # The same bytes from a source that has moved: the manifest must say where it is now.
-    return artifact if artifact.source_path == plan.source_path else None
 
 
 def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
@@ -69,67 +32,6 @@ def finish_artifact(plan: Plan, good: SessionResult) -> FinishedArtifact:
     artifact = _manifest(plan, good.session, good.examined)
     candidate = good.examined.candidate
     return FinishedArtifact(artifact=artifact, file=candidate.file, choosing_s=candidate.choosing_s)
-
-
-def cache_artifact(run: Run, finished: FinishedArtifact) -> None:
-    """Keep an artifact in the cache.
-
-    Raises `InputRefused` if the model or the samples changed meanwhile.
-    """
-    manifest = run.scratch / f"{finished.artifact.recipe.name}.manifest.json"
-    manifest.write_bytes(_text(finished.artifact))
-    run.keep(_STAGE, finished.artifact.key, {_MODEL: finished.file, _MANIFEST: manifest})
-
-
-def find_cached(run: Run, recipe: Recipe) -> FinishedArtifact | None:
-    """The artifact of a recipe from the cache; None if it is not there whole.
-
-    If another user's key sealed the entry, only its file is taken, and only if the published
-    manifest has its hash.
-    """
-    key = run.plan.key(recipe)
-    entry = run.cache.find(_STAGE, key)
-    if entry is None:
-        return _promised(run, recipe, key)
-    try:
-        artifact = read_noun(entry / _MANIFEST, Artifact, what="cached manifest")
-    except InputRefused:
-        return None
-    return FinishedArtifact(artifact=_here(run, recipe, artifact), file=entry / _MODEL)
-
-
-def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
-    manifest = run.plan.target(recipe.name).with_suffix(".json")
-    try:
-        artifact = read_noun(manifest, Artifact, what="manifest")
-    except InputRefused:
-        return None
-    if artifact.key != key:
-        return None
-    file = run.cache.find_promised(_STAGE, key, _MODEL, artifact.sha256)
-    return FinishedArtifact(artifact=_here(run, recipe, artifact), file=file) if file else None
-
-
-def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
-    """A cached artifact with the paths and names of this run, which may differ from the first."""
-    request = run.plan.request
-    sources = request.sources
-    records = tuple(
-        msgspec.structs.replace(
-            record, source=str(sources.get(record.signature) or sources.get("") or "")
-        )
-        for record in artifact.calibration
-    )
-    here = msgspec.structs.replace(
-        artifact,
-        calibration=records,
-        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=str(request.training)),
-        name=run.plan.model.name,
-        file=run.plan.target(recipe.name).name,
-        source_path=run.plan.source_path,
-        opening=run.plan.published_opening,
-    )
-    return in_project(here, run.plan.directory)
 
 
 def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
@@ -142,7 +44,10 @@ def publish(plan: Plan, artifacts: Iterable[FinishedArtifact]) -> None:
     contents: dict[Path, bytes | Path] = {}
     for finished in artifacts:
         target = plan.target(finished.artifact.recipe.name)
-        contents |= {target.with_suffix(".json"): _text(finished.artifact), target: finished.file}
+        contents |= {
+            target.with_suffix(".json"): manifest_bytes(finished.artifact),
+            target: finished.file,
+        }
     publish_all(contents)
 
 
@@ -217,7 +122,3 @@ def _ladder(prepared: PreparedModel, candidate: Candidate) -> tuple[LadderStep, 
         engines = {"litert": "litert-quantizer", "tflite": "TFLiteConverter"}
         text += f", quantized with {engines[candidate.engine]}"
     return (*steps, LadderStep(attempt=text))
-
-
-def _text(artifact: Artifact) -> bytes:
-    return json_with_checksum(artifact, indent=2)

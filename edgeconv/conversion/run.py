@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from edgeconv import data
+from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes
 from edgeconv.conversion.states import find_states
 from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
 from edgeconv.system.processes.tasks import PersistentChild, start_task
-from edgeconv.system.store import hash_of, keep_log
-from edgeconv.types import CalibrationRecord
+from edgeconv.system.store import hash_of, keep_log, read_noun
+from edgeconv.system.store.converted import in_project
+from edgeconv.types import Artifact, CalibrationRecord
 from edgeconv.types.conversion import OVERLAPPING
 from edgeconv.types.errors import EdgeconvError, InputRefused, InternalError, UsageError
 from edgeconv.types.words import quoted
@@ -36,13 +38,15 @@ if TYPE_CHECKING:
     from edgeconv.system.processes.sandbox import Access
     from edgeconv.system.processes.tasks import Task
     from edgeconv.system.store import Cache
-    from edgeconv.types import DataSource, Execution, Signature, TensorSpec
+    from edgeconv.types import DataSource, Execution, Recipe, Signature, TensorSpec
 
     # The samples of a signature, with the vocabularies that made-up strings are taken from.
     ReadSamples = Callable[["Run", Signature, Sequence[Sequence[bytes]]], "Split"]
 
 Answer = TypeVar("Answer")
 
+_ARTIFACT = "artifact"
+_MODEL, _MANIFEST = "model.tflite", "manifest.json"
 _SYNTHETIC_SAMPLES = 4
 _SYNTHETIC_SEED = 20240
 
@@ -358,3 +362,64 @@ def _changed(what: str) -> InputRefused:
         f"{what} changed while it was read, so the result cannot be trusted",
         hint="run it again, once nothing writes to it",
     )
+
+
+def cache_artifact(run: Run, finished: FinishedArtifact) -> None:
+    """Keep an artifact in the cache.
+
+    Raises `InputRefused` if the model or the samples changed meanwhile.
+    """
+    manifest = run.scratch / f"{finished.artifact.recipe.name}.manifest.json"
+    manifest.write_bytes(manifest_bytes(finished.artifact))
+    run.keep(_ARTIFACT, finished.artifact.key, {_MODEL: finished.file, _MANIFEST: manifest})
+
+
+def find_cached(run: Run, recipe: Recipe) -> FinishedArtifact | None:
+    """The artifact of a recipe from the cache; None if it is not there whole.
+
+    If another user's key sealed the entry, only its file is taken, and only if the published
+    manifest has its hash.
+    """
+    key = run.plan.key(recipe)
+    entry = run.cache.find(_ARTIFACT, key)
+    if entry is None:
+        return _promised(run, recipe, key)
+    try:
+        artifact = read_noun(entry / _MANIFEST, Artifact, what="cached manifest")
+    except InputRefused:
+        return None
+    return FinishedArtifact(artifact=_here(run, recipe, artifact), file=entry / _MODEL)
+
+
+def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
+    manifest = run.plan.target(recipe.name).with_suffix(".json")
+    try:
+        artifact = read_noun(manifest, Artifact, what="manifest")
+    except InputRefused:
+        return None
+    if artifact.key != key:
+        return None
+    file = run.cache.find_promised(_ARTIFACT, key, _MODEL, artifact.sha256)
+    return FinishedArtifact(artifact=_here(run, recipe, artifact), file=file) if file else None
+
+
+def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
+    """A cached artifact with the paths and names of this run, which may differ from the first."""
+    request = run.plan.request
+    sources = request.sources
+    records = tuple(
+        msgspec.structs.replace(
+            record, source=str(sources.get(record.signature) or sources.get("") or "")
+        )
+        for record in artifact.calibration
+    )
+    here = msgspec.structs.replace(
+        artifact,
+        calibration=records,
+        qat=artifact.qat and msgspec.structs.replace(artifact.qat, source=str(request.training)),
+        name=run.plan.model.name,
+        file=run.plan.target(recipe.name).name,
+        source_path=run.plan.source_path,
+        opening=run.plan.published_opening,
+    )
+    return in_project(here, run.plan.directory)

@@ -16,8 +16,8 @@ import msgspec
 from edgeconv import data
 from edgeconv.conversion.climb import SessionResult, make_all
 from edgeconv.conversion.plan import Plan, make_plan
-from edgeconv.conversion.publish import cache_artifact, publish
-from edgeconv.conversion.run import Run
+from edgeconv.conversion.publish import publish
+from edgeconv.conversion.run import Run, cache_artifact
 from edgeconv.data.preprocessing import describe
 from edgeconv.model import source
 from edgeconv.plugins.scale.tune_confirming import (

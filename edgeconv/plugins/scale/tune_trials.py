@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from edgeconv.conversion.climb import SessionResult, verify_in_session
-from edgeconv.conversion.publish import FinishedArtifact, find_published, finish_artifact, publish
+from edgeconv.conversion.plan import FinishedArtifact, find_published
+from edgeconv.conversion.publish import finish_artifact, publish
 from edgeconv.plugins import npu_compiler
 from edgeconv.plugins.scale.tune_search import LIKELY, chance_within
 from edgeconv.quantize.worker import Sensitivities, SensitivityJob, measure_sensitivities
