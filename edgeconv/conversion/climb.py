@@ -27,12 +27,12 @@ from edgeconv.conversion.ladder import (
 )
 from edgeconv.conversion.output_checks import wide_activation
 from edgeconv.conversion.prepare import prepare
-from edgeconv.conversion.quantize import start_quantizing
-from edgeconv.conversion.session import Session
+from edgeconv.conversion.session import Session, start_quantizing
 from edgeconv.conversion.target import has_target, right_recipe, verify_on_target
 from edgeconv.conversion.verify import (
     compare_candidates,
     convert_with_tflite,
+    verified,
     verify_float,
     while_float_is_right,
     with_calibration_checked,
@@ -117,7 +117,7 @@ def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:
     Raises an `EdgeconvError` where the model gave no float32 graph that is right.
     """
     climb = _Climb()
-    rung: Rung | None = first_rung(run.plan)
+    rung: Rung | None = first_rung(run.plan.request.batch, run.plan.request.shapes)
     last: Session | None = None
     converted: Session | None = None
     while rung is not None:
@@ -159,7 +159,7 @@ def verify_in_session(floating: SessionResult, candidate: Candidate) -> SessionR
     Raises the `EdgeconvError` that it ended in.
     """
     session, recipe = floating.session, candidate.recipe
-    examined = session.verified(candidate).with_ladder(floating.examined.candidate.ladder)
+    examined = verified(session, candidate).with_ladder(floating.examined.candidate.ladder)
     float_bytes = session.prepared.float_model.stat().st_size
     climb = _Climb(good={recipe: SessionResult(session, examined)}, float_bytes=float_bytes)
     _warn_of_sizes(climb)

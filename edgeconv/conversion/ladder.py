@@ -96,17 +96,17 @@ class ModelFacts(NamedTuple):
     takes_one: bool = False
 
 
-def first_rung(plan: Plan) -> Rung:
-    """The model with the user's options alone."""
-    request = plan.request
-    fixed = FixedShapes(batch=request.batch, by_input=request.shapes)
-    words = [f"batch fixed to {request.batch}"] if request.batch else []
-    words += [f"{name} fixed to {list(shape)}" for name, shape in request.shapes.items()]
+def first_rung(batch: int | None, shapes: Mapping[str, tuple[int, ...]]) -> Rung:
+    """The model with the user's options alone: its batch, and shapes by input."""
+    fixed = FixedShapes(batch=batch, by_input=dict(shapes))
+    words = [f"batch fixed to {batch}"] if batch else []
+    words += [f"{name} fixed to {list(shape)}" for name, shape in shapes.items()]
     return Rung(text=", ".join(words) or "as it is", fixed=fixed)
 
 
 def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
     """What else can be tried after `rung`, None for nothing."""
+    start = first_rung(plan.request.batch, plan.request.shapes)
     if plan.model.kind == "tflite":
         is_cured = known.takes_one and rung.is_first
         return _fixed_rung(plan, known, other_keras=False) if is_cured else None
@@ -114,13 +114,13 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
         first, second = _OTHER_KERAS.get(plan.model.kind, ("", ""))
         if first and known.loader == first:
             text = f"loaded with {second}"
-            return msgspec.structs.replace(first_rung(plan), text=text, other_keras=True, step=1)
+            return msgspec.structs.replace(start, text=text, other_keras=True, step=1)
     # A Keras that gave a graph is the one to go on with, also where that took one sample at a time.
     other_keras = rung.other_keras and (known.converts or known.takes_one)
     if rung.step < 2 and (known.is_open or known.takes_one):
         fixed = _fixed_rung(plan, known, other_keras=other_keras)
         # The user's options may fix the same already.
-        if msgspec.structs.replace(first_rung(plan).fixed, only_open=True) != fixed.fixed:
+        if msgspec.structs.replace(start.fixed, only_open=True) != fixed.fixed:
             return fixed
     if rung.step < 4 and known.has_loops:
         is_fixed = rung.step == 2 and not known.converts

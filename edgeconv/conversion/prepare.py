@@ -18,10 +18,9 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.conversion.plan import declared_signatures, resolve
-from edgeconv.conversion.quantize import start_engine
 from edgeconv.conversion.run import Split, source_of
+from edgeconv.conversion.session import start_engine, verifying_runtime
 from edgeconv.conversion.states import state_notes
-from edgeconv.conversion.target import verifying_runtime
 from edgeconv.data.handover import mapped_arrays, sample_files
 from edgeconv.model.source import code_files
 from edgeconv.model.tflite import (

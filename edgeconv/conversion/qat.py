@@ -125,7 +125,7 @@ def _make(run: Run, recipe: Recipe) -> SessionResult:
 
 def _session(run: Run) -> Session:
     """The session of a float32 model that is right, its batch fixed to 1 where it is not else."""
-    rung = first_rung(run.plan)
+    rung = first_rung(run.plan.request.batch, {})
     try:
         return _at_rung(run, rung)
     except (BatchRefused, ConversionRefused, UnsupportedOperators) as error:

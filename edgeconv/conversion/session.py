@@ -8,26 +8,51 @@ it tries; `debug` and `tune` go on with the one whose float32 graph is right.
 from __future__ import annotations
 
 import functools
+import shutil
+import tempfile
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from edgeconv.conversion.calibration_checks import check_calibration
 from edgeconv.conversion.candidate import Candidate
-from edgeconv.conversion.quantize import start_engine, start_quantizing
-from edgeconv.conversion.target import overflow_warnings, target_python, verifying_runtime
-from edgeconv.conversion.verify import verify_candidates, verify_float
 from edgeconv.data import read_samples, write_samples
 from edgeconv.model.tflite import multiplications
-from edgeconv.quantize.worker import GraphFile, QuantizePart
-from edgeconv.runtimes.local import IdleRunners, start_run
+from edgeconv.plugins import runtime_module
+from edgeconv.quantize.half_floats import HalfFloatJob, layer_magnitudes, overflow_warning
+from edgeconv.quantize.worker import (
+    ENVIRONMENT,
+    GraphFile,
+    LoadJob,
+    QuantizeAnswer,
+    QuantizeJob,
+    QuantizePart,
+    load_engine,
+    quantize,
+)
+from edgeconv.runtimes.interface import RuntimeSettings
+from edgeconv.runtimes.isolated import isolated_target
+from edgeconv.runtimes.local import IdleRunners, RuntimePython, start_run
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.processes.workers import start_ahead
-from edgeconv.types.errors import EdgeconvError
+from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
+from edgeconv.types import TargetRuntime
+from edgeconv.types.conversion import NOT_TRIED
+from edgeconv.types.errors import (
+    EdgeconvError,
+    InputRefused,
+    ToolFailed,
+    WorkerKilled,
+    WorkerOutOfMemory,
+    WorkerTimedOut,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Self
 
     import numpy as np
@@ -37,14 +62,13 @@ if TYPE_CHECKING:
     from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.prepare import Part, PreparedModel, Reference
     from edgeconv.conversion.run import Run
-    from edgeconv.runtimes.local import RuntimePython, StoredRun
-    from edgeconv.system.processes.tasks import Answer, PersistentChild
+    from edgeconv.runtimes.local import StoredRun
+    from edgeconv.system.processes.tasks import Answer, PendingCall, PersistentChild
     from edgeconv.types import CalibrationRecord, Recipe
 
     # By signature, then by output.
     Outputs = Mapping[str, dict[str, NDArray[np.generic]]]
-
-Outcome = TypeVar("Outcome")
+    Candidates = Iterator[tuple[Recipe, Candidate | EdgeconvError]]
 
 
 # A reference kernel does about 10^9 multiplications a second. 8 samples say little, but fewer less.
@@ -55,6 +79,13 @@ _FEWEST = 8
 _MANY_PRODUCTS = 2 * 10**7
 # That one answer in a hundred is another one shows in a hundred samples at least.
 _MOST_CALIBRATING = 200
+
+# What stopped one recipe would stop the next: the user's own limits, or somebody.
+_STOPPED = (WorkerTimedOut, WorkerOutOfMemory, WorkerKilled)
+# The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
+_WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
+_GPU = "gpu"
+_NOT_CHECKED = "whether layers overflow in the 16-bit floats of a GPU was not checked"
 
 
 class Answers(NamedTuple):
@@ -106,14 +137,9 @@ class Session:
         if recipe.name == "float32":
             return Candidate(recipe=recipe, file=self.prepared.float_model, engine="litert")
         ((_, outcome),) = start_quantizing(self, [recipe])
-        return _or_raise(outcome)
-
-    def verified(self, candidate: Candidate) -> VerifiedCandidate:
-        """The candidate, verified. Raises the `EdgeconvError` that it ended in."""
-        recipe = candidate.recipe
-        if recipe.name == "float32":
-            return verify_float(self, recipe)
-        return _or_raise(verify_candidates(self, iter([(recipe, candidate)]))[recipe])
+        if isinstance(outcome, EdgeconvError):
+            raise outcome
+        return outcome
 
     def child(self) -> PersistentChild:
         """The child that has the graph: it reads that and the samples, and writes to its own place.
@@ -156,13 +182,30 @@ class Session:
 
     @cached_property
     def target(self) -> RuntimePython:
-        """The runtime that the artifacts are for. Raises as `target_python` does."""
-        return target_python(self.run)
+        """The runtime that artifacts are for. Raises as `isolated_target` and `gpu_target` do."""
+        run = self.run
+        runtime = run.plan.request.target_runtime
+        if runtime.name != _GPU:
+            return isolated_target(runtime, run.on_progress)
+        settings = RuntimeSettings(
+            scratch=run.scratch, allowance=run.execution.allowance, on_progress=run.on_progress
+        )
+        python: RuntimePython = runtime_module(_GPU).gpu_target(settings)[0]
+        return python
 
     @cached_property
     def overflows(self) -> list[str]:
-        """What `overflow_warnings` gives."""
-        return overflow_warnings(self)
+        """Of a GPU: the layers that may overflow in its 16-bit floats, or why none is known."""
+        if not self.target.gpu:
+            return []
+        graph = self.graph
+        if not any(part.samples for part in graph.parts):
+            return [f"{_NOT_CHECKED}: there are no calibration samples (--calibration)"]
+        try:
+            answer = self.result(layer_magnitudes, HalfFloatJob(graph=graph))
+        except EdgeconvError as error:
+            return [f"{_NOT_CHECKED}: {error.headline}"]
+        return [warning] if (warning := overflow_warning(answer.layers)) else []
 
     @cached_property
     def expected(self) -> Answers:
@@ -350,7 +393,174 @@ class Session:
         )
 
 
-def _or_raise(outcome: Outcome | EdgeconvError) -> Outcome:
-    if isinstance(outcome, EdgeconvError):
-        raise outcome
-    return outcome
+@dataclass(frozen=True)
+class _PendingFile:
+    """A recipe that the session's child makes, and where it puts the file."""
+
+    recipe: Recipe
+    file: Path
+    call: PendingCall[QuantizeAnswer]
+
+
+def start_engine(run: Run, *reads: Path) -> PersistentChild:
+    """A child that loads litert-quantizer, for calls that may read these files and directories.
+
+    It writes to its own place.
+    """
+    child = run.start_persistent(
+        "litert-quantizer", access=Access(reads=reads), environment=ENVIRONMENT
+    )
+    child.start(load_engine, LoadJob())
+    return child
+
+
+def start_quantizing(
+    session: Session, recipes: Sequence[Recipe], *, dense_per_tensor: bool = False
+) -> Candidates:
+    """Start litert-quantizer on all of `recipes`, one after the other in the session's child.
+
+    `dense_per_tensor` gives the weights of dense layers one scale, for older runtimes. What comes
+    back has a candidate or an error for each, in order, and waits for the next one only. Where the
+    child crashes, the recipe that it was at has that error, and another child makes the rest.
+    """
+    started = [_start(session, recipe, dense_per_tensor) for recipe in recipes]
+    return _candidates(session, started, dense_per_tensor)
+
+
+def _candidates(
+    session: Session, started: Sequence[_PendingFile], dense_per_tensor: bool
+) -> Candidates:
+    lost = False
+    for number, pending in enumerate(started):
+        recipe = pending.recipe
+        session.run.on_progress(CountedLine(f"quantizing to {recipe.name}", number, len(started)))
+        again = _start(session, recipe, dense_per_tensor) if lost else pending
+        try:
+            outcome: Candidate | EdgeconvError = _candidate_or_plain(
+                session, again, dense_per_tensor
+            )
+        except _STOPPED as error:
+            yield from ((each.recipe, error) for each in started[number:])
+            return
+        except (InputRefused, ToolFailed) as error:
+            outcome = error
+        lost = lost or not again.call.is_finished
+        yield recipe, outcome
+
+
+def _start(
+    session: Session,
+    recipe: Recipe,
+    dense_per_tensor: bool = False,
+    *,
+    converted: Path | None = None,
+) -> _PendingFile:
+    """Start a recipe; its methods act on `converted` where TFLiteConverter made that."""
+    child = session.child()
+    directory = Path(tempfile.mkdtemp(prefix="made-", dir=child.directory))
+    file = directory / f"{recipe.name}.tflite"
+    graph = session.graph
+    if converted is not None:
+        # The child reads nothing else of what the session wrote.
+        own = shutil.copyfile(converted, directory / "converted.tflite")
+        graph = msgspec.structs.replace(graph, quantized=str(own))
+    job = QuantizeJob(graph=graph, recipe=recipe, file=str(file), dense_per_tensor=dense_per_tensor)
+    return _PendingFile(recipe, file, child.start(quantize, job))
+
+
+def _candidate_or_plain(
+    session: Session, pending: _PendingFile, dense_per_tensor: bool
+) -> Candidate:
+    """The candidate; without methods where the child crashed, maybe of one that auto tried."""
+    recipe = pending.recipe
+    try:
+        return _candidate(session, pending)
+    except _STOPPED:
+        raise
+    except ToolFailed as error:
+        if pending.call.is_finished or recipe.methods != ("auto",):
+            raise
+        reason = error.headline
+    ranges = recipe.calibration_range
+    plain = msgspec.structs.replace(
+        recipe, methods=(), calibration_range="minmax" if ranges == "auto" else ranges
+    )
+    candidate = _candidate(session, _start(session, plain, dense_per_tensor))
+    details = (*candidate.details, f"{NOT_TRIED}: {reason}")
+    return msgspec.structs.replace(candidate, recipe=recipe, details=details)
+
+
+def _candidate(session: Session, pending: _PendingFile) -> Candidate:
+    attempt = session.run.result(pending.call)
+    # The child goes on, and what it may write to is not what is verified and published.
+    file = Path(tempfile.mkdtemp(prefix="made-", dir=session.run.scratch), pending.file.name)
+    shutil.copyfile(pending.file, file)
+    shutil.rmtree(pending.file.parent)
+    return Candidate(
+        recipe=pending.recipe,
+        file=file,
+        engine="litert",
+        notes=attempt.notes,
+        details=attempt.details,
+        post_training=attempt.post_training,
+        float_outputs=attempt.float_outputs,
+        shared_scales=attempt.shared_scales,
+        choosing_s=attempt.choosing_s,
+    )
+
+
+def quantize_with_converter(
+    session: Session, recipe: Recipe, most_samples: int | None = None
+) -> Candidate:
+    """TFLiteConverter's candidate for `recipe`, with the recipe's methods for layers.
+
+    With `most_samples` it is calibrated with no more, and without methods. Raises an
+    `EdgeconvError` where it has none.
+    """
+    run, prepared = session.run, session.prepared
+    refuse_recipe(recipe, is_tflite=prepared.saved_model is None)
+    model = Path(prepared.saved_model or prepared.float_model)
+    run.on_progress(f"quantizing to {recipe.name} with TFLiteConverter")
+    directory = Path(tempfile.mkdtemp(prefix="made-", dir=run.scratch))
+    target = directory / f"{recipe.name}.tflite"
+    job = EngineJob(
+        model=str(model),
+        is_tflite=prepared.saved_model is None,
+        parts=tuple(
+            EnginePart(
+                signature=part.signature.key,
+                samples=str(part.split.calibration) if part.split.calibration else None,
+                batch=part.split.batch,
+                stacked=part.split.stacked,
+            )
+            for part in prepared.parts
+        ),
+        recipe=recipe,
+        select_ops=run.plan.request.select_ops,
+        target=str(target),
+        most_samples=most_samples,
+    )
+    access = Access(reads=(model, *prepared.calibration), writes=(directory,))
+    with run.start(quantize_with_tflite, job, "TFLiteConverter", access=access) as task:
+        run.result(task)
+    if not recipe.methods or most_samples:
+        return Candidate(recipe=recipe, file=target, engine="tflite")
+    try:
+        refined = _candidate(session, _start(session, recipe, converted=target))
+    except _STOPPED:
+        raise
+    except EdgeconvError as error:
+        if recipe.methods != ("auto",):
+            raise
+        # What auto tries never costs the file.
+        details = (f"{NOT_TRIED}: {error.headline}",)
+        return Candidate(recipe=recipe, file=target, engine="tflite", details=details)
+    return msgspec.structs.replace(refined, engine="tflite")
+
+
+def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> RuntimePython:
+    """The runtime that verifies: the installed one, or one that has TensorFlow's operators.
+
+    Raises an `EdgeconvError` where that cannot be installed.
+    """
+    return isolated_target(_WITH_SELECT_TF, run.on_progress) if select_ops else RuntimePython()

@@ -13,16 +13,12 @@ import msgspec
 from edgeconv.conversion.candidate import VerifiedCandidate
 from edgeconv.conversion.graph_checks import converted_share
 from edgeconv.conversion.output_checks import compare
-from edgeconv.conversion.quantize import start_quantizing
-from edgeconv.conversion.verify import convert_with_tflite, verify_candidates
-from edgeconv.plugins import runtime_module
-from edgeconv.quantize.half_floats import HalfFloatJob, layer_magnitudes, overflow_warning
+from edgeconv.conversion.session import start_quantizing
+from edgeconv.conversion.verify import convert_with_tflite, verified, verify_candidates
 from edgeconv.reporting.closeness import worst_snr
 from edgeconv.reporting.units import decibels, percent
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.runtimes.interface import RuntimeSettings
-from edgeconv.runtimes.isolated import installed, isolated_target
-from edgeconv.runtimes.local import RuntimePython
+from edgeconv.runtimes.isolated import installed
 from edgeconv.statistics.outputs import LEAST_AGREEMENT, is_another, output_errors
 from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
 from edgeconv.types.errors import EdgeconvError, VerificationFailed
@@ -33,39 +29,16 @@ if TYPE_CHECKING:
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs, Session
+    from edgeconv.runtimes.local import RuntimePython
     from edgeconv.types import OutputError, Recipe
 
-# The last TensorFlow for Python whose interpreter links the Select-TF (Flex) delegate.
-_WITH_SELECT_TF = TargetRuntime(name="tensorflow", version="2.15.1")
-_GPU = "gpu"
-_NOT_CHECKED = "whether layers overflow in the 16-bit floats of a GPU was not checked"
 _ANOTHER_RECIPE = "choose another recipe for this runtime"
 _HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})
-
-
-def verifying_runtime(run: Run, select_ops: tuple[str, ...]) -> RuntimePython:
-    """The runtime that verifies: the installed one, or one that has TensorFlow's operators.
-
-    Raises an `EdgeconvError` where that cannot be installed.
-    """
-    return isolated_target(_WITH_SELECT_TF, run.on_progress) if select_ops else RuntimePython()
 
 
 def has_target(run: Run) -> bool:
     """Whether artifacts are for another runtime than the one that verifies."""
     return run.plan.request.target_runtime != TargetRuntime()
-
-
-def target_python(run: Run) -> RuntimePython:
-    """The Python with the target runtime. Raises as `isolated_target` and `gpu_target` do."""
-    runtime = run.plan.request.target_runtime
-    if runtime.name != _GPU:
-        return isolated_target(runtime, run.on_progress)
-    settings = RuntimeSettings(
-        scratch=run.scratch, allowance=run.execution.allowance, on_progress=run.on_progress
-    )
-    python: RuntimePython = runtime_module(_GPU).gpu_target(settings)[0]
-    return python
 
 
 def verify_on_target(
@@ -231,7 +204,7 @@ def right_recipe(session: Session, right: Mapping[Recipe, VerifiedCandidate]) ->
             break
         (recipe,) = make_recipes([name])
         try:
-            examined = session.verified(session.candidate(recipe))
+            examined = verified(session, session.candidate(recipe))
         except EdgeconvError:
             continue
         expected = session.expected.outputs
@@ -246,20 +219,6 @@ def right_recipe(session: Session, right: Mapping[Recipe, VerifiedCandidate]) ->
     shares = [e.argmax_agreement for e in outputs if e.argmax_agreement is not None]
     known = f": {percent(min(shares), 1)} of the answers are float32's" if shares else ""
     return f"choose {best.name}, which is right on this runtime{known}"
-
-
-def overflow_warnings(session: Session) -> list[str]:
-    """Of a GPU: the layers that may overflow in its 16-bit floats, or why that is not known."""
-    if not session.target.gpu:
-        return []
-    graph = session.graph
-    if not any(part.samples for part in graph.parts):
-        return [f"{_NOT_CHECKED}: there are no calibration samples (--calibration)"]
-    try:
-        answer = session.result(layer_magnitudes, HalfFloatJob(graph=graph))
-    except EdgeconvError as error:
-        return [f"{_NOT_CHECKED}: {error.headline}"]
-    return [warning] if (warning := overflow_warning(answer.layers)) else []
 
 
 def _others(

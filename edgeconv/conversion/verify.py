@@ -17,7 +17,7 @@ from edgeconv.conversion.calibration_checks import (
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare, errors_by_sample
-from edgeconv.conversion.quantize import quantize_with_converter, start_quantizing
+from edgeconv.conversion.session import quantize_with_converter, start_quantizing
 from edgeconv.conversion.states import state_warnings
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.grades import worst_grade
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.candidate import CandidateGraph
     from edgeconv.conversion.prepare import PreparedModel
-    from edgeconv.conversion.quantize import Candidates
-    from edgeconv.conversion.session import Answers, Outputs, Session
+    from edgeconv.conversion.session import Answers, Candidates, Outputs, Session
     from edgeconv.runtimes.local import StoredRun
     from edgeconv.types import Recipe
 
@@ -128,6 +127,17 @@ def verify_candidates(session: Session, candidates: Candidates) -> Outcomes:
     A recipe without a candidate keeps its error.
     """
     return with_calibration_checked(session, compare_candidates(session, candidates))
+
+
+def verified(session: Session, candidate: Candidate) -> VerifiedCandidate:
+    """The candidate, verified. Raises the `EdgeconvError` that it ended in."""
+    recipe = candidate.recipe
+    if recipe.name == "float32":
+        return verify_float(session, recipe)
+    outcome = verify_candidates(session, iter([(recipe, candidate)]))[recipe]
+    if isinstance(outcome, EdgeconvError):
+        raise outcome
+    return outcome
 
 
 def compare_candidates(session: Session, candidates: Candidates) -> Outcomes:

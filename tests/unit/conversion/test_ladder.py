@@ -11,6 +11,7 @@ from wording import fails, says
 
 from edgeconv.conversion.ladder import (
     ModelFacts,
+    Rung,
     combined_error,
     facts_of,
     first_rung,
@@ -43,6 +44,11 @@ from edgeconv.types.errors import (
 )
 
 OPEN, WITHIN = (-1, 4), (-1, -1)
+
+
+def start(plan: Plan) -> Rung:
+    """The rung that is tried first."""
+    return first_rung(plan.request.batch, plan.request.shapes)
 
 
 @pytest.fixture
@@ -87,7 +93,7 @@ def prepared(tmp_path):
             ),
         )
         return PreparedModel(
-            rung=first_rung(plan),
+            rung=start(plan),
             float_model=file,
             parts=(part,),
             saved_model="model",
@@ -102,7 +108,7 @@ FAILED = ModelFacts(converts=False)
 
 def rungs(plan: Plan, known: PreparedModel | ModelFacts) -> list[str]:
     """All attempts, where each tells the same of the model."""
-    rung, texts = first_rung(plan), []
+    rung, texts = start(plan), []
     while rung is not None:
         texts.append(rung.text)
         rung = next_rung(plan, rung, known if isinstance(known, ModelFacts) else facts_of(known))
@@ -144,7 +150,7 @@ def test_a_keras_file_that_both_versions_read_is_tried_with_the_other(kind, load
 def test_the_keras_that_gave_a_graph_is_the_one_to_go_on_with(plan):
     one = plan()
     one = msgspec.structs.replace(one, model=msgspec.structs.replace(one.model, kind="hdf5"))
-    other = next_rung(one, first_rung(one), FAILED._replace(loader="keras"))
+    other = next_rung(one, start(one), FAILED._replace(loader="keras"))
     assert other.other_keras
     fixed = next_rung(one, other, ModelFacts(converts=True))
     assert (fixed.text, fixed.other_keras) == ("loaded with tf_keras, batch fixed to 1", True)
@@ -240,14 +246,18 @@ def test_a_graph_with_a_loop_and_no_open_size_is_unrolled_at_once(plan, prepared
 def test_open_sizes_within_a_sample_become_those_of_the_samples(plan, prepared):
     one = plan()
     given_samples = prepared(one, "RELU", WITHIN, samples=(2, 7))
-    rung = next_rung(one, first_rung(one), facts_of(given_samples))
+    rung = next_rung(one, start(one), facts_of(given_samples))
     assert rung.text == "shapes fixed to those of the samples: x [1, 7]"
     assert rung.fixed == FixedShapes(batch=1, by_input={"x": (1, 7)}, only_open=True)
 
 
 def test_made_up_samples_say_nothing_of_a_models_sizes(plan, prepared):
     one = plan()
-    rung = next_rung(one, first_rung(one), facts_of(prepared(one, "RELU", WITHIN)))
+    rung = next_rung(
+        one,
+        start(one),
+        facts_of(prepared(one, "RELU", WITHIN)),
+    )
     assert rung.fixed.by_input == {}
 
 
@@ -255,7 +265,7 @@ def test_what_the_user_fixes_stays_fixed_so_on_every_rung(plan):
     one = plan(batch=3)
     assert rungs(one, FAILED) == ["batch fixed to 3", "loops unrolled, batch fixed to 3"]
     one = plan(shapes={"x": (2, 4)})
-    first = first_rung(one)
+    first = start(one)
     assert first.text == "x fixed to [2, 4]"
     assert next_rung(one, first, FAILED).fixed.by_input == {"x": (2, 4)}
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from two_dense import two_dense
 
-from edgeconv.conversion import quantize as stage
 from edgeconv.conversion import session as sessions
 from edgeconv.conversion import verify
 from edgeconv.conversion.candidate import Candidate
@@ -89,7 +88,7 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
         started.append((recipe.name, recipe.methods))
         # The first child ends at int8; the one after it makes everything but named methods.
         is_finished = len(started) > 3 and recipe.methods != ("rounding",)
-        return stage._PendingFile(
+        return sessions._PendingFile(
             recipe, tmp_path, cast("Any", SimpleNamespace(is_finished=is_finished))
         )
 
@@ -98,10 +97,10 @@ def test_a_child_that_crashes_at_a_method_of_auto_gives_the_plain_file_and_the_r
             raise ToolFailed("litert-quantizer crashed\nwith its log")
         return Candidate(recipe=pending.recipe, file=tmp_path, engine="litert", details=("one",))
 
-    monkeypatch.setattr(stage, "_start", start)
-    monkeypatch.setattr(stage, "_candidate", candidate)
+    monkeypatch.setattr(sessions, "_start", start)
+    monkeypatch.setattr(sessions, "_candidate", candidate)
     session: Any = SimpleNamespace(run=SimpleNamespace(on_progress=print))
-    outcomes = dict(stage.start_quantizing(session, [int8, wide, named]))
+    outcomes = dict(sessions.start_quantizing(session, [int8, wide, named]))
     assert started[3:] == [("int8", ()), ("int16x8", ("auto",)), ("dynamic", ("rounding",))]
     crashed = outcomes[int8]
     assert isinstance(crashed, Candidate)
