@@ -30,7 +30,7 @@ import psutil
 
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
-from edgeconv.data.samples import EvaluationSet
+from edgeconv.data.evaluation import EvaluationSet
 from edgeconv.measure.machine import LoadMonitor
 from edgeconv.measure.model_files import find_model_files
 from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate

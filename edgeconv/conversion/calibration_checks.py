@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from edgeconv.data import Samples, read_samples, write_samples
+from edgeconv.data.samples import evenly, is_image
 from edgeconv.data.suspects import (
     answer_remarks,
     are_hit,
-    evenly,
     is_at_chance,
-    is_image,
     is_larger,
     is_overdriven,
     is_saturated,

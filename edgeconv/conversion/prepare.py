@@ -21,7 +21,7 @@ from edgeconv.conversion.plan import declared_signatures, resolve
 from edgeconv.conversion.run import Split, source_of
 from edgeconv.conversion.session import start_engine, verifying_runtime
 from edgeconv.conversion.states import state_notes
-from edgeconv.data.handover import mapped_arrays, sample_files
+from edgeconv.data.samples import mapped_arrays, sample_files
 from edgeconv.model.source import code_files
 from edgeconv.model.tflite import (
     ensure_signature,

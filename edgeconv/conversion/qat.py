@@ -21,8 +21,7 @@ from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import has_target, verify_on_target
 from edgeconv.conversion.verify import verify_float, verify_outputs
-from edgeconv.data.handover import mapped_arrays
-from edgeconv.data.suspects import evenly
+from edgeconv.data.samples import evenly, mapped_arrays
 from edgeconv.model.source import code_files
 from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.runtimes.local import start_run

@@ -30,16 +30,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeconv.data.handover import read_samples as read_samples, write_samples as write_samples
     from edgeconv.data.checks import LabelUse as LabelUse
+    from edgeconv.data.evaluation import (
+        synthetic_inputs as synthetic_inputs,
+        synthetic_samples as synthetic_samples,
+    )
     from edgeconv.data.location import (
         identity as identity,
         parse_source as parse_source,
         runs_code as runs_code,
-    )
-    from edgeconv.data.suspects import (
-        input_ranges as input_ranges,
-        set_suspicions as set_suspicions,
     )
     from edgeconv.data.preprocessing import parse_preprocessing as parse_preprocessing
     from edgeconv.data.reader import opened_samples as opened_samples
@@ -49,25 +48,26 @@ if TYPE_CHECKING:
         batch_size as batch_size,
         check_whole_batches as check_whole_batches,
         chosen_indices as chosen_indices,
+        input_ranges as input_ranges,
+        read_samples as read_samples,
         seeded_choice as seeded_choice,
+        set_suspicions as set_suspicions,
         sha256_samples as sha256_samples,
         split_calibration as split_calibration,
-        synthetic_inputs as synthetic_inputs,
-        synthetic_samples as synthetic_samples,
+        write_samples as write_samples,
     )
 
 
 _MODULES = {
-    "handover": ("read_samples", "write_samples"),
     "checks": ("LabelUse",),
+    "evaluation": ("synthetic_inputs", "synthetic_samples"),
     "location": ("identity", "parse_source", "runs_code"),
-    "suspects": ("input_ranges", "set_suspicions"),
     "preprocessing": ("describe", "parse_preprocessing"),
     "reader": ("opened_samples",),
     "samples": (
         *("Samples", "SamplesHash", "batch_size", "check_whole_batches", "sha256_samples"),
         *("chosen_indices", "seeded_choice", "split_calibration"),
-        *("synthetic_inputs", "synthetic_samples"),
+        *("input_ranges", "read_samples", "set_suspicions", "write_samples"),
     ),
 }
 

@@ -1,157 +1,28 @@
-"""Arrays handed over to another process: as files, samples whole or part by part.
+"""Arrays handed over to another process part by part, or row by row.
 
-They are written once, mapped by the reader, and read when needed: neither side has all of them in
-memory. A part is a directory, named by its number, which its reader removes: only a few are on the
-disk. What a caller has in memory goes to one .npz, whole or batch by batch.
+A part is a directory, named by its number, which its reader removes: only a few are on the disk.
+What a caller has in memory goes to one .npz, whole or batch by batch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shutil
-import stat
 import time
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
-import msgspec
 import numpy as np
 
-from edgeconv.data.arrays import LARGEST_BYTES, holds_strings, read_header
-from edgeconv.data.samples import Array, Samples
-from edgeconv.system.store.files import read_noun
-from edgeconv.types.errors import InputRefused, OutputRefused
+from edgeconv.data.arrays import LARGEST_BYTES, holds_strings
+from edgeconv.data.samples import Array, Samples, no_room, read_samples, write_samples
+from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted
 
 _POLL_S = 0.005
-_LABELS = "labels.npy"
-
-
-class SamplesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """samples.json: `names[i]` is the input that `i.npy` holds (count, *sample_shape) for."""
-
-    names: tuple[str, ...]
-    source: str
-    count: int
-
-
-def write_samples(samples: Samples, directory: Path) -> None:
-    """Write samples.json, 0.npy, 1.npy … and, with labels, labels.npy into a directory.
-
-    Raises `OutputRefused`.
-    """
-    with _writing(directory):
-        write_arrays(samples.arrays.values(), directory)
-        if samples.labels is None:
-            (directory / _LABELS).unlink(missing_ok=True)
-        else:
-            np.save(directory / _LABELS, samples.labels, allow_pickle=False)
-        _write_index(samples, directory)
-
-
-def move_samples(written: Path, directory: Path, names: Sequence[str], source: str) -> Samples:
-    """The samples that a child wrote with `write_samples`, their files moved to a new directory.
-
-    The child's own list of them is not believed. Raises `InputRefused`, `OutputRefused`.
-    """
-    with _writing(directory):
-        (directory / _LABELS).unlink(missing_ok=True)
-        for name in (*(f"{position}.npy" for position in range(len(names))), _LABELS):
-            if os.path.lexists(written / name):
-                shutil.move(written / name, directory / name)
-        samples = Samples(*mapped_samples(directory, names), source)
-        _write_index(samples, directory)
-    return samples
-
-
-@contextlib.contextmanager
-def _writing(directory: Path) -> Iterator[None]:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise _no_room(f"samples to {directory}", error) from error
-
-
-def _write_index(samples: Samples, directory: Path) -> None:
-    index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
-    (directory / "samples.json").write_bytes(msgspec.json.encode(index))
-
-
-def write_arrays(arrays: Iterable[Array], directory: Path) -> None:
-    """Write 0.npy, 1.npy …, of any shapes, into a directory that is there. Raises `OSError`."""
-    for position, array in enumerate(arrays):
-        np.save(directory / f"{position}.npy", array, allow_pickle=False)
-
-
-def mapped_arrays(directory: Path, names: Sequence[str]) -> dict[str, Array]:
-    """The arrays, of any shapes, of `write_arrays` by name, mapped; see `mapped`."""
-    return {name: mapped(directory / f"{index}.npy") for index, name in enumerate(names)}
-
-
-def sample_files(directory: Path) -> dict[str, Path]:
-    """The .npy file of each input that `write_samples` wrote. Raises `InputRefused`."""
-    names = _index(directory).names
-    return {name: directory / f"{position}.npy" for position, name in enumerate(names)}
-
-
-def _index(directory: Path) -> SamplesFile:
-    return read_noun(directory / "samples.json", SamplesFile, what="list of samples")
-
-
-def read_samples(directory: Path) -> Samples:
-    """The samples that `write_samples` wrote, mapped from the files and not read yet.
-
-    Raises `InputRefused` where a file is missing.
-    """
-    index = _index(directory)
-    arrays, labels = mapped_samples(directory, index.names, index.count)
-    return Samples(arrays, labels, index.source)
-
-
-def mapped_samples(
-    directory: Path, names: Sequence[str], count: int | None = None
-) -> tuple[dict[str, Array], Array | None]:
-    """The arrays (n, ...) of `write_samples` for the inputs `names`, and the labels if any.
-
-    All have `count` rows, or as many as the first. Raises `InputRefused` where they do not.
-    """
-    arrays: dict[str, Array] = {}
-    for position, name in enumerate(names):
-        arrays[name] = mapped(directory / f"{position}.npy", count)
-        count = len(arrays[name])
-    labels = directory / _LABELS
-    return arrays, mapped(labels, count) if labels.exists() else None
-
-
-def mapped(path: Path, count: int | None = None) -> Array:
-    """The array of a .npy file, mapped and not read yet: of shape (count, ...) with a `count`.
-
-    A child wrote it: a link, which could lead anywhere, is not followed. Raises `InputRefused`
-    where it is anything else.
-    """
-    try:
-        with open(path, "rb", opener=_without_links) as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise InputRefused(f"{path} is not a file")
-            shape, dtype, in_order = read_header(file, str(path), status.st_size)
-            order: Literal["C", "F"] = "C" if in_order else "F"
-            array: Array = np.memmap(file, dtype, "r", file.tell(), shape, order)
-    except (OSError, ValueError) as error:
-        raise InputRefused(f"{path} cannot be read: {error}") from error
-    if count is not None and array.shape[:1] != (count,):
-        raise InputRefused(f"{path} has shape {array.shape}, and {count} samples were written")
-    return np.asarray(array)
-
-
-def _without_links(path: str, flags: int) -> int:
-    # And without waiting, as for the other end of a pipe.
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def put_part(samples: Samples, directory: Path, number: int) -> None:
@@ -209,7 +80,7 @@ class RowsFile:
                     file.truncate(self._begin + count * self._row_bytes)
             self._file = os.open(path, os.O_WRONLY)
         except OSError as error:
-            raise _no_room(f"outputs to {path}", error) from error
+            raise no_room(f"outputs to {path}", error) from error
 
     def write(self, start: int, rows: Array) -> None:
         """Write rows (n, *shape) from row `start` on.
@@ -231,7 +102,7 @@ class RowsFile:
                 written = os.pwrite(self._file, data, position)
                 data, position = data[written:], position + written
         except OSError as error:
-            raise _no_room(f"outputs to {self.path}", error) from error
+            raise no_room(f"outputs to {self.path}", error) from error
 
     def close(self) -> None:
         """Nothing more is to be written."""
@@ -241,21 +112,13 @@ class RowsFile:
             try:
                 np.save(self.path, rows, allow_pickle=False)
             except OSError as error:
-                raise _no_room(f"outputs to {self.path}", error) from error
+                raise no_room(f"outputs to {self.path}", error) from error
 
     @property
     def _row_bytes(self) -> int:
         dtype, shape = self.row
         size: int = dtype.itemsize * math.prod(shape)
         return size
-
-
-def _no_room(what: str, error: OSError) -> OutputRefused:
-    """What a full disk raises."""
-    return OutputRefused(
-        f"cannot write {what}: {error.strerror or error}",
-        hint="free some space, or choose another temporary directory with TMPDIR",
-    )
 
 
 _LABEL_ARRAY = "labels"
@@ -310,7 +173,7 @@ class ArrayFiles:
                     with archive.open(member, "w", force_zip64=True) as file:
                         column.copy(file)
         except OSError as error:
-            raise _no_room("samples", error) from error
+            raise no_room("samples", error) from error
         return path, {"labels": self._labels} if self._labels else {}
 
     def _named(self, inputs: Any, labels: Any) -> dict[str, Array]:
@@ -416,7 +279,7 @@ class _Column:
             with self._path.open("ab") as file:
                 file.write(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
         except OSError as error:
-            raise _no_room("samples", error) from error
+            raise no_room("samples", error) from error
 
     def copy(self, file: IO[bytes]) -> None:
         """Write the array as .npy. Raises `OSError`."""

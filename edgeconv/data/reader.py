@@ -23,11 +23,19 @@ import numpy as np
 
 from edgeconv.data.arrays import limit_to
 from edgeconv.data.checks import CLASSES, LabelUse
-from edgeconv.data.handover import mapped, mapped_samples, move_samples, write_samples
 from edgeconv.data.kinds.function import Returned
 from edgeconv.data.kinds.tfds import data_directory
 from edgeconv.data.location import kind_module, located, readable_of
-from edgeconv.data.samples import Array, Indices, Samples, SamplesHash
+from edgeconv.data.samples import (
+    Array,
+    Indices,
+    Samples,
+    SamplesHash,
+    mapped,
+    mapped_samples,
+    move_samples,
+    write_samples,
+)
 from edgeconv.data.source import DataSet, LocalDataSet, ReadingPass, open_samples
 from edgeconv.system.processes.failures import blames_input
 from edgeconv.system.processes.sandbox import Access

@@ -1,20 +1,30 @@
-"""Checked samples: their hash, which calibrate, verify and evaluate, and made-up ones."""
+"""Checked samples: their hash, which calibrate and verify, how they are stored, what they show.
+
+They are written once, mapped by whoever reads them, and read when needed: no process has all of
+them in memory.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import math
-from collections.abc import Iterator, Sequence
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
-from edgeconv.data.arrays import STRING, ended_list, holds_strings, plain
-from edgeconv.data.checks import input_dtype
-from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.data.arrays import STRING, holds_strings, plain, read_header
+from edgeconv.system.store.files import read_noun
+from edgeconv.types import InputRange, Suspicion
+from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from edgeconv.data.source import DataSet
@@ -25,12 +35,16 @@ Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
 _SEED = 20240607
 # Verification needs samples as well as calibration: 14 of 100, and 64 of 448 or more.
 _HELD_BACK_SHARE = 7
-# Small enough to be quick, large enough for five halvings of an image.
-_DYNAMIC_SIZE = 32
-# Numbers of all samples of an input, each of which takes 8 bytes while it is made.
-_MOST_NUMBERS = 2**28
-# In no vocabulary: what a table does not know is part of what a model does.
-_UNKNOWN = b"edgeconv-unknown"
+_LABELS = "labels.npy"
+# Ranges of fewer samples are chance. A set of fewer different samples than this is named.
+FEW_SAMPLES = 10
+# From this many on, samples that are all equal are a mistake and not an example.
+_MOST_EQUAL = 8
+_BLOCK_VALUES = 1 << 20
+# Smaller images are none. Whether they are random is seen of this many values, or of four images:
+# neighbors differ by this share of what any two pixels do. It is 0.79 for digits with much noise.
+LEAST_SIDE, _LOOKED_AT, _UNRELATED = 16, 1 << 17, 0.95
+_PIXEL_SEED = 20261123
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,148 +307,238 @@ def _shares(rng: np.random.Generator, sizes: np.ndarray[Any, Any], count: int) -
     return [int(share) for share in whole]
 
 
-# Small parts wake a process often, which then finds less of the model in its caches. Memory for
-# larger arrays comes from the system each time.
-_PART_BYTES = 16 << 20
-_TOGETHER_BYTES = 512 << 20
-_MOST_IN_PART = 1024
-# How many samples are `first`, rounded to whole batches.
-_FIRST = 64
+class SamplesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """samples.json: `names[i]` is the input that `i.npy` holds (count, *sample_shape) for."""
+
+    names: tuple[str, ...]
+    source: str
+    count: int
 
 
-class EvaluationSet:
-    """Chosen samples of a data set, or synthetic samples.
+def write_samples(samples: Samples, directory: Path) -> None:
+    """Write samples.json, 0.npy, 1.npy … and, with labels, labels.npy into a directory.
 
-    `indices`, ascending, are those in the source. `sha256` is the hash of the samples before any
-    preprocessing, which the first pass over all parts computes.
+    Raises `OutputRefused`.
     """
-
-    def __init__(self, source: DataSet | Samples, count: int | None, batch: int) -> None:
-        """`count` of None takes all. Raises as `seeded_choice` does."""
-        self._source = source
-        self.batch = batch
-        self.indices = chosen_indices(source, source.count if count is None else count)
-        check_whole_batches("the request is for", self.count, batch)
-        self.text = source.source if isinstance(source, Samples) else source.text
-        self.labels: Array | None = None
-        if source.labels is not None:
-            self.labels = source.labels[self.indices]
-        self._sha256 = ""
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return len(self.indices)
-
-    @property
-    def is_made_up(self) -> bool:
-        """Whether the samples are synthetic."""
-        return isinstance(self._source, Samples)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """The names of the labels 0, 1, …, where they are known."""
-        return () if isinstance(self._source, Samples) else self._source.class_names
-
-    @property
-    def sha256(self) -> str:
-        """The hash of the stored samples and their labels, as `SamplesHash` has it."""
-        if not self._sha256:
-            for _ in self.parts(self.part_size()):
-                pass
-        return self._sha256
-
-    @cached_property
-    def first(self) -> Samples:
-        """The first 64, or all where there are fewer, in whole batches."""
-        count = max(_FIRST // self.batch, 1) * self.batch
-        return self._source.take(self.indices[:count])
-
-    def part_size(self, unit: int = 1, workers: int = 1) -> int:
-        """How many samples make a part: a multiple of `unit` and of the batch, some megabytes."""
-        size = sum(array[:1].nbytes for array in self.first.arrays.values())
-        part_bytes = min(_PART_BYTES, _TOGETHER_BYTES // workers)
-        most = min(part_bytes // max(1, size), _MOST_IN_PART, -(-self.count // (8 * workers)))
-        whole = int(np.lcm(unit, self.batch))
-        return max(1, most // whole) * whole
-
-    def parts(self, size: int) -> Iterator[Samples]:
-        """All of them, `size` at a time, read when needed; see `DataSet.chunks`."""
-        if self._sha256:
-            yield from self._chunks(size)
-            return
-        digest = SamplesHash()
-        yield from self._chunks(size, digest)
-        self._sha256 = digest.hexdigest()
-
-    def _chunks(self, size: int, digest: SamplesHash | None = None) -> Iterator[Samples]:
-        if not isinstance(self._source, Samples):
-            yield from self._source.chunks(self.indices, size, digest)
-            return
-        for start in range(0, self.count, size):
-            part = self._source.take(self.indices[start : start + size])
-            if digest:
-                digest.update(part)
-            yield part
+    with _writing(directory):
+        write_arrays(samples.arrays.values(), directory)
+        if samples.labels is None:
+            (directory / _LABELS).unlink(missing_ok=True)
+        else:
+            np.save(directory / _LABELS, samples.labels, allow_pickle=False)
+        _write_index(samples, directory)
 
 
-def synthetic_inputs(inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-    """The inputs as they take made-up samples: stacked where they cannot have a batch."""
-    return inputs if has_batch(inputs) else tuple(map(stacked_spec, inputs))
+def move_samples(written: Path, directory: Path, names: Sequence[str], source: str) -> Samples:
+    """The samples that a child wrote with `write_samples`, their files moved to a new directory.
 
-
-def synthetic_samples(
-    inputs: tuple[TensorSpec, ...],
-    count: int,
-    seed: int,
-    vocabularies: Sequence[Sequence[bytes]] = (),
-) -> Samples:
-    """`count` samples for a model's inputs, rounded up to whole batches of a fixed batch.
-
-    Floats are standard normal, integers 0 or 1 (valid as any index or mask), bools
-    either; a dynamic dimension within a sample gets size 32. Strings are words of the
-    `vocabularies` in turn, and in every last sample a word that none has. Equal arguments give
-    equal samples. Raises `InputRefused` for an input of resources, and for one that is larger than
-    any sample.
+    The child's own list of them is not believed. Raises `InputRefused`, `OutputRefused`.
     """
-    inputs = synthetic_inputs(inputs)
-    batch = batch_size(inputs)
-    count = -(-count // batch) * batch
-    arrays = {
-        spec.name: _made_up(spec, count, np.random.default_rng([seed, index]), vocabularies)
-        for index, spec in enumerate(inputs)
-    }
-    return Samples(arrays, None, f"synthetic:seed={seed}")
+    with _writing(directory):
+        (directory / _LABELS).unlink(missing_ok=True)
+        for name in (*(f"{position}.npy" for position in range(len(names))), _LABELS):
+            if os.path.lexists(written / name):
+                shutil.move(written / name, directory / name)
+        samples = Samples(*mapped_samples(directory, names), source)
+        _write_index(samples, directory)
+    return samples
 
 
-def _made_up(
-    spec: TensorSpec,
-    count: int,
-    rng: np.random.Generator,
-    vocabularies: Sequence[Sequence[bytes]],
-) -> Array:
-    dtype = input_dtype(spec)
-    shape = (count, *(_DYNAMIC_SIZE if size == -1 else size for size in spec.shape[1:]))
-    if math.prod(shape) > _MOST_NUMBERS:
-        raise InputRefused(
-            f"{count} samples of input {spec.name!r} would be {math.prod(shape)} numbers",
-            hint="check the shape of the input; a model this large needs real samples",
-        )
-    if dtype.kind == "S":
-        return _words(shape, rng, [words for words in vocabularies if words])
-    if dtype.kind == "f":
-        return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(0, 2, shape).astype(dtype)
+@contextlib.contextmanager
+def _writing(directory: Path) -> Iterator[None]:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise no_room(f"samples to {directory}", error) from error
 
 
-def _words(
-    shape: tuple[int, ...], rng: np.random.Generator, vocabularies: Sequence[Sequence[bytes]]
-) -> Array:
-    each = math.prod(shape[1:])
-    words = []
-    for sample in range(shape[0]):
-        vocabulary = vocabularies[sample % len(vocabularies)] if vocabularies else (b"",)
-        if sample == shape[0] - 1:
-            vocabulary = (_UNKNOWN,)
-        words += [vocabulary[index] for index in rng.integers(0, len(vocabulary), each)]
-    return ended_list(words, "made-up samples").reshape(shape)
+def _write_index(samples: Samples, directory: Path) -> None:
+    index = SamplesFile(names=tuple(samples.arrays), source=samples.source, count=samples.count)
+    (directory / "samples.json").write_bytes(msgspec.json.encode(index))
+
+
+def write_arrays(arrays: Iterable[Array], directory: Path) -> None:
+    """Write 0.npy, 1.npy …, of any shapes, into a directory that is there. Raises `OSError`."""
+    for position, array in enumerate(arrays):
+        np.save(directory / f"{position}.npy", array, allow_pickle=False)
+
+
+def mapped_arrays(directory: Path, names: Sequence[str]) -> dict[str, Array]:
+    """The arrays, of any shapes, of `write_arrays` by name, mapped; see `mapped`."""
+    return {name: mapped(directory / f"{index}.npy") for index, name in enumerate(names)}
+
+
+def sample_files(directory: Path) -> dict[str, Path]:
+    """The .npy file of each input that `write_samples` wrote. Raises `InputRefused`."""
+    names = _index(directory).names
+    return {name: directory / f"{position}.npy" for position, name in enumerate(names)}
+
+
+def _index(directory: Path) -> SamplesFile:
+    return read_noun(directory / "samples.json", SamplesFile, what="list of samples")
+
+
+def read_samples(directory: Path) -> Samples:
+    """The samples that `write_samples` wrote, mapped from the files and not read yet.
+
+    Raises `InputRefused` where a file is missing.
+    """
+    index = _index(directory)
+    arrays, labels = mapped_samples(directory, index.names, index.count)
+    return Samples(arrays, labels, index.source)
+
+
+def mapped_samples(
+    directory: Path, names: Sequence[str], count: int | None = None
+) -> tuple[dict[str, Array], Array | None]:
+    """The arrays (n, ...) of `write_samples` for the inputs `names`, and the labels if any.
+
+    All have `count` rows, or as many as the first. Raises `InputRefused` where they do not.
+    """
+    arrays: dict[str, Array] = {}
+    for position, name in enumerate(names):
+        arrays[name] = mapped(directory / f"{position}.npy", count)
+        count = len(arrays[name])
+    labels = directory / _LABELS
+    return arrays, mapped(labels, count) if labels.exists() else None
+
+
+def mapped(path: Path, count: int | None = None) -> Array:
+    """The array of a .npy file, mapped and not read yet: of shape (count, ...) with a `count`.
+
+    A child wrote it: a link, which could lead anywhere, is not followed. Raises `InputRefused`
+    where it is anything else.
+    """
+    try:
+        with open(path, "rb", opener=_without_links) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise InputRefused(f"{path} is not a file")
+            shape, dtype, in_order = read_header(file, str(path), status.st_size)
+            order: Literal["C", "F"] = "C" if in_order else "F"
+            array: Array = np.memmap(file, dtype, "r", file.tell(), shape, order)
+    except (OSError, ValueError) as error:
+        raise InputRefused(f"{path} cannot be read: {error}") from error
+    if count is not None and array.shape[:1] != (count,):
+        raise InputRefused(f"{path} has shape {array.shape}, and {count} samples were written")
+    return np.asarray(array)
+
+
+def _without_links(path: str, flags: int) -> int:
+    # And without waiting, as for the other end of a pipe.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def no_room(what: str, error: OSError) -> OutputRefused:
+    """What a full disk raises."""
+    return OutputRefused(
+        f"cannot write {what}: {error.strerror or error}",
+        hint="free some space, or choose another temporary directory with TMPDIR",
+    )
+
+
+def input_ranges(samples: Samples) -> tuple[InputRange, ...]:
+    """The range and scale of each input of numbers over all samples."""
+    return tuple(
+        _range_of(name, array)
+        for name, array in samples.arrays.items()
+        if array.dtype.kind in "biuf" and array.size
+    )
+
+
+def _range_of(name: str, array: Array) -> InputRange:
+    low, high, total, squares = np.inf, -np.inf, 0.0, 0.0
+    is_whole = True
+    middle = float(array[0].astype(np.float64).mean())
+    for block in _blocks(array):
+        values = block.astype(np.float64)
+        low, high = min(low, float(values.min())), max(high, float(values.max()))
+        is_whole = is_whole and bool((values == np.rint(values)).all())
+        values -= middle  # Squares of large values would lose what they differ by.
+        total += float(values.sum())
+        squares += float(np.square(values).sum())
+    mean = total / array.size
+    return InputRange(
+        name=name,
+        low=low,
+        high=high,
+        mean=middle + mean,
+        deviation=float(np.sqrt(max(squares / array.size - mean * mean, 0.0))),
+        is_whole=is_whole,
+    )
+
+
+def _blocks(array: Array) -> Iterator[Array]:
+    rows = max(1, _BLOCK_VALUES // max(1, array[0].size))
+    for start in range(0, len(array), rows):
+        yield array[start : start + rows]
+
+
+def set_suspicions(samples: Samples) -> tuple[Suspicion, ...]:
+    """What is wrong with the set, without the model: too few, equal, constant or random samples."""
+    count = samples.count
+    equal = _equal(samples)
+    different = len(equal)
+    if count > 1 and different == 1:
+        return (Suspicion(f"all {count} samples are equal", count >= _MOST_EQUAL),)
+    return tuple(map(Suspicion, _remarks(samples, equal)))
+
+
+def _remarks(samples: Samples, equal: Counter[int]) -> Iterator[str]:
+    count, different, most = samples.count, len(equal), max(equal.values())
+    if different < FEW_SAMPLES and count > different:
+        yield f"only {different} of {count} samples differ"
+    elif count < FEW_SAMPLES:
+        yield f"there are only {count} samples" if count > 1 else "there is only one sample"
+    elif 2 * most > count:
+        yield f"{most} of {count} samples are equal"
+    if same := [name for name, array in samples.arrays.items() if _is_same(array)]:
+        yield f"{quoted(same)} is the same in every sample"
+    if random := [name for name, array in samples.arrays.items() if _is_random(array)]:
+        yield f"neighboring pixels of {quoted(random)} have nothing in common, as in random noise"
+    labels = samples.labels
+    are_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind == "i"
+    if labels is not None and are_classes and count >= _MOST_EQUAL and not np.ptp(labels):
+        yield f"all samples have the label {labels[0]}"
+
+
+def _is_same(array: Array) -> bool:
+    """Whether an input of floats is the same in all samples; a mask of integers often is."""
+    if array.dtype.kind != "f" or len(array) < _MOST_EQUAL:
+        return False
+    return all(bool((row == array[0]).all()) for row in array)
+
+
+def is_image(shape: Sequence[int]) -> bool:
+    """Whether a shape may belong to images, (samples, height, width, channels)."""
+    return len(shape) == 4 and shape[3] in (1, 3) and min(shape[1:3]) >= LEAST_SIDE
+
+
+def _is_random(array: Array) -> bool:
+    """Whether neighbors in images differ as much as any two pixels do: random, or rearranged.
+
+    It is the ratio of J. von Neumann (1941), of some of the samples.
+    """
+    if array.dtype.kind not in "fiu" or not is_image(array.shape):
+        return False
+    most = min(len(array), max(4, _LOOKED_AT // array[0].size))
+    images = array[evenly(len(array), most)].astype(np.float64)
+    mixed = images.reshape(len(images), -1, images.shape[3])
+    order = np.random.default_rng(_PIXEL_SEED).permutation(mixed.shape[1])
+    any_two = np.mean((mixed - mixed[:, order]) ** 2)
+    down, across = (np.mean(np.diff(images, axis=axis) ** 2) for axis in (1, 2))
+    return bool(min(down, across) > _UNRELATED * any_two > 0)
+
+
+def _equal(samples: Samples) -> Counter[int]:
+    """How many samples there are of each kind of equal ones."""
+    arrays = tuple(samples.arrays.values())
+    return Counter(
+        hash(tuple(array[index].tobytes() for array in arrays)) for index in range(samples.count)
+    )
+
+
+def evenly(count: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """The indices (most,) of samples evenly spread over `count`: sets are often sorted by class."""
+    return np.linspace(0, count - 1, most).astype(np.intp)

@@ -30,7 +30,6 @@ from edgeconv.data.checks import (
     stacked,
     used_labels,
 )
-from edgeconv.data.handover import write_samples
 from edgeconv.data.location import kind_module, located
 from edgeconv.data.samples import (
     Array,
@@ -40,6 +39,7 @@ from edgeconv.data.samples import (
     as_slice,
     has_batch,
     stacked_spec,
+    write_samples,
 )
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, quoted

@@ -1,4 +1,4 @@
-"""Whether samples can be right: by their range, by how many differ, and by what a model answers.
+"""Whether samples can be right, by what a model answers, and in which other scale they would be.
 
 A model that was trained gives samples like those of its training answers that differ, and of which
 it is not certain beyond all measure.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
-from edgeconv.types import InputRange, Suspicion
+from edgeconv.data.samples import LEAST_SIDE, is_image
+from edgeconv.types import Suspicion
 from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from edgeconv.data.samples import Array, Samples
+    from edgeconv.data.samples import Array
 
 # For ImageNet's pixels in 0 to 1, as torchvision and Keras's mode "torch" have them.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -66,15 +66,6 @@ def _comma_separated(values: tuple[float, ...]) -> str:
     return ",".join(f"{value:g}" for value in values)
 
 
-# Ranges of fewer samples are chance. A set of fewer different samples than this is named.
-FEW_SAMPLES = 10
-# From this many on, samples that are all equal are a mistake and not an example.
-_MOST_EQUAL = 8
-_BLOCK_VALUES = 1 << 20
-# Smaller images are none. Whether they are random is seen of this many values, or of four images:
-# neighbors differ by this share of what any two pixels do. It is 0.79 for digits with much noise.
-_LEAST_SIDE, _LOOKED_AT, _UNRELATED = 16, 1 << 17, 0.95
-_SEED = 20261123
 # Fewer consecutive samples are alike by chance, which moves this ratio by an eighth for 64 of them.
 _ENOUGH_IN_ORDER, _UNRELATED_ROWS = 32, 0.75
 # Scales that are confused, by the steps from one to the other: those that `doctor` tries, a mean
@@ -112,99 +103,6 @@ _CHANCE = 0.05
 _PERMUTATION_SEED = 20261122
 
 
-def input_ranges(samples: Samples) -> tuple[InputRange, ...]:
-    """The range and scale of each input of numbers over all samples."""
-    return tuple(
-        _range_of(name, array)
-        for name, array in samples.arrays.items()
-        if array.dtype.kind in "biuf" and array.size
-    )
-
-
-def _range_of(name: str, array: Array) -> InputRange:
-    low, high, total, squares = np.inf, -np.inf, 0.0, 0.0
-    is_whole = True
-    middle = float(array[0].astype(np.float64).mean())
-    for block in _blocks(array):
-        values = block.astype(np.float64)
-        low, high = min(low, float(values.min())), max(high, float(values.max()))
-        is_whole = is_whole and bool((values == np.rint(values)).all())
-        values -= middle  # Squares of large values would lose what they differ by.
-        total += float(values.sum())
-        squares += float(np.square(values).sum())
-    mean = total / array.size
-    return InputRange(
-        name=name,
-        low=low,
-        high=high,
-        mean=middle + mean,
-        deviation=float(np.sqrt(max(squares / array.size - mean * mean, 0.0))),
-        is_whole=is_whole,
-    )
-
-
-def _blocks(array: Array) -> Iterator[Array]:
-    rows = max(1, _BLOCK_VALUES // max(1, array[0].size))
-    for start in range(0, len(array), rows):
-        yield array[start : start + rows]
-
-
-def set_suspicions(samples: Samples) -> tuple[Suspicion, ...]:
-    """What is wrong with the set, without the model: too few, equal, constant or random samples."""
-    count = samples.count
-    equal = _equal(samples)
-    different = len(equal)
-    if count > 1 and different == 1:
-        return (Suspicion(f"all {count} samples are equal", count >= _MOST_EQUAL),)
-    return tuple(map(Suspicion, _remarks(samples, equal)))
-
-
-def _remarks(samples: Samples, equal: Counter[int]) -> Iterator[str]:
-    count, different, most = samples.count, len(equal), max(equal.values())
-    if different < FEW_SAMPLES and count > different:
-        yield f"only {different} of {count} samples differ"
-    elif count < FEW_SAMPLES:
-        yield f"there are only {count} samples" if count > 1 else "there is only one sample"
-    elif 2 * most > count:
-        yield f"{most} of {count} samples are equal"
-    if same := [name for name, array in samples.arrays.items() if _is_same(array)]:
-        yield f"{quoted(same)} is the same in every sample"
-    if random := [name for name, array in samples.arrays.items() if _is_random(array)]:
-        yield f"neighboring pixels of {quoted(random)} have nothing in common, as in random noise"
-    labels = samples.labels
-    are_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind == "i"
-    if labels is not None and are_classes and count >= _MOST_EQUAL and not np.ptp(labels):
-        yield f"all samples have the label {labels[0]}"
-
-
-def _is_same(array: Array) -> bool:
-    """Whether an input of floats is the same in all samples; a mask of integers often is."""
-    if array.dtype.kind != "f" or len(array) < _MOST_EQUAL:
-        return False
-    return all(bool((row == array[0]).all()) for row in array)
-
-
-def is_image(shape: Sequence[int]) -> bool:
-    """Whether a shape may belong to images, (samples, height, width, channels)."""
-    return len(shape) == 4 and shape[3] in (1, 3) and min(shape[1:3]) >= _LEAST_SIDE
-
-
-def _is_random(array: Array) -> bool:
-    """Whether neighbors in images differ as much as any two pixels do: random, or rearranged.
-
-    It is the ratio of J. von Neumann (1941), of some of the samples.
-    """
-    if array.dtype.kind not in "fiu" or not is_image(array.shape):
-        return False
-    most = min(len(array), max(4, _LOOKED_AT // array[0].size))
-    images = array[evenly(len(array), most)].astype(np.float64)
-    mixed = images.reshape(len(images), -1, images.shape[3])
-    order = np.random.default_rng(_SEED).permutation(mixed.shape[1])
-    any_two = np.mean((mixed - mixed[:, order]) ** 2)
-    down, across = (np.mean(np.diff(images, axis=axis) ** 2) for axis in (1, 2))
-    return bool(min(down, across) > _UNRELATED * any_two > 0)
-
-
 def state_suspicions(arrays: Mapping[str, Array], states: Collection[str]) -> Iterator[Suspicion]:
     """What is wrong with consecutive samples, (samples, ...), and the `states` they led to."""
     if zero := [name for name in states if not arrays[name].any()]:
@@ -223,7 +121,7 @@ def _is_noise(array: Array) -> bool:
         return False
     rows = array.reshape(len(array), -1).astype(np.float64)
     parts = [rows]
-    if rows.shape[1] >= _LEAST_SIDE:
+    if rows.shape[1] >= LEAST_SIDE:
         parts += [np.sqrt(np.mean(rows**2, axis=1, keepdims=True)), rows.T]
     return all(_least_related(part) for part in parts)
 
@@ -232,14 +130,6 @@ def _least_related(rows: Array) -> bool:
     """Whether consecutive rows, (rows, columns), are unrelated, by the ratio of von Neumann."""
     spread = float(rows.var(axis=0).mean())
     return bool(np.mean(np.diff(rows, axis=0) ** 2) > 2 * _UNRELATED_ROWS * spread > 0)
-
-
-def _equal(samples: Samples) -> Counter[int]:
-    """How many samples there are of each kind of equal ones."""
-    arrays = tuple(samples.arrays.values())
-    return Counter(
-        hash(tuple(array[index].tobytes() for array in arrays)) for index in range(samples.count)
-    )
 
 
 def other_preprocessings(
@@ -335,11 +225,6 @@ def _negative(image: Array) -> dict[str, Scaling]:
         return {"scale=-1": Scaling("", -1.0)}
     high = 1.0 if float(image.max()) <= 1 else 255.0
     return {f"scale=-1&mean=-{high:g}": Scaling("", -1.0, (-high,))}
-
-
-def evenly(count: int, most: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """The indices (most,) of samples evenly spread over `count`: sets are often sorted by class."""
-    return np.linspace(0, count - 1, most).astype(np.intp)
 
 
 def is_saturated(output: Array) -> bool:

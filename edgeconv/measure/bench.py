@@ -12,7 +12,7 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.data import input_ranges
-from edgeconv.data.samples import EvaluationSet
+from edgeconv.data.evaluation import EvaluationSet
 from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.matrix import version_matrix
 from edgeconv.measure.metrics.scoring import (

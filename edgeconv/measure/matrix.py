@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from edgeconv import data
-from edgeconv.data.handover import sample_files
+from edgeconv.data.samples import sample_files
 from edgeconv.measure.machine import environment
 from edgeconv.measure.metrics.agreement import agreements
 from edgeconv.runtimes.choice import matching_versions

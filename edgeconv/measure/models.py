@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.data import Samples
-    from edgeconv.data.samples import EvaluationSet
+    from edgeconv.data.evaluation import EvaluationSet
     from edgeconv.measure.model_files import CommonNames, ModelFile
     from edgeconv.runtimes.interface import RuntimeSession
     from edgeconv.types import Execution, Measuring

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from edgeconv.data.handover import mapped_arrays, put_part, waiting_parts
+from edgeconv.data.handover import put_part, waiting_parts
+from edgeconv.data.samples import mapped_arrays
 from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
 from edgeconv.statistics.comparison import median_interval

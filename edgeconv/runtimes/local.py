@@ -138,7 +138,7 @@ class StoredRun:
         idle: IdleRunners,
         states: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        from edgeconv.data.handover import sample_files
+        from edgeconv.data.samples import sample_files
 
         files = {name: str(path.absolute()) for name, path in sample_files(samples).items()}
         self._runner, self._idle = runner, idle

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from edgeconv.data.samples import evenly
 from edgeconv.data.suspects import (
     Hits,
-    evenly,
     hits_of,
     more_right,
     more_telling,
@@ -211,7 +211,7 @@ def _together(running: Any, loaded: Any, part: ReferencePart) -> Together | None
     """What goes wrong with several samples at once; None where each has its own answers."""
     from tensorflow.python.framework import errors_impl
 
-    from edgeconv.data.handover import read_samples
+    from edgeconv.data.samples import read_samples
 
     tensors = SignatureTensors.of(loaded.signature_def[part.signature])
     stored = [read_samples(Path(path)) for path in (part.samples, part.calibration) if path]
@@ -260,7 +260,7 @@ def load(running: Any, saved_model: str, *, inlined: bool) -> Any:
 
 def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
     """Write the outputs of one signature; returns their names."""
-    from edgeconv.data.handover import read_samples
+    from edgeconv.data.samples import read_samples
 
     tensors = SignatureTensors.of(loaded.signature_def[part.signature])
     arrays = read_samples(Path(part.samples)).arrays
@@ -278,7 +278,7 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
 
     Raises TensorFlow's error for samples that the model does not take.
     """
-    from edgeconv.data.handover import read_samples
+    from edgeconv.data.samples import read_samples
 
     assert part.calibration is not None, "there is nothing to check"
     samples = read_samples(Path(part.calibration))
@@ -391,6 +391,6 @@ def _joined(
 
 def _write(outputs: Mapping[str, Any], directory: Path) -> None:
     """Write each output over all samples."""
-    from edgeconv.data.handover import write_arrays
+    from edgeconv.data.samples import write_arrays
 
     write_arrays(iter(outputs.values()), directory)

@@ -28,8 +28,7 @@ from tensorflow.python.framework import errors_impl
 
 from edgeconv.conversion.calibration_checks import verify_samples
 from edgeconv.data import Samples, input_ranges, read_samples, set_suspicions, write_samples
-from edgeconv.data.handover import mapped_arrays
-from edgeconv.data.suspects import evenly, is_image
+from edgeconv.data.samples import evenly, is_image, mapped_arrays
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.requests.recipes import make_recipes

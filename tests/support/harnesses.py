@@ -287,7 +287,7 @@ def _keras_archive(directory: Path) -> Target:
 
 def _noun_types() -> dict[str, Any]:
     from edgeconv import types as nouns
-    from edgeconv.data.handover import SamplesFile
+    from edgeconv.data.samples import SamplesFile
     from edgeconv.embedding.embedding import WriteJournal
 
     names = [
@@ -557,7 +557,7 @@ def _npy_seeds() -> list[bytes]:
 
 def _npy(directory: Path) -> Target:
     from edgeconv.data.arrays import StoredRows, read_array
-    from edgeconv.data.handover import read_samples
+    from edgeconv.data.samples import read_samples
 
     (directory / "samples.json").write_text(
         json.dumps({"names": ["x"], "count": 2, "source": "s"}), encoding="utf-8"

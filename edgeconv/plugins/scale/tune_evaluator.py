@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from edgeconv.data.samples import EvaluationSet
+from edgeconv.data.evaluation import EvaluationSet
 from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
 from edgeconv.measure.metrics.scoring import (
     Scorer,

@@ -284,7 +284,7 @@ def _goal(job: QatJob, model: Any) -> tuple[Goal, LabeledSamples, LabeledSamples
 
 def _write_outputs(model: Any, job: QatJob) -> tuple[str, ...]:
     """Write the trained model's outputs for the held-back samples; their names."""
-    from edgeconv.data.handover import read_samples, write_arrays
+    from edgeconv.data.samples import read_samples, write_arrays
     from edgeconv.tf.qat.plain import plain_copy
 
     plain, held_back = plain_copy(model), read_samples(Path(job.held_back)).arrays

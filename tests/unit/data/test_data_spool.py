@@ -10,7 +10,8 @@ from wording import fails
 
 from edgeconv.conversion.prepare import Reference
 from edgeconv.data import LabelUse, Samples, SamplesHash, parse_preprocessing, sha256_samples
-from edgeconv.data.handover import RowsFile, put_part, take_parts, waiting_parts, write_arrays
+from edgeconv.data.handover import RowsFile, put_part, take_parts, waiting_parts
+from edgeconv.data.samples import write_arrays
 from edgeconv.tf.reference import ReferenceOutputs
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused, OutputRefused

@@ -22,9 +22,9 @@ from sources import open_samples, opened_samples
 from wording import fails
 
 from edgeconv.data import SamplesHash, parse_preprocessing, read_samples, sha256_samples
-from edgeconv.data.handover import mapped
 from edgeconv.data.location import located, parse_source, readable_of
 from edgeconv.data.reader import PartJob, write_part
+from edgeconv.data.samples import mapped
 from edgeconv.data.source import LocalDataSet
 from edgeconv.runtimes.conversation import Talk
 from edgeconv.system.processes.sandbox import Access

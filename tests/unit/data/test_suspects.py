@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 
 from edgeconv.data import Samples
-from edgeconv.data.suspects import (
-    evenly,
-    input_ranges,
-    is_larger,
-    other_preprocessings,
-    set_suspicions,
-    state_suspicions,
-    usual_scales,
-)
+from edgeconv.data.samples import evenly, input_ranges, set_suspicions
+from edgeconv.data.suspects import is_larger, other_preprocessings, state_suspicions, usual_scales
 
 RANDOM = np.random.default_rng(4)
 NOISE = RANDOM.uniform(0, 1, (40, 16, 16, 3)).astype(np.float32)

@@ -12,7 +12,7 @@ from tiny_tflite import Graph, float_model, int8_model, packed
 from wording import says
 
 from edgeconv.data import Samples
-from edgeconv.data.samples import EvaluationSet
+from edgeconv.data.evaluation import EvaluationSet
 from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate, widened
 from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings
