@@ -25,7 +25,8 @@ from edgeconv.model.tflite import (
 )
 from edgeconv.model.tflite.kernels import JUMPING
 from edgeconv.model.tflite.rewriting import may_be_rewritten
-from edgeconv.quantize.equalization.equalize import equalize
+from edgeconv.quantize.equalization.equalize import equalize, same_outputs
+from edgeconv.quantize.even_inputs import dense_inputs, even_inputs
 from edgeconv.quantize.quantize import engine_errors, plain_ranges
 from edgeconv.quantize.ranges.clipping import clip_ranges
 from edgeconv.quantize.ranges.histograms import histograms
@@ -132,6 +133,15 @@ class Feed:
         count = max(1, min(len(self), most // self._batch))
         numbers: list[int] = np.linspace(0, len(self) - 1, count).astype(int).tolist()
         return numbers
+
+    def column_ranges(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The least and the greatest value of each column of an input, (columns,)."""
+        lows, highs = [], []
+        for batch in self:
+            rows = np.asarray(batch[name], np.float64).reshape(-1, batch[name].shape[-1])
+            lows.append(rows.min(axis=0))
+            highs.append(rows.max(axis=0))
+        return np.min(lows, axis=0), np.max(highs, axis=0)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -422,6 +432,21 @@ class CalibratedGraph:
             *result.notes,
         )
         return self.on_equal(result.model), notes
+
+    @cached_property
+    def evened(self) -> CalibratedGraph | None:
+        """An equal graph that evens out the columns of its inputs; None where there is none."""
+        if self.quantized is not None or not self.feeds:
+            return None
+        ranges = {
+            (key, name): self.feeds[key].column_ranges(name)
+            for key, name in dense_inputs(self.model)
+            if key in self.feeds
+        }
+        model = even_inputs(self.model, ranges) if ranges else None
+        if model is None or not same_outputs(self.model, model, self.feeds, threads=self.threads):
+            return None
+        return self.on_equal(model)
 
     def on_equal(self, model: bytes) -> CalibratedGraph:
         """The same samples with another float graph that gives the same for them."""

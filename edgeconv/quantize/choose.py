@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from edgeconv.model.tflite.operators import RUN_GRAPHS, float_groups
-from edgeconv.quantize.even_inputs import even_inputs
 from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
@@ -131,17 +130,6 @@ class MethodSearch:
         self._by_recipe: dict[Recipe, list[_HeldBackTrial]] = {}
         self._tried: Counter[Recipe] = Counter()
         self._started_s = time.monotonic()
-
-    @cached_property
-    def on_even_inputs(self) -> MethodSearch | None:
-        """That of the equal graph of `even_inputs`; None where there is none."""
-        graph = self.graph
-        if graph.quantized is not None or not graph.feeds:
-            return None
-        evened = even_inputs(graph.model, graph.feeds, threads=graph.threads)
-        if evened is None:
-            return None
-        return MethodSearch(graph.on_equal(evened), dense_per_tensor=self._dense_per_tensor)
 
     def file(self, recipe: Recipe) -> ChosenFile:
         """The file of a recipe, with the ranges and methods that its "auto" stands for.

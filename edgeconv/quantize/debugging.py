@@ -14,7 +14,7 @@ from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.rules import BLOCKS, kept_layers, ruled_layers, weight_bits
 from edgeconv.quantize.sensitivity import sensitivities_of
 from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds
-from edgeconv.quantize.worker import GraphFile, method_search, settle_process
+from edgeconv.quantize.worker import GraphFile, calibrated, method_search, settle_process
 from edgeconv.statistics.outputs import output_errors
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import (
@@ -88,9 +88,9 @@ def debug_file(job: DebugJob) -> DebugAnswer:
     """
     settle_process()
     report_progress(f"quantizing to {job.recipe.name}")
-    search = method_search(job.graph, job.recipe)
-    search, recipe, shared, kept = with_found_rules(search, job.recipe)
-    graph = search.graph
+    graph, _ = calibrated(job.graph).with_kernels_for(job.recipe)
+    graph, recipe, shared, kept = with_found_rules(graph, job.recipe)
+    search = method_search(graph)
     file, record = search.file(recipe)[:2]
     Path(job.file).write_bytes(file.model)
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))

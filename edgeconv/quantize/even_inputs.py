@@ -8,22 +8,19 @@ centered and scaled by operators that stay in float, and the layer's weights tak
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from edgeconv.model.tflite.edit import OwnConstants, code_of, store_values
 from edgeconv.model.tflite.flatbuffer import operator_name, parse, serialize, text
 from edgeconv.model.tflite.operators import SHAPE_ONLY, shape_of, type_of
-from edgeconv.quantize.equalization.equalize import same_outputs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
     from numpy.typing import NDArray
-
-    from edgeconv.quantize.calibrate import Feed
 
     Floats = NDArray[np.float64]
 
@@ -32,31 +29,47 @@ _WIDE = 1 / 8
 _WHERE = "the model"
 
 
-def even_inputs(floating: bytes, feeds: Mapping[str, Feed], *, threads: int) -> bytes | None:
+def dense_inputs(floating: bytes) -> tuple[tuple[str, str], ...]:
+    """The inputs that only fully connected layers read, each as its signature and name.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    return tuple(each.key for each in _inputs(parse(floating, where=_WHERE)))
+
+
+def even_inputs(
+    floating: bytes, ranges: Mapping[tuple[str, str], tuple[Floats, Floats]]
+) -> bytes | None:
     """The same model with operators that even out the columns of its inputs; None for nothing.
 
-    `feeds` has the samples by signature, which show the columns' ranges. Inputs are evened that
-    only fully connected layers read. Raises `InputRefused` for bytes that are not a model, and
-    `ToolFailed` where the runtime cannot run it.
+    `ranges` has the least and the greatest value of each column, (columns,), of some of its
+    `dense_inputs`. Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(floating, where=_WHERE)
-    constants = OwnConstants(model)
     changed = False
+    for each in _inputs(model):
+        if each.key in ranges and _are_uneven(*ranges[each.key]):
+            _even(model, each, ranges[each.key])
+            changed = True
+    return serialize(model) if changed else None
+
+
+class _Input(NamedTuple):
+    key: tuple[str, str]
+    constants: OwnConstants
+    graph: SubGraphT
+    position: int
+    readers: list[OperatorT]
+
+
+def _inputs(model: ModelT) -> Iterator[_Input]:
+    constants = OwnConstants(model)
     for signature in model.signatureDefs or ():
         graph = model.subgraphs[signature.subgraphIndex]
-        feed = feeds.get(text(signature.signatureKey))
-        for each in signature.inputs if feed else ():
-            readers = _readers(model, constants, graph, each.tensorIndex)
-            if not (feed and readers):
-                continue
-            low, high = _ranges(feed, text(each.name))
-            if _are_uneven(low, high):
-                _even(model, constants, graph, each.tensorIndex, readers, (low, high))
-                changed = True
-    if not changed:
-        return None
-    evened = serialize(model)
-    return evened if same_outputs(floating, evened, feeds, threads=threads) else None
+        for each in signature.inputs:
+            if readers := _readers(model, constants, graph, each.tensorIndex):
+                key = text(signature.signatureKey), text(each.name)
+                yield _Input(key, constants, graph, each.tensorIndex, readers)
 
 
 def _readers(
@@ -83,16 +96,6 @@ def _readers(
     return readers
 
 
-def _ranges(feed: Feed, name: str) -> tuple[Floats, Floats]:
-    """The least and the greatest value of each column."""
-    lows, highs = [], []
-    for batch in feed:
-        rows = np.asarray(batch[name], np.float64).reshape(-1, batch[name].shape[-1])
-        lows.append(rows.min(axis=0))
-        highs.append(rows.max(axis=0))
-    return np.min(lows, axis=0), np.max(highs, axis=0)
-
-
 def _are_uneven(low: Floats, high: Floats) -> bool:
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return False
@@ -101,15 +104,9 @@ def _are_uneven(low: Floats, high: Floats) -> bool:
     return widths.size > 1 and float(widths.min()) < _WIDE * whole
 
 
-def _even(
-    model: ModelT,
-    constants: OwnConstants,
-    graph: SubGraphT,
-    index: int,
-    readers: Sequence[OperatorT],
-    limits: tuple[Floats, Floats],
-) -> None:
+def _even(model: ModelT, given: _Input, limits: tuple[Floats, Floats]) -> None:
     low, high = limits
+    _, constants, graph, index, readers = given
     center, half = (low + high) / 2, np.where(high > low, (high - low) / 2, 1.0)
     centered = _append(model, graph, "SUB", index, "centered", center)
     evened = _append(model, graph, "MUL", centered.outputs[0], "evened", 1 / half)

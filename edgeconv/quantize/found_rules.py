@@ -30,41 +30,40 @@ if TYPE_CHECKING:
 
     from edgeconv.model.tflite.cut import InputFront
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-    from edgeconv.quantize.choose import MethodSearch
     from edgeconv.quantize.parted import PartedOutput
     from edgeconv.types import Precision, Recipe, RecipeName
 
 
 class FoundRules(NamedTuple):
-    """What makes the file of a recipe: its graph, and the recipe with the rules.
+    """What the file of a recipe is made from: a graph, and the recipe with the rules.
 
     `shared` are the outputs whose parts share a scale; `notes` are on all else.
     """
 
-    search: MethodSearch
+    graph: CalibratedGraph
     recipe: Recipe
     shared: tuple[SharedScale, ...]
     notes: tuple[str, ...]
 
 
-def with_found_rules(search: MethodSearch, recipe: Recipe) -> FoundRules:
+def with_found_rules(graph: CalibratedGraph, recipe: Recipe) -> FoundRules:
     """The recipe with rules for layers and inputs that its scales and kernels do not serve.
 
-    Raises `InputRefused` for samples that give senseless ranges.
+    The graph may become an equal one. Raises `InputRefused` for samples that give senseless ranges.
     """
-    ruled, front = with_float_front(search.graph, recipe)
+    ruled, front = with_float_front(graph, recipe)
     if not front and recipe.full_integer and recipe.methods == ("auto",):
-        even = search.on_even_inputs
-        evened, notes = (recipe, ()) if even is None else with_float_front(even.graph, recipe)
+        even = graph.evened
+        evened, notes = (recipe, ()) if even is None else with_float_front(even, recipe)
         if notes:
             front = notes
         if even is not None and evened != recipe:
-            search, ruled = even, evened
+            graph, ruled = even, evened
             front = (*front, "they were added, and the weights of the next layer take them back")
-    ruled, small = with_float_magnified(search.graph, ruled)
-    recipe, softmax = with_float_softmax(search.graph, ruled)
-    recipe, shared = with_own_scales(recipe, find_shared_scales(search.graph, recipe))
-    return FoundRules(search, recipe, shared, (*front, *small, *softmax))
+    ruled, small = with_float_magnified(graph, ruled)
+    recipe, softmax = with_float_softmax(graph, ruled)
+    recipe, shared = with_own_scales(recipe, find_shared_scales(graph, recipe))
+    return FoundRules(graph, recipe, shared, (*front, *small, *softmax))
 
 
 # A file, or a part of an output, above this is close enough to float.

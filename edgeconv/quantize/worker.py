@@ -121,9 +121,9 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     settle_process()
     from edgeconv.quantize.found_rules import with_found_rules
 
-    search = method_search(job.graph, job.recipe, dense_per_tensor=job.dense_per_tensor)
-    ruled = with_found_rules(search, job.recipe)
-    chosen = ruled.search.file(ruled.recipe)
+    graph, _ = calibrated(job.graph).with_kernels_for(job.recipe)
+    ruled = with_found_rules(graph, job.recipe)
+    chosen = method_search(ruled.graph, dense_per_tensor=job.dense_per_tensor).file(ruled.recipe)
     file = chosen.file
     Path(job.file).write_bytes(with_needs_declared(file.model))
     return QuantizeAnswer(
@@ -175,19 +175,13 @@ def calibrated(graph: GraphFile) -> CalibratedGraph:
     )
 
 
-def method_search(
-    graph: GraphFile, recipe: Recipe, *, dense_per_tensor: bool = False
-) -> MethodSearch:
-    """What makes files of a recipe from the graph that has kernels for it, kept like `calibrated`.
-
-    Recipes with the same graph share one.
-    """
+def method_search(graph: CalibratedGraph, *, dense_per_tensor: bool = False) -> MethodSearch:
+    """What makes files of recipes from a graph, kept like `calibrated`."""
     from edgeconv.quantize.choose import MethodSearch
 
-    equal, _ = calibrated(graph).with_kernels_for(recipe)
-    key = (id(equal), dense_per_tensor)
+    key = (id(graph), dense_per_tensor)
     if key not in _SEARCHES:
-        _SEARCHES[key] = MethodSearch(equal, dense_per_tensor=dense_per_tensor)
+        _SEARCHES[key] = MethodSearch(graph, dense_per_tensor=dense_per_tensor)
     return _SEARCHES[key]
 
 

@@ -8,7 +8,6 @@ from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.model.tflite.flatbuffer import read
 from edgeconv.model.tflite.operators import float_groups, float_operators
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MethodSearch
 from edgeconv.quantize.found_rules import with_float_front, with_found_rules
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.rules import unruled_floats
@@ -140,15 +139,15 @@ def test_an_integer_input_has_a_note_of_what_its_scale_costs():
 def test_a_layer_that_takes_the_table_as_it_is_gets_even_columns(name):
     """As where the normalization was folded into the layer."""
     model, fresh = regression(scaled=False), table(200, seed=9)
-    search = MethodSearch(CalibratedGraph(model, table(100), threads=1))
-    found = with_found_rules(search, recipe(name))
-    assert found.search is search.on_even_inputs
+    graph = CalibratedGraph(model, table(100), threads=1)
+    found = with_found_rules(graph, recipe(name))
+    assert found.graph is graph.evened
     expected = outputs_of(model, fresh, threads=1)
-    equal_db = lowest_snr_db(expected, outputs_of(found.search.graph.model, fresh, threads=1))
+    equal_db = lowest_snr_db(expected, outputs_of(found.graph.model, fresh, threads=1))
     assert equal_db > 80
     plain_db, even_db = (
         lowest_snr_db(expected, outputs_of(make_file(graph, each, PLAIN).model, fresh, threads=1))
-        for graph, each in ((search.graph, recipe(name)), (found.search.graph, found.recipe))
+        for graph, each in ((graph, recipe(name)), (found.graph, found.recipe))
     )
     assert plain_db < 25
     assert even_db > max(plain_db + 10, 15)
@@ -160,9 +159,9 @@ def test_columns_of_one_size_need_no_other_graph():
         ({KEY: Feed({"x": x}, 1)}, regression(scaled=False)),
         (table(100), regression()),
     ):
-        search = MethodSearch(CalibratedGraph(model, feeds, threads=1))
-        assert search.on_even_inputs is None
-        assert with_found_rules(search, recipe()).search is search
+        graph = CalibratedGraph(model, feeds, threads=1)
+        assert graph.evened is None
+        assert with_found_rules(graph, recipe()).graph is graph
 
 
 @pytest.mark.parametrize("name", ["int8", "int16x8"])

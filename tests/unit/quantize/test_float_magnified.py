@@ -7,7 +7,6 @@ from tiny_tflite import Graph, packed
 from edgeconv.model.tflite.flatbuffer import read
 from edgeconv.model.tflite.operators import RULED, float_groups, float_operators
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MethodSearch
 from edgeconv.quantize.found_rules import magnified, with_found_rules
 from edgeconv.quantize.quantize import MethodSettings, make_file, plain_ranges
 from edgeconv.quantize.trials import lowest_snr_db, outputs_of
@@ -68,8 +67,8 @@ def made(model: bytes, name: str, **options):
     """The file by the rules that are found, its ratio on fresh samples, and the notes."""
     (recipe,) = make_recipes([name], **options)
     graph = CalibratedGraph(model, tones(0), threads=1)
-    found = with_found_rules(MethodSearch(graph.with_kernels_for(recipe)[0]), recipe)
-    file = make_file(found.search.graph, found.recipe, PLAIN)
+    found = with_found_rules(graph.with_kernels_for(recipe)[0], recipe)
+    file = make_file(found.graph, found.recipe, PLAIN)
     expected, actual = (outputs_of(each, tones(1), threads=1) for each in (model, file.model))
     return file, lowest_snr_db(expected, actual), found.notes
 

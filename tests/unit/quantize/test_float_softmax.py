@@ -7,7 +7,7 @@ from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite import softmax_classes, summarize
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.choose import MethodSearch, _parts
+from edgeconv.quantize.choose import _parts
 from edgeconv.quantize.found_rules import with_float_softmax, with_found_rules
 from edgeconv.quantize.held_back import HeldBackTrials
 from edgeconv.quantize.quantize import MethodSettings, make_file
@@ -65,9 +65,8 @@ def test_one_of_a_thousand_classes_stays_in_float_and_is_closer():
 
 def test_the_error_that_is_predicted_is_that_of_the_real_kernels():
     graph, fresh = calibrated(1000), feeds(60, seed=5)
-    search = MethodSearch(graph)
-    found = with_found_rules(search, recipe())
-    assert found.search is search
+    found = with_found_rules(graph, recipe())
+    assert found.graph is graph
     folds = graph.folds(*_parts(graph.feeds))
     predicted_db = HeldBackTrials(folds).errors(found.recipe, PLAIN).snr_db
     plain = make_file(graph, found.recipe, PLAIN).model
