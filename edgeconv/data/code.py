@@ -35,7 +35,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from edgeconv.system.processes.failures import log_traceback, what_failed
-from edgeconv.system.store.hashes import hash_of, sha256_file, sha256_tree
+from edgeconv.system.store.files import sha256_file, sha256_tree
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError, unknown_name
 
 _LARGEST_LOG_BYTES = 16 << 20

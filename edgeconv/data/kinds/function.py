@@ -23,7 +23,8 @@ from edgeconv.data.code import Blamed, users_code, users_function
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.store import scratch_directory
-from edgeconv.system.store.hashes import hash_of, sha256_file
+from edgeconv.system.store.files import sha256_file
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Allowance
 from edgeconv.types.errors import InputRefused, UsageError, WorkerCrashed, unknown_name
 

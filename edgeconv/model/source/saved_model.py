@@ -22,7 +22,7 @@ from edgeconv.model.source.wire import (
     mapped,
     messages,
 )
-from edgeconv.system.store.hashes import leads_out
+from edgeconv.system.store.files import leads_out
 from edgeconv.types import OperatorCount, Signature, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.system.store.hashes import hash_of, sha256_file
+from edgeconv.system.store.files import sha256_file
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.system.store.toml_text import shown, toml_value
 from edgeconv.system.store.user import (
     KEYS,

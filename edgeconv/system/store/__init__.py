@@ -18,6 +18,8 @@ from edgeconv.system.store.files import (
     refuse_inputs as refuse_inputs,
     refuse_pointer as refuse_pointer,
     refuse_pointers_in as refuse_pointers_in,
+    sha256_file as sha256_file,
+    sha256_tree as sha256_tree,
     writable_directory as writable_directory,
 )
 from edgeconv.system.store.hashes import (
@@ -26,8 +28,6 @@ from edgeconv.system.store.hashes import (
     html_with_checksum as html_with_checksum,
     json_checksum as json_checksum,
     json_with_checksum as json_with_checksum,
-    sha256_file as sha256_file,
-    sha256_tree as sha256_tree,
 )
 from edgeconv.system.store.locks import locked as locked, owned as owned
 from edgeconv.system.store.seals import (

@@ -14,8 +14,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from edgeconv.system.store.files import publish_all
-from edgeconv.system.store.hashes import sha256_file, sha256_tree
+from edgeconv.system.store.files import publish_all, sha256_file, sha256_tree
 from edgeconv.system.store.seals import is_sealed, key_fault, seal
 from edgeconv.system.store.unfinished import (
     remove_directory,

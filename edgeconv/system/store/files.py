@@ -1,4 +1,4 @@
-"""Files that are read, and those that are published.
+"""Files that are read and hashed, and those that are published.
 
 Publishing is atomic: a reader sees the old file or the new one, never a part. A file is written
 next to its target, flushed to the disk, and renamed: that holds after a power failure too. The next
@@ -16,10 +16,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -136,6 +138,8 @@ def decode_checked(
         noun = msgspec.json.decode(content, type=ready(kind))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InputRefused(f"{path} is not a {what} of this version: {error}") from error
+    if not hasattr(noun, "checksum"):
+        return noun, "none"
     return without_checksum(noun), json_checksum(content, noun)
 
 
@@ -303,3 +307,88 @@ def _holds_pointer(path: Path) -> bool:
         if path.is_file() and path.stat().st_size < _LARGEST_BYTES:
             return is_pointer(path.read_bytes())
     return False
+
+
+# The system's clock for files goes in steps of up to a hundredth of a second.
+CLOCK_STEP_NS = 20_000_000
+# The hashes of files by their state.
+_hashes: dict[tuple[int, ...], str] = {}
+
+
+def sha256_file(path: Path) -> str:
+    """The sha256 of a file's bytes, as hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sha256_once(path: Path) -> str:
+    """The sha256 of a file's bytes, which a process reads once while the file does not change.
+
+    A file is unchanged while its device, inode, size, mtime and ctime are. No program can choose
+    the ctime, so a change is noticed after which a tool has put the mtime back. Changes within one
+    step of the clock look alike: the hash of a file that has only just changed is not remembered.
+    Writes past the file system, or with the clock set back, are not noticed.
+    """
+    state = _state(path)
+    known = _hashes.get(state)
+    if known is not None:
+        return known
+    is_settled = time.time_ns() - max(state[-2:]) > CLOCK_STEP_NS
+    known = sha256_file(path)
+    if is_settled and _state(path) == state:
+        _hashes[state] = known
+    return known
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    identity = (status.st_dev, status.st_ino, status.st_size)
+    return (*identity, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def sha256_tree(
+    directory: Path,
+    *,
+    without: Collection[str] = (),
+    follows_out: bool = True,
+    sha256_of: Callable[[Path], str] = sha256_file,
+) -> str:
+    """The sha256 of a directory: of the relative names and contents of all its files.
+
+    Links are followed, but not back into a directory above. Without `follows_out`, a link out of
+    the directory counts by its text, and nothing there is read. Files named in `without`, relative
+    to `directory`, do not count. `sha256_of` hashes a file.
+    """
+    digest = hashlib.sha256()
+    root = None if follows_out else directory.resolve()
+    for path in sorted(_files_below(directory, frozenset(), root)):
+        if path.relative_to(directory).as_posix() in without:
+            continue
+        # A name is bytes to the system, and not always UTF-8.
+        digest.update(os.fsencode(path.relative_to(directory).as_posix()) + b"\0")
+        if root is not None and leads_out(path, root):
+            digest.update(hashlib.sha256(b"link\0" + os.fsencode(path.readlink())).digest())
+        else:
+            digest.update(bytes.fromhex(sha256_of(path)))
+    return digest.hexdigest()
+
+
+def leads_out(path: Path, root: Path) -> bool:
+    """Whether a path is a symbolic link to something that is not below `root`, a resolved path."""
+    return path.is_symlink() and root not in path.resolve().parents
+
+
+def _files_below(directory: Path, above: frozenset[Path], root: Path | None) -> Iterator[Path]:
+    real = directory.resolve()
+    if real in above:
+        return
+    for path in directory.iterdir():
+        if root is not None and leads_out(path, root):
+            yield path
+        elif path.is_dir():
+            yield from _files_below(path, above | {real}, root)
+        elif path.is_file():
+            yield path

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from edgeconv.system.store.files import publish_bytes
-from edgeconv.system.store.hashes import hash_of, sha256_file
+from edgeconv.system.store.files import publish_bytes, sha256_file
+from edgeconv.system.store.hashes import hash_of
 from edgeconv.system.store.unfinished import sweep_unfinished, unfinished_file
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import OutputRefused, UsageError

@@ -26,7 +26,7 @@ from edgeconv.model.source.scanning.paths import PathCheck, asset_files
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, mapped, messages
 from edgeconv.model.tflite.flatbuffer import malformed
 from edgeconv.model.tflite.structure import BrokenFlatbuffer, structure
-from edgeconv.system.store.hashes import leads_out
+from edgeconv.system.store.files import leads_out
 from edgeconv.system.store.user import read_user_config
 from edgeconv.types import Opening, Scan, ScanFinding, SourceKind, SourceModel
 from edgeconv.types.errors import InputRefused

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from edgeconv.model import source
-from edgeconv.system.store import hashes
-from edgeconv.system.store.hashes import CLOCK_STEP_NS, sha256_once
+from edgeconv.system.store import files
+from edgeconv.system.store.files import CLOCK_STEP_NS, sha256_once
 
 
 @pytest.fixture
 def read(monkeypatch) -> list[Path]:
     """The files whose bytes are hashed, in order."""
     paths: list[Path] = []
-    compute = hashes.sha256_file
+    compute = files.sha256_file
 
     def recording(path: Path) -> str:
         paths.append(path)
         return compute(path)
 
-    monkeypatch.setattr(hashes, "sha256_file", recording)
+    monkeypatch.setattr(files, "sha256_file", recording)
     return paths
 
 
@@ -78,14 +78,14 @@ def test_what_has_only_just_changed_is_read_again(tmp_path, read):
 
 
 def test_what_changes_while_it_is_hashed_is_not_remembered(file, monkeypatch):
-    compute = hashes.sha256_file
+    compute = files.sha256_file
 
     def late(path: Path) -> str:
         found = compute(path)
         path.write_bytes(b"other")
         return found
 
-    monkeypatch.setattr(hashes, "sha256_file", late)
+    monkeypatch.setattr(files, "sha256_file", late)
     sha256_once(file)
     monkeypatch.undo()
     settle()
