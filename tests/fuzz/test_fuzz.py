@@ -1,10 +1,10 @@
 """The harnesses: what they begin with, what fuzzing found, and a short run of each."""
 
 import json
-import subprocess
 import sys
 
 import pytest
+from commands import captured
 from harnesses import HARNESSES
 from places import SUPPORT, TESTS
 
@@ -42,7 +42,7 @@ def test_a_short_run_of_every_harness_finds_nothing(tmp_path):
         f"--inputs={INPUTS}",
         f"--found={tmp_path}",
     ]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    ran = captured(command, timeout=600)
     assert ran.returncode == 0, ran.stderr[-3000:]
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     assert {line["harness"] for line in lines} == set(HARNESSES)

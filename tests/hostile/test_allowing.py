@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import pytest
+from commands import captured
 from sources import load_samples
 from strangers import Place, place, watch
 
@@ -222,7 +223,7 @@ def test_a_build_of_a_watch_takes_no_module_of_the_present_directory(place):
     for name in ("click.py", "edgeconv.py", "msgspec.py"):
         (place.checkout / name).write_text((place.checkout / "evil.py").read_text())
     command = [sys.executable, "-c", ship._BUILD, "build", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = captured(command)
     assert "edgeconv.toml" in done.stdout, done.stderr
     assert not place.ran.exists()
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import captured
 from edge_models import Workshop, images
 from forking import edgeconv_command, output_of
 from once import made_once, shared_directory
@@ -124,9 +125,7 @@ def cli(tmp_path):
     def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [*edgeconv_command(), *map(str, arguments)]
         environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), **variables}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        return captured(command, cwd=tmp_path, env=environment)
 
     return run
 

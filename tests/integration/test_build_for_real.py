@@ -19,6 +19,7 @@ import pytest
 from build_project import OFFLINE_CONFIG as CONFIG
 from build_project import calibrate
 from build_project import write_offline_project as write_project
+from commands import captured
 from embed_models import tree
 from forking import edgeconv_command
 
@@ -169,12 +170,8 @@ def test_the_cache_is_pruned_while_builds_run(tmp_path, expected):
             for entry in cache.glob("*/*/content"):
                 with contextlib.suppress(FileNotFoundError):
                     os.utime(entry, (0, 0))
-            ended = subprocess.run(
-                [*edgeconv_command(), "cache", "prune", "--max-size", "0"],
-                env=environment(cache),
-                capture_output=True,
-                text=True,
-                check=False,
+            ended = captured(
+                [*edgeconv_command(), "cache", "prune", "--max-size", "0"], env=environment(cache)
             )
             outcomes.append((ended.returncode, ended.stdout))
 

@@ -12,6 +12,7 @@ import pytest
 from build_project import OFFLINE_CONFIG as CONFIG
 from build_project import calibrate
 from build_project import write_offline_project as write_project
+from commands import captured
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_make_and_ninja_build_again_when_an_input_changed_and_only_then(project,
 
     def was_built() -> bool:
         time.sleep(0.02)  # A tick of the clock that files have.
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = captured(command)
         time.sleep(0.02)
         assert done.returncode == 0, done.stdout + done.stderr
         return "building net" in done.stdout + done.stderr

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from commands import captured
 from forking import edgeconv_command
 from places import SHARED
 from zoo import stocked
@@ -122,14 +123,7 @@ class Team:
     def _runs(self, *command: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "EDGECONV_CACHE_DIR": str(self.models / "cache")}
         environment.pop("GITHUB_ACTIONS", None)
-        return subprocess.run(
-            command,
-            cwd=self.place,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return captured(command, cwd=self.place, env=environment)
 
 
 def write_data(place: Path) -> None:

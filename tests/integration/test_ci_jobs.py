@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
+from commands import captured
 from doctor_models import linear
 from places import ROOT
 
@@ -64,14 +65,8 @@ def break_budget(project: Path) -> None:
 
 
 def run(command: list[str], place: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env={**os.environ, "PATH": PROGRAMS, **variables},
+    return captured(
+        command, cwd=place, timeout=300, env={**os.environ, "PATH": PROGRAMS, **variables}
     )
 
 

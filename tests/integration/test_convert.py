@@ -1,12 +1,12 @@
 """`convert` on real models: what comes out is what was asked for, and computes what it should."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from commands import captured
 from edge_models import (
     Lite,
     Made,
@@ -443,11 +443,6 @@ def test_an_unchanged_saved_model_is_converted_without_the_rest_of_tensorflow(zo
         "to_float(msgspec.json.decode(open(sys.argv[1], 'rb').read(), type=FloatJob))\n"
         "print('keras' in sys.modules, hasattr(sys.modules['tensorflow'], 'keras'))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path / "job.json"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, "-c", program, tmp_path / "job.json"])
     assert done.stdout.split() == ["False", "False"], done.stderr[-2000:]
     assert (tmp_path / "float.tflite").stat().st_size > 1000

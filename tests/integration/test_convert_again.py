@@ -1,13 +1,13 @@
 """`convert` once more: what is unchanged is left alone, what changed is made anew, alike."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import captured
 from forking import edgeconv_command
 
 import edgeconv.conversion.plan
@@ -81,22 +81,10 @@ def test_an_unchanged_convert_starts_no_process_and_imports_nothing_heavy(
 ):
     arguments = ["convert", str(zoo / source), "-o", "out", "--to", "float32,int8"]
     arguments += ["--calibration", str(zoo / "images.npz")]
-    first = subprocess.run(
-        [*edgeconv_command(), *arguments],
-        cwd=tmp_path,
-        check=False,
-        text=True,
-        capture_output=True,
-    )
+    first = captured([*edgeconv_command(), *arguments], cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     before = contents(tmp_path / "out")
-    again = subprocess.run(
-        [sys.executable, "-c", WATCHED, *arguments],
-        cwd=tmp_path,
-        check=False,
-        text=True,
-        capture_output=True,
-    )
+    again = captured([sys.executable, "-c", WATCHED, *arguments], cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[-1] == "loaded: []"
     assert again.stdout.count("up to date") == 1

@@ -1,12 +1,12 @@
 """Models with layers of the user's own, from the file to what is published and measured."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from commands import captured
 from forking import edgeconv_command
 
 from edgeconv import bench, convert, train
@@ -124,10 +124,8 @@ def test_a_configuration_may_name_the_module_only_with_allow_code(converted, mod
     words = ["convert", "three.keras", "--to", "float32", "-o", "configured", "-q"]
     command = [*edgeconv_command(), *words]
     try:
-        refused = subprocess.run(command, capture_output=True, text=True, check=False)
-        allowed = subprocess.run(
-            [*command, "--allow-code"], capture_output=True, text=True, check=False
-        )
+        refused = captured(command)
+        allowed = captured([*command, "--allow-code"])
     finally:
         config.unlink()
     assert refused.returncode == 2

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import captured
 from embed_models import HOSTILE, int8_tiny, large_tiny
 
 from edgeconv import embed
@@ -81,13 +82,7 @@ class Project:
 
     def bazel(self, *arguments: object, outputs: str = "one") -> subprocess.CompletedProcess[str]:
         start = ["bazel", f"--output_user_root={self.scratch / outputs}", "--max_idle_secs=120"]
-        return subprocess.run(
-            [*start, *map(str, arguments)],
-            cwd=self.app,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return captured([*start, *map(str, arguments)], cwd=self.app)
 
 
 def litert_library() -> Path:
@@ -101,7 +96,7 @@ def project(tmp_path_factory) -> Iterator[Project]:
     bazel = shutil.which("bazel")
     if bazel is None:
         pytest.skip("there is no bazel on PATH; Debian's bazel-bootstrap has one")
-    version = subprocess.run([bazel, "--version"], capture_output=True, text=True, check=False)
+    version = captured([bazel, "--version"])
     if not version.stdout.startswith(("bazel no_version", "bazel 4.")):
         pytest.skip(f"this test is written for Debian's Bazel 4, not for {version.stdout.strip()}")
     project = Project(tmp_path_factory.mktemp("bazel"))
@@ -196,7 +191,7 @@ def buildifier(tmp_path_factory) -> str:
     place = tmp_path_factory.mktemp("buildifier")
     command = [npm, "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", place]
     wanted = [*command, "@bazel/buildifier@8.2.1"]
-    done = subprocess.run(wanted, capture_output=True, text=True, check=False)
+    done = captured(wanted)
     if done.returncode:
         pytest.skip(f"npm cannot install buildifier here: {done.stderr[-300:]}")
     return str(place / "node_modules/.bin/buildifier")
@@ -207,8 +202,8 @@ def test_the_files_are_formatted_and_have_nothing_for_the_linter(tmp_path, build
     embed(model, "bazel", tmp_path / "out", symbol="gesture", option={"micro": "yes"})
     files = [tmp_path / "out" / one for one in ("BUILD.bazel", "MODULE.bazel", "edgeconv.bzl")]
     command = [buildifier, "-mode=check", "-lint=warn", "-warnings=all"]
-    done = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    done = captured([*command, *files])
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     files[2].write_text(files[2].read_text().replace("load(", "load(\n", 1))
-    wrong = subprocess.run([*command, *files], capture_output=True, text=True, check=False)
+    wrong = captured([*command, *files])
     assert wrong.returncode != 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import captured
 from embed_models import (
     HOSTILE,
     hostile_tiny,
@@ -71,9 +72,7 @@ def compiled(directory: Path, compiler: tuple[str, ...], main: str, *options: st
     (place / "main.c").write_text(main)
     sources = [str(path) for path in sorted(directory.glob("*.c"))]
     command = [*compiler, *WARNINGS, "-I", str(directory), *options, "main.c", *sources]
-    done = subprocess.run(
-        [*command, "-o", "program"], cwd=place, capture_output=True, text=True, check=False
-    )
+    done = captured([*command, "-o", "program"], cwd=place)
     assert done.returncode == 0, done.stderr
     return place / "program"
 
@@ -354,13 +353,7 @@ def _cross_compiled(out: Path, place: Path) -> dict[str, int]:
     link = ["--specs=nano.specs", "--specs=nosys.specs", "-Wl,--gc-sections", "-Wl,-Map=map"]
     sources = [str(path) for path in sorted(out.glob("*.c"))]
     command = ["arm-none-eabi-gcc", "-std=c11", *WARNINGS, *flags, f"-I{out}", "main.c", *sources]
-    done = subprocess.run(
-        [*command, *link, "-Wl,--no-warnings", "-o", "program.elf"],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([*command, *link, "-Wl,--no-warnings", "-o", "program.elf"], cwd=place)
     assert done.returncode == 0, done.stderr
     sections = {"text": 0, "data": 0, "bss": 0}
     own = re.compile(r"^ \.(\w+)\.?(\S*)\n? +0x[0-9a-f]+ +0x([0-9a-f]+) \S*/cc\w+\.o", re.M)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import captured
 from embed_models import SIGNED, float_tiny, published
 from places import ROOT
 from tiny_tflite import Graph, float_model, packed
@@ -90,13 +91,7 @@ class Project:
         return done.stdout
 
     def _run(self, *command: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(part) for part in command],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return captured([str(part) for part in command], env=self.environment)
 
 
 def calibration(place: Path, seed: int) -> None:

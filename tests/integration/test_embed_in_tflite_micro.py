@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import captured
 from embed_models import float_tiny, int8_tiny, named_tiny, planned, published
 from places import SHARED
 from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside
@@ -104,13 +105,7 @@ def answers(made, arena: int, python: Path, tmp_path: Path) -> tuple[list[list[n
     places = [port.graph_index for port in made.outputs]
     job = {"model": str(made.model), "arena": arena, "inputs": inputs, "outputs": places}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    done = subprocess.run(
-        [python, "-B", "-c", RUN, "job.json"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([python, "-B", "-c", RUN, "job.json"], cwd=tmp_path)
     log = done.stdout + done.stderr
     assert done.returncode == 0, log
     given = [

@@ -11,13 +11,13 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from commands import captured
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, published, tree
 from embed_updates import model
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model
@@ -45,7 +45,7 @@ def kotlinc(tmp_path_factory) -> Path:
             pytest.skip(f"there is no {program} here, which the Kotlin compiler needs")
     directory = tmp_path_factory.mktemp("kotlin")
     command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", COMPILER]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    done = captured(command, cwd=directory)
     if done.returncode:
         pytest.skip(f"the Kotlin compiler cannot be installed here: {done.stderr[-200:]}")
     return directory / "node_modules" / "kotlin-compiler"
@@ -103,7 +103,7 @@ def run(kotlinc, embedded, tmp_path_factory) -> Run:
         *("-P", f"{receiver}=org.gradle.api.HasImplicitReceiver", "-d", str(jar)),
         *map(str, [*sorted(generated), *sorted(KOTLIN_STUBS.glob("*.kt"))]),
     ]
-    done = subprocess.run(compiler, capture_output=True, text=True, check=False)
+    done = captured(compiler)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
 
@@ -114,7 +114,7 @@ def run(kotlinc, embedded, tmp_path_factory) -> Run:
             *(f"-Dpython={sys.executable}", f"-Dinterpreter={SUPPORT / 'interpreter_process.py'}"),
             *("harness.HarnessKt", *map(str, arguments)),
         ]
-        found = subprocess.run(java, input=stdin, capture_output=True, text=True, check=False)
+        found = captured(java, input=stdin)
         assert found.returncode == 0 or not check, found.stderr
         return (found.stdout if check else found.stderr).splitlines()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import captured
 from embed_models import float_tiny, hostile_tiny, int8_tiny, named_tiny, published
 from embed_updates import model
 from places import SHARED
@@ -27,7 +28,7 @@ def litert_environment(tmp_path_factory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", place / "venv"], check=True)
     python = place / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:", "ai-edge-litert"]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    done = captured(pip)
     if done.returncode:
         pytest.skip(f"ai-edge-litert cannot be installed here: {done.stderr[-200:]}")
     return python
@@ -48,14 +49,7 @@ def python(request) -> Path:
 
 def run(python: Path, place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        [python, *arguments],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return captured([python, *arguments], cwd=place, env=environment)
 
 
 def test_the_environments_have_no_edgeconv_and_no_tensorflow(tmp_path, python):

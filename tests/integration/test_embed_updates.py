@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from commands import captured
 from embed_models import published
 from embed_updates import model
 
@@ -64,12 +65,7 @@ def program(request, tmp_path_factory) -> tuple[Path, Embedded]:
     (place / "main.c").write_text(MAIN)
     sources = [str(place / "c" / f"net{part}.c") for part in ("", "_interface", "_model")]
     command = [*request.param, *WARNINGS, *CHECKED, f"-I{place / 'c'}", str(place / "main.c")]
-    done = subprocess.run(
-        [*command, *sources, "-o", str(place / "program")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([*command, *sources, "-o", str(place / "program")])
     assert done.returncode == 0, done.stderr
     return place / "program", embedded
 

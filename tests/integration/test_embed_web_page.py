@@ -17,6 +17,7 @@ from typing import Any
 import embed_updates as updates
 import numpy as np
 import pytest
+from commands import captured
 from embed_models import HOSTILE
 from embed_web_models import fixed_float_model, three_inputs_model, uint8_model, web
 
@@ -244,7 +245,7 @@ def tsc(tmp_path_factory) -> list[str]:
     place = tmp_path_factory.mktemp("typescript")
     command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", place]
     wanted = ["typescript@5.9.3", "@webgpu/types@0.1.66", "@litertjs/core@2.5.3"]
-    done = subprocess.run([*command, *wanted], capture_output=True, text=True, check=False)
+    done = captured([*command, *wanted])
     if done.returncode:
         pytest.skip(f"npm cannot install TypeScript here: {done.stderr[-300:]}")
     return ["node", str(place / "node_modules" / "typescript" / "bin" / "tsc")]
@@ -289,10 +290,10 @@ def test_the_types_are_those_of_the_module(tmp_path, tsc, image, name):
         (tmp_path / "node_modules" / "@litertjs" / one).symlink_to(modules / "@litertjs" / one)
     (tmp_path / "tsconfig.json").write_text(SETTINGS)
     (tmp_path / "user.ts").write_text(USER.format(image=image, wrong=""))
-    right = subprocess.run(tsc, cwd=tmp_path, capture_output=True, text=True, check=False)
+    right = captured(tsc, cwd=tmp_path)
     assert right.returncode == 0, right.stdout
     mistakes = ["inputs.nothing;", "outputs.scores.normalize([1]);", "await model.run({});"]
     wrong = USER.format(image=image, wrong="\n".join(mistakes))
     (tmp_path / "user.ts").write_text(wrong)
-    refused = subprocess.run(tsc, cwd=tmp_path, capture_output=True, text=True, check=False)
+    refused = captured(tsc, cwd=tmp_path)
     assert refused.stdout.count("user.ts(") == len(mistakes), refused.stdout

@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from commands import captured
 from edge_models import Lite, Made, only, operators
 
 from edgeconv import convert
@@ -45,16 +45,13 @@ def attempts(steps: tuple[LadderStep, ...]) -> list[tuple[str, bool]]:
 
 @pytest.fixture(scope="module")
 def printed(loops, place) -> str:
-    done = subprocess.run(
+    done = captured(
         [
             *(sys.executable, "-m", "edgeconv", "convert", loops / "lstm", "-o", "lstm"),
             *("--to", "float32,dynamic,int8", "--calibration", "steps.npz", "-qv"),
         ],
         cwd=place,
         env={**os.environ, "EDGECONV_CACHE_DIR": str(place / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

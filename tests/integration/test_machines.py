@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from commands import captured
 from embed_models import SIGNED
 from keras_files import called, functional, given, layer, write_keras
 from places import SUPPORT
@@ -141,13 +142,10 @@ def start(machine: Machine, model: Path) -> tuple[int, list[str], list[str]]:
     """The exit code, the types of the errors, and the published files, on the machine."""
     run = machine.run.replace("$EDGECONV", f"{COMMAND} {CONVERT.format(model=model.name)}")
     script = f"set -e\n{machine.before}\nset +e\n{run}\ncode=$?\nls out/ >listing\nexit $code"
-    done = subprocess.run(
+    done = captured(
         [*machine.namespace.split(), "sh", "-c", script],
         cwd=model.parent,
         env={**os.environ, "MODEL": model.name, "HOME": str(model.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     print(done.stderr)
     assert "Traceback" not in done.stderr

@@ -7,6 +7,7 @@ import sysconfig
 from typing import Any
 
 import pytest
+from commands import captured
 from documents import DOCS
 from places import ROOT, SUPPORT
 
@@ -62,7 +63,7 @@ def test_results_are_shown_below_the_cells_of_a_notebook(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:", "nbclient", "ipykernel"]
-    installed = subprocess.run(pip, capture_output=True, text=True, check=False)
+    installed = captured(pip)
     if installed.returncode:
         pytest.skip(f"pip cannot install a kernel of Jupyter: {installed.stderr[-200:]}")
     done = subprocess.run(

@@ -1,9 +1,9 @@
 """Our protocol buffers beside TensorFlow's own: in one process, and field by field."""
 
-import subprocess
 import sys
 
 import pytest
+from commands import captured
 
 OURS = """
 from edgeconv.data import example_pb2
@@ -87,7 +87,7 @@ print(sum(compared(m) for module in modules
 @pytest.mark.parametrize("program", [OURS + THEIRS + WORKS + SAME, THEIRS + OURS + WORKS])
 def test_our_messages_and_those_of_tensorflow_go_together_and_are_the_same(program):
     command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = captured(command)
     assert done.returncode == 0, done.stderr
     if "compared" in program:
         assert int(done.stdout) > 50

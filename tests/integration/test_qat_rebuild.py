@@ -1,12 +1,12 @@
 """Keras 3 and tf_keras models opened as flat tf_keras models: what they compute, and refusals."""
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import captured
 from places import SHARED
 
 from edgeconv.data import Samples, write_samples
@@ -747,9 +747,7 @@ print("trained", np.abs(before - answer.model(rows)).max())
 @pytest.mark.slow
 def test_a_rebuilt_model_takes_quantisation_and_trains_on_two_devices():
     pytest.importorskip("tensorflow_model_optimization")
-    done = subprocess.run(
-        [sys.executable, "-c", TRAINED_QUANTISED], capture_output=True, text=True, check=False
-    )
+    done = captured([sys.executable, "-c", TRAINED_QUANTISED])
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.splitlines()[-1] == "trained 0.0"
 

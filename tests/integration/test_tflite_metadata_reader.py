@@ -5,11 +5,11 @@ that only this test has, because its dependencies are not those of edgeconv.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from commands import captured
 from embed_models import HOSTILE, float_tiny, hostile_tiny, published
 from tiny_tflite import Graph, packed
 
@@ -41,7 +41,7 @@ def packages(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("tflite_support")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
     command = [*pip, "--target", str(directory), "tflite-support==0.4.4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = captured(command)
     if done.returncode:
         pytest.skip(f"tflite-support cannot be installed here: {done.stderr[-200:]}")
     return directory
@@ -51,9 +51,7 @@ def read(packages: Path, directory: Path) -> dict:
     (model,) = directory.glob("src/main/assets/*.tflite")
     # Its generated code has escapes that a newer Python warns of.
     command = [sys.executable, "-W", "ignore", "-c", READER, str(model)]
-    done = subprocess.run(
-        command, env={"PYTHONPATH": str(packages)}, capture_output=True, text=True, check=False
-    )
+    done = captured(command, env={"PYTHONPATH": str(packages)})
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,10 +1,10 @@
 """A training that is killed at its calls that write below the directory of its checkpoints."""
 
 import json
-import subprocess
 import sys
 
 import pytest
+from commands import captured
 from fault_injection import require_tracing
 from places import SUPPORT
 
@@ -17,12 +17,7 @@ def test_killed_while_it_keeps_or_forgets_a_checkpoint_it_goes_on_and_gives_the_
 ):
     require_tracing(tmp_path)
     script = SUPPORT / "checkpointed_training.py"
-    done = subprocess.run(
-        [sys.executable, script, tmp_path, str(step)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, script, tmp_path, str(step)])
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout.splitlines()[-1])
     assert answer["wrong"] == []

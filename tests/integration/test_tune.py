@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from commands import captured
 from forking import edgeconv_command
 from started import starts
 from tune_models import SENSITIVE_INPUTS, fine_directions, samples, sensitive_first, two_layers
@@ -37,9 +38,7 @@ def place(tmp_path_factory) -> Path:
 def edgeconv(place: Path, *words: str) -> Done:
     command = [*edgeconv_command(), *words]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(place / "cache")}
-    done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True, check=False
-    )
+    done = captured(command, cwd=place, env=environment)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

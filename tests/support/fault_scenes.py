@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from build_project import calibrate, write_project
+from commands import captured
 from tune_models import samples, two_layers
 
 CHECKED = """\
@@ -29,13 +30,10 @@ max-accuracy-drop = 0.2
 
 
 def edgeconv(root: Path, *words: str, code: int = 0) -> None:
-    done = subprocess.run(
+    done = captured(
         [sys.executable, "-m", "edgeconv", *words],
         cwd=root / "project",
         env=environment(root),
-        capture_output=True,
-        text=True,
-        check=False,
         timeout=120,
     )
     assert done.returncode == code, done.stdout + done.stderr

@@ -3,10 +3,10 @@
 No schema here has any, and the grammars of them take five seconds of a processor at each import.
 """
 
-import subprocess
 import sys
 from pathlib import Path
 
+from commands import captured
 from places import ROOT
 
 _WITHOUT = "import sys; sys.modules['rfc3987_syntax'] = None"
@@ -21,5 +21,5 @@ def assert_valid(schema: str, file: Path) -> None:
     """Hold a file of a CI system against the schema of this name that check-jsonschema has."""
     program = f"{_WITHOUT}; import check_jsonschema; check_jsonschema.main()"
     command = [sys.executable, "-c", program, "--builtin-schema", f"vendor.{schema}", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = captured(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,7 +1,8 @@
 """What a fresh process loads."""
 
-import subprocess
 import sys
+
+from commands import captured
 
 from edgeconv.system.store.tools import QUANTIZERS
 
@@ -36,7 +37,7 @@ def loaded_by(code: str, *arguments: str) -> set[str]:
         f"print(*({HEAVY!r} & {{*sys.modules}}), file=sys.stderr)\n"
     )
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = captured(command)
     assert done.returncode == 0, done.stderr
     return set(done.stderr.split())
 

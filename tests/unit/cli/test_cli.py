@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 import pytest
+from commands import captured
 from report_example import report as example_report
 from wording import fails
 
@@ -162,9 +163,7 @@ def test_a_fault_of_the_program_itself_says_where_its_traceback_is(tmp_path):
         "cli.import_module = buggy; cli.main(['check'])"
     )
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
+    done = captured([sys.executable, "-c", code], env=environment)
     assert done.returncode == 4
     first, hint = done.stderr.splitlines()
     message, _, log = first.partition("; the traceback is in ")
@@ -384,9 +383,7 @@ def test_execution_options_become_seconds_bytes_and_threads():
 
 def test_a_fault_in_edgeconv_itself_does_not_look_like_a_broken_limit():
     script = "from edgeconv import cli; cli.run = lambda _: 1 / 0; cli.main()"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
-    )
+    done = captured([sys.executable, "-c", script])
     assert done.returncode == 4
     assert "ZeroDivisionError" in done.stderr
 

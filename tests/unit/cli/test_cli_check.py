@@ -1,10 +1,10 @@
-import subprocess
 import sys
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from commands import captured
 from wording import says
 
 from edgeconv.cli.verbs import check as command
@@ -156,8 +156,6 @@ def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
         "sys.exit(code)\n"
     )
     arguments = ["check", files[0] + report, "--config", files[1]]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False
-    )
+    done = captured([sys.executable, "-c", program, *arguments])
     assert done.returncode == code, done.stderr
     assert text in (done.stderr if code > 1 else done.stdout)

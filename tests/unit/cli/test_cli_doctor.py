@@ -1,11 +1,11 @@
 import re
-import subprocess
 import sys
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from commands import captured
 from doctor_models import classifier, images, stored
 from golden_files import assert_golden
 
@@ -148,12 +148,6 @@ def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
         "sys.exit(code)\n"
     )
     filled = [each.format(model=model, source=source) for each in arguments]
-    done = subprocess.run(
-        [sys.executable, "-c", program, "doctor", *filled],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = captured([sys.executable, "-c", program, "doctor", *filled], cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert says in (done.stderr if code else done.stdout)

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from commands import captured
 from embed_models import HOSTILE, float_tiny, hostile_tiny, int8_tiny, tree
 from embed_syntax import mistakes
 from wording import fails
@@ -139,7 +140,7 @@ def phase(tmp_path) -> tuple[Path, dict[str, str]]:
 def ran(source: Path, settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = ["/bin/sh", str(source / SCRIPT)]
     environment = {"PATH": os.environ["PATH"], **settings}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return captured(command, env=environment)
 
 
 def test_the_script_reads_and_writes_only_what_the_lists_declare(tmp_path, phase):

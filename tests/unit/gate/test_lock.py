@@ -3,13 +3,13 @@ import math
 import os
 import random
 import struct
-import subprocess
 import sys
 import zlib
 from pathlib import Path
 
 import msgspec
 import pytest
+from commands import captured
 from hypothesis import given
 from hypothesis import strategies as st
 from report_example import report
@@ -335,9 +335,7 @@ def test_a_write_that_fails_leaves_the_old_lock_and_nothing_else(tmp_path, monke
 
 def git(place: Path, *arguments: str, fails: bool = False) -> str:
     settings = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
-    done = subprocess.run(
-        ["git", *settings, *arguments], cwd=place, capture_output=True, text=True, check=False
-    )
+    done = captured(["git", *settings, *arguments], cwd=place)
     assert bool(done.returncode) == fails, done.stdout + done.stderr
     return done.stdout
 
@@ -413,7 +411,7 @@ def test_reading_a_lock_loads_nothing_heavy(tmp_path):
         f"assert lock.read({str(tmp_path / 'edgeconv.lock')!r}).models\n"
         f"assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = captured([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import numpy.fft  # Of those that no process can import twice, as pytest in a test would.
 import pytest
+from commands import captured
 from forking import edgeconv_command
 from loaded_modules import loaded_by
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
@@ -209,11 +210,8 @@ def test_the_configuration_is_that_of_the_current_or_of_the_root_directory(
     (project / "tests").mkdir()
     pytester.makepyfile('def test_it(edgeconv_artifact):\n    edgeconv_artifact("tiny", "int8")\n')
     monkeypatch.chdir(project / place)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={root}", project],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = captured(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--rootdir={root}", project]
     )
     assert f"rootdir: {root}" in done.stdout
     assert "1 passed" in done.stdout, done.stdout

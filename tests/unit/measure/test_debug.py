@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from commands import captured
 from debug_models import KEY, SAMPLES, two_dense
 from golden_files import assert_golden
 from tiny_tflite import Graph, int8_model, packed
@@ -378,12 +378,6 @@ def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
         "import sys; from edgeconv.cli import run; code = run(sys.argv[1:]); "
         "assert 'tensorflow' not in sys.modules; sys.exit(code)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "debug", *given],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, "-c", program, "debug", *given], cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert says in " ".join((done.stdout + done.stderr).split())

@@ -1,6 +1,5 @@
 import csv
 import math
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import msgspec
 import pytest
 import report_example as example
 import verdict_example
+from commands import captured
 from wording import fails
 
 from edgeconv import plugins
@@ -151,12 +151,7 @@ print(json.dumps([
 
 def read(directory: Path) -> list[dict[str, Any]]:
     """What TensorBoard's own HParams plugin finds."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", READ, str(directory)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = captured([sys.executable, "-W", "ignore", "-c", READ, str(directory)])
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = msgspec.json.decode(done.stdout.splitlines()[-1])
     return found

@@ -1,7 +1,6 @@
 import html
 import json
 import re
-import subprocess
 import sys
 from typing import Any
 from urllib.parse import unquote
@@ -11,6 +10,7 @@ import msgspec
 import pytest
 import verdict_example as example
 import xmlschema
+from commands import captured
 from golden_files import assert_golden
 from json_schemas import jsonschema
 from markdown_it import MarkdownIt
@@ -123,7 +123,7 @@ def test_no_format_but_the_text_loads_anything_heavy(name):
         "heavy = {'numpy', 'scipy', 'rich', 'jinja2', 'tensorflow', 'google.protobuf'}\n"
         "print(*(heavy & {*sys.modules}), end='')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = captured([sys.executable, "-c", code])
     assert (done.stdout, done.stderr) == ("", "")
 
 

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import verdict_example as example
 import yaml
+from commands import captured
 from json_schemas import assert_valid
 from places import ROOT
 
@@ -104,7 +105,7 @@ def _checkout(folder: Path) -> Path:
 
 def test_pre_commit_takes_the_hook():
     command = ["-m", "pre_commit", "validate-manifest", str(ROOT / ".pre-commit-hooks.yaml")]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    done = captured([sys.executable, *command])
     assert done.returncode == 0, done.stdout
 
 
@@ -183,11 +184,8 @@ def comment(host: Host, file: Path, **variables: str) -> str:
     """What the script prints."""
     event = file.parent / "event.json"
     event.write_text('{"pull_request": {"number": 7}}')
-    done = subprocess.run(
+    done = captured(
         [sys.executable, str(ROOT / "ci" / "github_comment.py"), str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
         cwd=file.parent,
         env={
             **os.environ,

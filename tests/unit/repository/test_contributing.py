@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import captured
 from documents import blocks
 from places import ROOT
 from tiny_tflite import Graph, packed
@@ -43,13 +43,10 @@ def extended(tmp_path_factory) -> Path:
 
 
 def called(folder: Path, *arguments: str) -> str:
-    ended = subprocess.run(
+    ended = captured(
         [sys.executable, "-m", "edgeconv", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

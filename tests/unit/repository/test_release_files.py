@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import yaml
+from commands import captured
 from json_schemas import assert_valid
 from landing import SAMPLE_S, landing_of, parts_of, read_durations, sample_of, units_of
 from places import ROOT, TESTS
@@ -51,13 +52,13 @@ def test_the_version_of_the_package_has_an_entry_in_the_changelog():
 
 def test_a_tag_that_is_not_the_version_is_not_released():
     command = [sys.executable, "ci/release_notes.py", "v99.0.0"]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = captured(command, cwd=ROOT)
     assert ended.returncode == 1
     assert ended.stderr == f"the tag is v99.0.0, and the version {edgeconv.__version__}\n"
 
 
 def _run(*command: str) -> str:
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = captured(command, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

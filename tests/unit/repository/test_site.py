@@ -1,12 +1,12 @@
 """The site builds without a warning, with a reference made from the code."""
 
 import re
-import subprocess
 import sys
 from html import unescape
 from pathlib import Path
 
 import pytest
+from commands import captured
 from documents import DOCS
 from places import ROOT
 
@@ -23,7 +23,7 @@ pytest.importorskip("material", reason="needs the extra docs: pip install 'edgec
 def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = captured(command, cwd=ROOT)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 

@@ -5,11 +5,11 @@ Set EDGECONV_WRITE_GOLDEN=1 to write it anew.
 
 import inspect
 import os
-import subprocess
 import sys
 import textwrap
 from typing import Any
 
+from commands import captured
 from places import ROOT
 
 import edgeconv
@@ -121,13 +121,10 @@ def test_a_type_checker_takes_right_calls_and_refuses_wrong_ones(tmp_path):
     script = tmp_path / "calls.py"
     script.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", str(script)]
-    ended = subprocess.run(
+    ended = captured(
         [*command, "--cache-dir", os.devnull, "--follow-imports", "silent"],
         cwd=tmp_path,
         env={**os.environ, "MYPYPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     first = len(RIGHT.splitlines()) + 1
     said = ended.stdout.splitlines()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from commands import captured
 from places import SUPPORT
 from wording import fails
 
@@ -191,13 +192,7 @@ def run_here(place: Place, code: str, **variables: str) -> subprocess.CompletedP
         f"acts = {words(place)!r}\n"
     )
     command = [sys.executable, str(SUPPORT / "without_landlock.py"), sys.executable, "-c"]
-    return subprocess.run(
-        [*command, before + code],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return captured([*command, before + code], env={**os.environ, **variables})
 
 
 def test_where_the_kernel_has_no_landlock_bubblewrap_confines(place, bubblewrap):

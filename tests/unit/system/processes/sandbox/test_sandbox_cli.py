@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import pytest
 from click.testing import CliRunner
+from commands import captured
 from places import SUPPORT
 
 from edgeconv.cli import cli, command_named
@@ -36,9 +37,7 @@ def scan(
     model: Path, *options: str, start: list[str] | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     command = [*(start or []), sys.executable, "-m", "edgeconv", "scan", str(model), *options]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **variables}
-    )
+    return captured(command, env={**os.environ, **variables})
 
 
 @pytest.mark.parametrize("name", sorted(set(cli.list_commands(None)) - WITHOUT))
@@ -95,13 +94,7 @@ def test_a_project_takes_no_sandbox_away(mode, model):
 def test_a_project_can_require_one(model):
     Path("edgeconv.toml").write_text('[inspect]\nsandbox = "required"\n')
     command = [*NO_LANDLOCK, sys.executable, "-m", "edgeconv", "inspect", str(model)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PATH": "/nowhere"},
-    )
+    done = captured(command, env={**os.environ, "PATH": "/nowhere"})
     assert done.returncode == 4
     assert "there is no complete sandbox here" in done.stderr
 
