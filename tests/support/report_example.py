@@ -1,52 +1,12 @@
 """A realistic report, fixed to the last digit: digits, seven recipes, one limit broken."""
 
 import math
+from typing import Any
 
 import msgspec
 
+from edgeconv import types as t
 from edgeconv.statistics.comparison import paired_difference
-from edgeconv.types import (
-    MAX_SNR_DB,
-    Acceleration,
-    Accuracy,
-    Agreement,
-    Artifact,
-    CalibrationRecord,
-    Comparison,
-    Conditions,
-    Conversion,
-    DataIdentity,
-    Distribution,
-    Environment,
-    Epoch,
-    Failure,
-    Finding,
-    LadderStep,
-    Latency,
-    LayerError,
-    Measurement,
-    NpuEstimate,
-    NpuLeft,
-    OperatorCount,
-    OperatorTime,
-    OutputError,
-    PacedLatency,
-    Preprocessing,
-    Profile,
-    Qat,
-    QatRecord,
-    Recipe,
-    RecipeName,
-    Report,
-    Signature,
-    TargetCheck,
-    TensorSpec,
-    TrainingRecord,
-    TreatedLayer,
-    Verdict,
-    Verification,
-    VersionResult,
-)
 
 SAMPLES = 360
 FLOAT_RIGHT = 352
@@ -57,8 +17,8 @@ _TAKEN_FOR = (6, 8, 3, 8, 9, 9, 0, 9, 3, 3)
 TOOLS = {"ai-edge-litert": "2.3.0", "litert-quantizer": "0.10.0", "tensorflow": "2.21.0"}
 
 # recipe: bytes, p50 in µs, samples right, fixed, broken, SNR in dB, share int, share float16
-_FIGURES: dict[RecipeName, tuple[int, float, int, int, int, float, float, float]] = {
-    "float32": (156_912, 61.4, 352, 0, 0, MAX_SNR_DB, 0.0, 0.0),
+_FIGURES: dict[t.RecipeName, tuple[int, float, int, int, int, float, float, float]] = {
+    "float32": (156_912, 61.4, 352, 0, 0, t.MAX_SNR_DB, 0.0, 0.0),
     "float16": (80_140, 62.0, 352, 0, 0, 66.1, 0.0, 0.9996),
     "dynamic": (45_288, 118.7, 351, 0, 1, 34.8, 0.9912, 0.0),
     "weight-only-int8": (45_504, 63.2, 352, 1, 1, 37.5, 0.9912, 0.0),
@@ -68,7 +28,7 @@ _FIGURES: dict[RecipeName, tuple[int, float, int, int, int, float, float, float]
 }
 
 
-def latency(p50_us: float, rounds: int = 3, count: int = 60) -> Latency:
+def latency(p50_us: float, rounds: int = 3, count: int = 60) -> t.Latency:
     """A skewed sample around `p50_us`: quick as a rule, now and then slow."""
 
     def one(r: int, i: int) -> float:
@@ -78,7 +38,7 @@ def latency(p50_us: float, rounds: int = 3, count: int = 60) -> Latency:
 
     raw = tuple(tuple(one(r, i) for i in range(count)) for r in range(rounds))
     ordered = sorted(sample for samples in raw for sample in samples)
-    return Latency(
+    return t.Latency(
         rounds_us=raw,
         load_us=tuple(2100.0 + 40 * r for r in range(rounds)),
         first_us=tuple(p50_us * 3 for _ in range(rounds)),
@@ -92,11 +52,11 @@ def latency(p50_us: float, rounds: int = 3, count: int = 60) -> Latency:
     )
 
 
-def accuracy(fixed: int, broken: int) -> Accuracy:
+def accuracy(fixed: int, broken: int) -> t.Accuracy:
     """That of the baseline, but for so many samples."""
     right = FLOAT_RIGHT + fixed - broken
     correct = "0" * broken + "1" * right + "0" * (SAMPLES - right - broken)
-    return Accuracy(
+    return t.Accuracy(
         value=right / SAMPLES, samples=SAMPLES, correct=correct, predicted=predicted(correct)
     )
 
@@ -107,12 +67,12 @@ def predicted(correct: str) -> tuple[int, ...]:
     return tuple(label if right == "1" else _TAKEN_FOR[label] for label, right in pairs)
 
 
-def f1(value: float) -> Accuracy:
-    return Accuracy(metric="f1", value=value, samples=SAMPLES)
+def f1(value: float) -> t.Accuracy:
+    return t.Accuracy(metric="f1", value=value, samples=SAMPLES)
 
 
-def baseline() -> Measurement:
-    return Measurement(
+def baseline() -> t.Measurement:
+    return t.Measurement(
         name="digits_cnn",
         role="baseline",
         runtime="tensorflow 2.21.0",
@@ -130,13 +90,13 @@ def baseline() -> Measurement:
     )
 
 
-def measurement(recipe: RecipeName) -> Measurement:
+def measurement(recipe: t.RecipeName) -> t.Measurement:
     size, p50, right, fixed, broken, *_ = _FIGURES[recipe]
     accurate = accuracy(fixed, broken)
     assert accurate.value == right / SAMPLES
     floats = accuracy(0, 0)
     drop, low, high = paired_difference(floats.correct, accurate.correct)
-    return Measurement(
+    return t.Measurement(
         name=f"digits_cnn-{recipe}",
         role="artifact",
         runtime="litert 2.3.0",
@@ -162,10 +122,10 @@ def measurement(recipe: RecipeName) -> Measurement:
     )
 
 
-def agreement(recipe: RecipeName) -> Agreement:
+def agreement(recipe: t.RecipeName) -> t.Agreement:
     *_, fixed, broken, snr_db, _, _ = _FIGURES[recipe]
-    noise = 0.0 if snr_db == MAX_SNR_DB else 10 ** (-snr_db / 20)
-    return Agreement(
+    noise = 0.0 if snr_db == t.MAX_SNR_DB else 10 ** (-snr_db / 20)
+    return t.Agreement(
         output="probabilities",
         reference="baseline",
         samples=SAMPLES,
@@ -190,12 +150,12 @@ _LAYERS = (
 )
 
 
-def profile(p50_us: float, recipe: RecipeName) -> Profile:
+def profile(p50_us: float, recipe: t.RecipeName) -> t.Profile:
     delegate = "" if recipe == "int16x8" else "XNNPACK"
-    return Profile(
+    return t.Profile(
         total_us=p50_us,
         operators=tuple(
-            OperatorTime(
+            t.OperatorTime(
                 index=i,
                 operator=operator,
                 layer=layer,
@@ -208,10 +168,10 @@ def profile(p50_us: float, recipe: RecipeName) -> Profile:
     )
 
 
-def layer_errors(recipe: RecipeName) -> tuple[LayerError, ...]:
+def layer_errors(recipe: t.RecipeName) -> tuple[t.LayerError, ...]:
     *_, snr_db, _, _ = _FIGURES[recipe]
     return tuple(
-        LayerError(
+        t.LayerError(
             layer=layer,
             tensor=layer,
             operator=operator,
@@ -223,39 +183,47 @@ def layer_errors(recipe: RecipeName) -> tuple[LayerError, ...]:
     )
 
 
-def without_accuracy(recipe: RecipeName) -> Measurement:
+def without_accuracy(recipe: t.RecipeName) -> t.Measurement:
     full = measurement(recipe)
-    return Measurement(
-        name=full.name,
-        role="artifact",
+    return t.Measurement(
+        **_file_of(full),
         runtime=full.runtime,
-        sha256=full.sha256,
-        size_bytes=full.size_bytes,
-        recipe=recipe,
         latency=full.latency,
-        size_ratio=full.size_ratio,
         latency_ratio=full.latency_ratio,
     )
 
 
-def did_not_run(recipe: RecipeName) -> Measurement:
-    full = measurement(recipe)
-    return Measurement(
-        name=full.name,
-        role="artifact",
-        runtime="tflite-runtime 2.14.0",
-        sha256=full.sha256,
-        size_bytes=full.size_bytes,
-        recipe=recipe,
-        size_ratio=full.size_ratio,
-        error="Didn't find op for builtin opcode 'FULLY_CONNECTED' version '12'.\nIt failed.",
+def did_not_run(recipe: t.RecipeName) -> t.Measurement:
+    error = "Didn't find op for builtin opcode 'FULLY_CONNECTED' version '12'.\nIt failed."
+    return t.Measurement(
+        **_file_of(measurement(recipe)), runtime="tflite-runtime 2.14.0", error=error
     )
 
 
-def artifact(recipe: RecipeName) -> Artifact:
+def _file_of(row: t.Measurement) -> dict[str, Any]:
+    """What a file is, whatever came of measuring it."""
+    names = ("name", "role", "sha256", "size_bytes", "recipe", "size_ratio")
+    return {name: getattr(row, name) for name in names}
+
+
+_CALIBRATION = t.CalibrationRecord(
+    signature="serving_default", source="sklearn:digits", samples=200, sha256="c" * 64,
+    range="minmax",
+)  # fmt: skip
+_LADDER = (
+    t.LadderStep(attempt="as it is", failed="operator WHILE computes in float"),
+    t.LadderStep(attempt="loops unrolled, batch fixed to 1"),
+)
+_TARGET = t.TargetCheck(
+    runtime="tflite_runtime 2.14.0", python="3.11.7", outputs=(),
+    cost="dense weights have one scale for all channels",
+)  # fmt: skip
+
+
+def artifact(recipe: t.RecipeName) -> t.Artifact:
     size, *_, snr_db, share_int, share_f16 = _FIGURES[recipe]
     integer = recipe in ("int8", "int16x8", "qat")
-    return Artifact(
+    return t.Artifact(
         name="digits_cnn",
         file=f"digits_cnn_{recipe}.tflite",
         key=f"{size + 1:064x}",
@@ -264,7 +232,7 @@ def artifact(recipe: RecipeName) -> Artifact:
         source_path="/models/digits_cnn/1",
         source_kind="saved_model",
         source_sha256="5" * 64,
-        recipe=Recipe(
+        recipe=t.Recipe(
             name=recipe,
             input_type="int8" if recipe == "int8" else "float32",
             qat=qat().settings if recipe == "qat" else None,
@@ -272,14 +240,14 @@ def artifact(recipe: RecipeName) -> Artifact:
         engine="tflite" if recipe in ("float32", "float16", "qat") else "litert",
         signatures=(_signature(recipe),),
         operators=(
-            OperatorCount(name="CONV_2D", version=3 if integer else 1, count=2),
-            OperatorCount(name="FULLY_CONNECTED", version=4 if integer else 1, count=2),
-            OperatorCount(name="MAX_POOL_2D", version=2, count=1),
+            t.OperatorCount(name="CONV_2D", version=3 if integer else 1, count=2),
+            t.OperatorCount(name="FULLY_CONNECTED", version=4 if integer else 1, count=2),
+            t.OperatorCount(name="MAX_POOL_2D", version=2, count=1),
         ),
         quantized_weight_share=share_int,
         float16_weight_share=share_f16,
         float_operators=() if integer else ("CONV_2D", "FULLY_CONNECTED"),
-        verification=Verification(
+        verification=t.Verification(
             reference="digits_cnn_float32.tflite",
             samples=64,
             synthetic=False,
@@ -287,51 +255,29 @@ def artifact(recipe: RecipeName) -> Artifact:
             outputs=(_output_error(snr_db),),
             warnings=("an output is far from the float model's",) if snr_db < 10 else (),
         ),
-        calibration=(
-            CalibrationRecord(
-                signature="serving_default",
-                source="sklearn:digits",
-                samples=200,
-                sha256="c" * 64,
-                range="minmax",
-            ),
-        )
-        if integer
-        else (),
-        preprocessing={"": Preprocessing(scale=0.0625)},
-        ladder=(
-            LadderStep(attempt="as it is", failed="operator WHILE computes in float"),
-            LadderStep(attempt="loops unrolled, batch fixed to 1"),
-        )
-        if recipe == "int16x8"
-        else (),
-        target=TargetCheck(
-            runtime="tflite_runtime 2.14.0",
-            python="3.11.7",
-            outputs=(),
-            cost="dense weights have one scale for all channels",
-        )
-        if recipe == "int8"
-        else None,
+        calibration=(_CALIBRATION,) if integer else (),
+        preprocessing={"": t.Preprocessing(scale=0.0625)},
+        ladder=_LADDER if recipe == "int16x8" else (),
+        target=_TARGET if recipe == "int8" else None,
         qat=qat() if recipe == "qat" else None,
         notes=("one bias of 10 numbers stays float32",) if recipe == "dynamic" else (),
         tools=TOOLS,
     )
 
 
-def _signature(recipe: RecipeName) -> Signature:
-    image = TensorSpec(name="image", shape=(-1, 8, 8, 1), dtype="float32")
+def _signature(recipe: t.RecipeName) -> t.Signature:
+    image = t.TensorSpec(name="image", shape=(-1, 8, 8, 1), dtype="float32")
     if recipe == "int8":
-        image = TensorSpec(
+        image = t.TensorSpec(
             name="image", shape=(1, 8, 8, 1), dtype="int8", scale=(0.00392157,), zero_point=(-128,)
         )
-    scores = TensorSpec(name="probabilities", shape=(-1, 10), dtype="float32")
-    return Signature(key="serving_default", inputs=(image,), outputs=(scores,))
+    scores = t.TensorSpec(name="probabilities", shape=(-1, 10), dtype="float32")
+    return t.Signature(key="serving_default", inputs=(image,), outputs=(scores,))
 
 
-def _output_error(snr_db: float) -> OutputError:
-    noise = 0.0 if snr_db == MAX_SNR_DB else 10 ** (-snr_db / 20)
-    return OutputError(
+def _output_error(snr_db: float) -> t.OutputError:
+    noise = 0.0 if snr_db == t.MAX_SNR_DB else 10 ** (-snr_db / 20)
+    return t.OutputError(
         output="probabilities",
         snr_db=snr_db,
         max_abs_error=0.9 * noise,
@@ -345,8 +291,8 @@ def _output_error(snr_db: float) -> OutputError:
     )
 
 
-def training() -> TrainingRecord:
-    return TrainingRecord(
+def training() -> t.TrainingRecord:
+    return t.TrainingRecord(
         model="digits_cnn",
         strategy="MirroredStrategy",
         loop="custom",
@@ -358,7 +304,7 @@ def training() -> TrainingRecord:
         learning_rate=0.005,
         seed=7,
         epochs=tuple(
-            Epoch(
+            t.Epoch(
                 metrics={"loss": loss, "accuracy": right},
                 validation={"loss": val_loss, "accuracy": val_right},
                 samples=1280,
@@ -386,9 +332,9 @@ def training() -> TrainingRecord:
     )
 
 
-def qat() -> QatRecord:
-    return QatRecord(
-        settings=Qat(epochs=3, distribution=Distribution(strategy="mirrored")),
+def qat() -> t.QatRecord:
+    return t.QatRecord(
+        settings=t.Qat(epochs=3, distribution=t.Distribution(strategy="mirrored")),
         source="sklearn:digits",
         training=msgspec.structs.replace(
             training(),
@@ -399,17 +345,16 @@ def qat() -> QatRecord:
             resumed_at=(),
             seconds=21.7,
         ),
-        layers=(
-            TreatedLayer(name="conv", kind="Conv2D", treatment="quantized"),
-            TreatedLayer(name="dense", kind="Dense", treatment="quantized"),
-            TreatedLayer(
-                name="act", kind="PReLU", treatment="quantized with a config of edgeconv's"
-            ),
-            TreatedLayer(
-                name="norm", kind="GroupNormalization", treatment="float", reason="tfmot has no way"
-            ),
-            TreatedLayer(name="scale", kind="Rescaling", treatment="float", reason="not asked for"),
-            TreatedLayer(name="mask", kind="Lambda", treatment="float", reason="tfmot has no way"),
+        layers=tuple(
+            t.TreatedLayer(name=name, kind=kind, treatment=treatment, reason=reason)
+            for name, kind, treatment, reason in (
+                ("conv", "Conv2D", "quantized", ""),
+                ("dense", "Dense", "quantized", ""),
+                ("act", "PReLU", "quantized with a config of edgeconv's", ""),
+                ("norm", "GroupNormalization", "float", "tfmot has no way"),
+                ("scale", "Rescaling", "float", "not asked for"),
+                ("mask", "Lambda", "float", "tfmot has no way"),
+            )
         ),
         rebuilt=True,
         rebuilt_max_abs_error=1.8e-7,
@@ -417,11 +362,11 @@ def qat() -> QatRecord:
     )
 
 
-def comparison() -> Comparison:
+def comparison() -> t.Comparison:
     model, other = measurement("qat"), measurement("int8")
     difference, low, high = paired_difference(model.accuracy.correct, other.accuracy.correct)
     pairs = list(zip(model.accuracy.correct, other.accuracy.correct, strict=True))
-    return Comparison(
+    return t.Comparison(
         model=model.name,
         other=other.name,
         difference=difference,
@@ -431,10 +376,10 @@ def comparison() -> Comparison:
     )
 
 
-def verdict() -> Verdict:
-    def found(recipe: str, limit: str, allowed: float, actual: float | None) -> Finding:
+def verdict() -> t.Verdict:
+    def found(recipe: str, limit: str, allowed: float, actual: float | None) -> t.Finding:
         ok = actual is not None and actual <= allowed
-        return Finding(
+        return t.Finding(
             model=f"digits_cnn-{recipe}",
             limit=limit,
             allowed=allowed,
@@ -442,7 +387,7 @@ def verdict() -> Verdict:
             outcome="passed" if ok else "failed",
         )
 
-    return Verdict(
+    return t.Verdict(
         findings=(
             found("float16", "max-size-bytes", 100_000, 80_140),
             found("float16", "max-accuracy-drop", 0.01, 0.0),
@@ -455,10 +400,10 @@ def verdict() -> Verdict:
     )
 
 
-def report() -> Report:
-    return Report(
+def report() -> t.Report:
+    return t.Report(
         title="digits_cnn on LiteRT",
-        environment=Environment(
+        environment=t.Environment(
             machine="build-7",
             cpu="AMD EPYC 7B13",
             cores=2,
@@ -466,7 +411,7 @@ def report() -> Report:
             python="3.11.9",
             tools=TOOLS,
         ),
-        data=DataIdentity(source="sklearn:digits", samples=SAMPLES, sha256="d" * 64),
+        data=t.DataIdentity(source="sklearn:digits", samples=SAMPLES, sha256="d" * 64),
         baseline=baseline(),
         measurements=(
             measurement("float32"),
@@ -480,7 +425,7 @@ def report() -> Report:
         comparisons=(comparison(),),
         training=training(),
         artifacts=tuple(artifact(recipe) for recipe in _FIGURES),
-        conditions=Conditions(
+        conditions=t.Conditions(
             load_before=0.31,
             load_after=1.12,
             steal=0.004,
@@ -494,8 +439,7 @@ def report() -> Report:
             "edgeconv",
             "bench",
             "out/digits_cnn",
-            "--data",
-            "sklearn:digits",
+            *("--data", "sklearn:digits"),
             "-o",
             "my report",
         ),
@@ -504,7 +448,7 @@ def report() -> Report:
     )
 
 
-def whole_report() -> Report:
+def whole_report() -> t.Report:
     """With all that a bench can measure: a pace, cold starts, NPUs, a GPU and versions.
 
     One file has no estimate, for its compiler failed; the same files ran in a second runtime.
@@ -512,7 +456,7 @@ def whole_report() -> Report:
     plain = report()
     further = {
         "float32": {"npu": (_FLOAT_ESTIMATE,)},
-        "float16": {"acceleration": Acceleration(state="partial"), "kernels": (_ON_GPU,)},
+        "float16": {"acceleration": t.Acceleration(state="partial"), "kernels": (_ON_GPU,)},
         "dynamic": {"npu": (_FAILED_ESTIMATE,)},
         "int8": {"npu": (ESTIMATE,), "paced": _PACED, "cold": latency(840.0)},
     }
@@ -524,22 +468,20 @@ def whole_report() -> Report:
     return msgspec.structs.replace(
         plain,
         measurements=(*rows, *again),
-        matrix=(
-            VersionResult(model="int8", runtime="litert==2.0.2", state="not installable"),
-            VersionResult(
-                model="int8", runtime="litert==2.1.0", state="wrong", snr_db=-6.1, flips=301
-            ),
-            VersionResult(
-                model="int8", runtime="litert==2.1.1", state="crashes", detail="SIGSEGV\nat 0"
-            ),
-            VersionResult(
-                model="int8", runtime="litert==2.3.0", state="right", is_reference=True, flips=0
-            ),
+        matrix=tuple(
+            t.VersionResult(model="int8", runtime=f"litert=={version}", **fields)
+            for version, fields in _VERSIONS.items()
         ),
     )
 
 
-ESTIMATE = NpuEstimate(
+_VERSIONS: dict[str, dict[str, Any]] = {
+    "2.0.2": {"state": "not installable"},
+    "2.1.0": {"state": "wrong", "snr_db": -6.1, "flips": 301},
+    "2.1.1": {"state": "crashes", "detail": "SIGSEGV\nat 0"},
+    "2.3.0": {"state": "right", "is_reference": True, "flips": 0},
+}
+ESTIMATE = t.NpuEstimate(
     npu="ethos-u55-128",
     compiler="ethos-u-vela 5.2.0",
     system="Ethos_U55_High_End_Embedded",
@@ -554,8 +496,8 @@ ESTIMATE = NpuEstimate(
     flash_bytes=71_000,
     latency_us=1234.5,
     left=(
-        NpuLeft(operator="SVDF", count=2, reason="Unsupported opType"),
-        NpuLeft(operator="<b>", count=1),
+        t.NpuLeft(operator="SVDF", count=2, reason="Unsupported opType"),
+        t.NpuLeft(operator="<b>", count=1),
     ),
 )
 _FLOAT_ESTIMATE = msgspec.structs.replace(
@@ -563,25 +505,25 @@ _FLOAT_ESTIMATE = msgspec.structs.replace(
     on_npu=0,
     macs_on_npu=0,
     latency_us=None,
-    left=(NpuLeft(operator="CONV_2D", count=12, reason="unsupported DataType Float32"),),
+    left=(t.NpuLeft(operator="CONV_2D", count=12, reason="unsupported DataType Float32"),),
 )
-_FAILED_ESTIMATE = NpuEstimate(
+_FAILED_ESTIMATE = t.NpuEstimate(
     npu="ethos-u55-128", compiler="ethos-u-vela 5.2.0", error="ended by SIGSEGV"
 )
 _ON_GPU = msgspec.structs.replace(
     agreement("float16"), output="y", reference="litert 2.3.0", flips=2, snr_db=61.5
 )
-_PACED = PacedLatency(
+_PACED = t.PacedLatency(
     **msgspec.structs.asdict(latency(44.0)), period_us=20_000.0, distance_us=25_000.0
 )
 
 
-def conversion() -> Conversion:
-    return Conversion(
+def conversion() -> t.Conversion:
+    return t.Conversion(
         directory="out/digits_cnn",
         artifacts=tuple(artifact(recipe) for recipe in _FIGURES if recipe != "weight-only-int8"),
         failures=(
-            Failure(
+            t.Failure(
                 recipe="weight-only-int8",
                 error="VerificationFailed",
                 message="output 'probabilities' has an SNR of -3.1 dB, below 0.0 dB\nfull log: x",

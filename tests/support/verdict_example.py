@@ -31,82 +31,56 @@ HOSTILE = (
 """Names that somewhere are more than a name; a lone surrogate is what a file's name may hold."""
 
 
-def int8(limit: str, **fields: Any) -> Finding:
-    return Finding(model="mnist-int8", limit=limit, **fields)
+_LOSS = {"confidence": 0.95, "method": "mcnemar"}
+# Limit, what it allows, what there is, the outcome, and what else is said of it.
+_FINDINGS: tuple[tuple[str, Any, Any, Any, dict[str, Any]], ...] = (
+    ("max-size-bytes", 100_000.0, 46_872.0, "passed", {}),
+    (
+        *("max-accuracy-drop", 0.01, 0.0306, "failed"),
+        {"reference": "baseline", "interval": (0.0241, 0.0371), "samples": 10_000, **_LOSS},
+    ),
+    (
+        *("max-accuracy-drop", 0.01, None, "missing"),
+        {"reference": "lock", "reason": "the test data changed since the lock"},
+    ),
+    (
+        *("max-class-drop", 0.05, 0.0522, "inconclusive"),
+        {"reference": "baseline", "subject": "seven", "interval": (0.0301, 0.0744), **_LOSS}
+        | {"confidence": 0.995, "samples": 1028, "samples_needed": 2420},
+    ),
+    (
+        *("max-latency-ratio", 1.0, 1.08, "failed"),
+        {"severity": "warn", "interval": (1.02, 1.13), "confidence": 0.95, "method": "rounds"},
+    ),
+    ("oldest-runtime", "2.14.0", "2.17.0", "failed", {}),
+    (
+        *("allowed-operators", ("CONV_2D", "FULLY_CONNECTED")),
+        *(("CONV_2D", "EXP", "FULLY_CONNECTED"), "failed", {}),
+    ),
+    ("min-output-snr-db", 20.0, 27.31, "passed", {}),
+)
+
+
+def finding(
+    model: str, limit: str, allowed: Any, actual: Any, outcome: Any, **fields: Any
+) -> Finding:
+    return Finding(
+        model=model, limit=limit, allowed=allowed, actual=actual, outcome=outcome, **fields
+    )
 
 
 def failing() -> Check:
+    found = (finding("mnist-int8", *row, **fields) for *row, fields in _FINDINGS)
+    trained = (0.9902, 0.9898, 0.0004, False)
+    lost = (0.9896, 0.9592, 0.0304, True)
     return Check(
         name="mnist",
-        verdict=Verdict(
-            findings=(
-                int8("max-size-bytes", allowed=100_000.0, actual=46_872.0, outcome="passed"),
-                int8(
-                    "max-accuracy-drop",
-                    allowed=0.01,
-                    actual=0.0306,
-                    outcome="failed",
-                    reference="baseline",
-                    interval=(0.0241, 0.0371),
-                    confidence=0.95,
-                    method="mcnemar",
-                    samples=10_000,
-                ),
-                int8(
-                    "max-accuracy-drop",
-                    allowed=0.01,
-                    actual=None,
-                    outcome="missing",
-                    reference="lock",
-                    reason="the test data changed since the lock",
-                ),
-                int8(
-                    "max-class-drop",
-                    allowed=0.05,
-                    actual=0.0522,
-                    outcome="inconclusive",
-                    reference="baseline",
-                    subject="seven",
-                    interval=(0.0301, 0.0744),
-                    confidence=0.995,
-                    method="mcnemar",
-                    samples=1028,
-                    samples_needed=2420,
-                ),
-                int8(
-                    "max-latency-ratio",
-                    allowed=1.0,
-                    actual=1.08,
-                    outcome="failed",
-                    severity="warn",
-                    interval=(1.02, 1.13),
-                    confidence=0.95,
-                    method="rounds",
-                ),
-                int8("oldest-runtime", allowed="2.14.0", actual="2.17.0", outcome="failed"),
-                int8(
-                    "allowed-operators",
-                    allowed=("CONV_2D", "FULLY_CONNECTED"),
-                    actual=("CONV_2D", "EXP", "FULLY_CONNECTED"),
-                    outcome="failed",
-                ),
-                int8("min-output-snr-db", allowed=20.0, actual=27.31, outcome="passed"),
-            )
-        ),
+        verdict=Verdict(findings=tuple(found)),
         stages=(
-            stage("checkpoint", "mnist.keras", 0.9902, 0.9898, 0.0004, False, changed=True),
-            stage("trained", "mnist", 0.9902, 0.9898, 0.0004, False, changed=True, own_drop=0.0),
-            stage("float32", "mnist-float32", 0.9902, 0.9898, 0.0004, False, own_drop=0.0),
-            stage(
-                "quantized",
-                "mnist-int8",
-                0.9896,
-                0.9592,
-                0.0304,
-                True,
-                changed=True,
-                own_drop=0.0306,
-            ),
+            stage("checkpoint", "mnist.keras", *trained, changed=True),
+            stage("trained", "mnist", *trained, changed=True, own_drop=0.0),
+            stage("float32", "mnist-float32", *trained, own_drop=0.0),
+            stage("quantized", "mnist-int8", *lost, changed=True, own_drop=0.0306),
         ),
         changes=("the calibration data changed since the lock",),
         classes=(
@@ -147,46 +121,22 @@ def stage(
 
 def class_drop(name: str, samples: int, before: float, after: float, **fields: Any) -> ClassDrop:
     drop = round(before - after, 4)
-    values = {
-        "model": "mnist-int8",
-        "kind": "class",
-        "reference": "baseline",
-        "name": name,
-        "samples": samples,
-        "before": before,
-        "after": after,
-        "drop": drop,
-        "interval": (round(drop - 0.018, 4), round(drop + 0.019, 4)),
-    }
+    values = {"model": "mnist-int8", "kind": "class", "reference": "baseline", "name": name}
+    values |= {"samples": samples, "before": before, "after": after, "drop": drop}
+    values["interval"] = (round(drop - 0.018, 4), round(drop + 0.019, 4))
     return ClassDrop(**{**values, **fields})
 
 
 def passing() -> Check:
+    model = "keywords-int8"
+    measured = {"severity": "warn", "reference": "baseline", "interval": (-0.011, 0.019), **_LOSS}
+    few = {"samples": 300, "samples_needed": 1240, **measured}
     return Check(
         name="keywords",
         verdict=Verdict(
             findings=(
-                Finding(
-                    model="keywords-int8",
-                    limit="max-size-ratio",
-                    allowed=0.3,
-                    actual=0.258,
-                    outcome="passed",
-                ),
-                Finding(
-                    model="keywords-int8",
-                    limit="max-accuracy-drop",
-                    allowed=0.01,
-                    actual=0.004,
-                    outcome="inconclusive",
-                    severity="warn",
-                    reference="baseline",
-                    interval=(-0.011, 0.019),
-                    confidence=0.95,
-                    method="mcnemar",
-                    samples=300,
-                    samples_needed=1240,
-                ),
+                finding(model, "max-size-ratio", 0.3, 0.258, "passed"),
+                finding(model, "max-accuracy-drop", 0.01, 0.004, "inconclusive", **few),
             )
         ),
         statistics=GateStatistics(inconclusive="warn"),
@@ -202,44 +152,24 @@ def checked() -> Checked:
 
 def good() -> Checked:
     """All limits hold, and there is nothing to say."""
-    finding = Finding(model="m", limit="max-size-bytes", allowed=10.0, actual=9.0, outcome="passed")
-    check = Check(name="m", verdict=Verdict(findings=(finding,)), is_locked=True)
+    held = finding("m", "max-size-bytes", 10.0, 9.0, "passed")
+    check = Check(name="m", verdict=Verdict(findings=(held,)), is_locked=True)
     return Checked(config="edgeconv.toml", checks=(check,))
 
 
 def named(name: str) -> Checked:
     """Every text that may come from outside is `name`."""
-    finding = Finding(
-        model=name,
-        limit="max-class-drop",
-        allowed=0.01,
-        actual=0.5,
-        outcome="inconclusive",
-        subject=name,
-        reference="lock",
-        interval=(0.0, 1.0),
-        confidence=0.95,
-        method=name,
-        samples=3,
-        samples_needed=9,
-        reason=name,
-    )
-    operators = Finding(
-        model=name,
-        limit="allowed-operators",
-        allowed=(name,),
-        actual=(name, name),
-        outcome="failed",
-    )
-    runtime = Finding(
-        model=name, limit="oldest-runtime", allowed=name, actual=name, outcome="missing"
-    )
-    warned = Finding(
-        model=name, limit=name, allowed=1.0, actual=2.0, outcome="failed", severity="warn"
+    drop = {"subject": name, "reference": "lock", "interval": (0.0, 1.0), "confidence": 0.95}
+    drop |= {"method": name, "samples": 3, "samples_needed": 9, "reason": name}
+    findings = (
+        finding(name, "max-class-drop", 0.01, 0.5, "inconclusive", **drop),
+        finding(name, "allowed-operators", (name,), (name, name), "failed"),
+        finding(name, "oldest-runtime", name, name, "missing"),
+        finding(name, name, 1.0, 2.0, "failed", severity="warn"),
     )
     check = Check(
         name=name,
-        verdict=Verdict(findings=(finding, operators, runtime, warned)),
+        verdict=Verdict(findings=findings),
         stages=(StageState(stage="quantized", model=name, changed=None, metric=name, after=0.5),),
         changes=(name,),
         classes=(class_drop(name, 3, 1.0, 0.5, model=name),),
