@@ -183,6 +183,24 @@ def tiny_disk(tmp_path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.fixture
+def read_only(tmp_path) -> Iterator[Path]:
+    """A directory that not even root can write, with `model.tflite` in it."""
+    place = tmp_path / "read-only"
+    place.mkdir()
+    (place / "model.tflite").write_bytes(b"old")
+    mount = f"mount --bind '{place}' '{place}' && mount -o remount,bind,ro '{place}'"
+    if os.geteuid() == 0:
+        if subprocess.run(["sh", "-c", mount], capture_output=True, check=False).returncode:
+            pytest.skip("a read-only mount is not permitted here")
+        yield place
+        subprocess.run(["umount", str(place)], check=True)
+    else:
+        place.chmod(0o555)
+        yield place
+        place.chmod(0o755)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the package once: each child would, where Python is told to keep nothing."""
     if not hasattr(config, "workerinput"):

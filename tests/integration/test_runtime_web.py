@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from tiny_tflite import Graph, float_model, int8_model, packed, run
+from tiny_tflite import Graph, float_model, int8_model, packed, run, three_inputs_model
 
 from edgeconv import bench
 from edgeconv.plugins.devices.web import WebRuntime, litertjs, open_runtime
@@ -110,18 +110,7 @@ def test_a_model_is_timed_in_a_browser_of_its_own_which_is_gone_then(runtime, tm
 
 
 def test_batches_several_inputs_and_integers_go_through(runtime, tmp_path):
-    graph = Graph()
-    a = graph.tensor("a", (2, 3), "float32")
-    b = graph.tensor("b", (2, 3), "float32")
-    n = graph.tensor("n", (2,), "int32")
-    total, same = graph.tensor("total", (2, 3), "float32"), graph.tensor("same", (2,), "int32")
-    graph.operator("ADD", [a, b], [total])
-    graph.operator("ADD", [n, n], [same])
-    # The signature has them in another order than the graph.
-    names = ("serve", ["second", "count", "first"], ["twice", "sum"])
-    model = graph.model([b, n, a], [same, total], signature=names)
-    model.subgraphs[0].inputs, model.subgraphs[0].outputs = [a, b, n], [total, same]
-    file = written(tmp_path, model)
+    file = written(tmp_path, three_inputs_model(2))
     samples = {
         "first": np.arange(12, dtype=np.float32).reshape(4, 3),
         "second": np.full((4, 3), 100, np.float32),

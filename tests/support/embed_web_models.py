@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import tiny_tflite
 from embed_models import published
 from tiny_tflite import Graph, float_model, packed
 
@@ -35,18 +36,7 @@ def fixed_float_model(**options: Any) -> bytes:
 
 
 def three_inputs_model() -> bytes:
-    """sum = first + second; twice = count + count. The signature has an order of its own."""
-    graph = Graph()
-    a = graph.tensor("a", (1, 3), "float32")
-    b = graph.tensor("b", (1, 3), "float32")
-    n = graph.tensor("n", (1, 2), "int32")
-    total, same = graph.tensor("total", (1, 3), "float32"), graph.tensor("same", (1, 2), "int32")
-    graph.operator("ADD", [a, b], [total])
-    graph.operator("ADD", [n, n], [same])
-    names = ("serve", ["second", "count", "first"], ["twice", "sum"])
-    model = graph.model([b, n, a], [same, total], signature=names)
-    model.subgraphs[0].inputs, model.subgraphs[0].outputs = [a, b, n], [total, same]
-    return packed(model)
+    return packed(tiny_tflite.three_inputs_model(counts=(2,)))
 
 
 def variable_model() -> bytes:

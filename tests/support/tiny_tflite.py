@@ -165,3 +165,16 @@ def run(data: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
         interpreter.set_tensor(detail["index"], value)
     interpreter.invoke()
     return [interpreter.get_tensor(d["index"]) for d in interpreter.get_output_details()]
+
+
+def three_inputs_model(batch: int = 1, counts: tuple[int, ...] = ()) -> schema.ModelT:
+    """sum = first + second; twice = count + count. The signature has an order of its own."""
+    graph = Graph()
+    a, b, total = (graph.tensor(name, (batch, 3), "float32") for name in ("a", "b", "total"))
+    n, same = (graph.tensor(name, (batch, *counts), "int32") for name in ("n", "same"))
+    graph.operator("ADD", [a, b], [total])
+    graph.operator("ADD", [n, n], [same])
+    names = ("serve", ["second", "count", "first"], ["twice", "sum"])
+    model = graph.model([b, n, a], [same, total], signature=names)
+    model.subgraphs[0].inputs, model.subgraphs[0].outputs = [a, b, n], [total, same]
+    return model

@@ -1,10 +1,8 @@
-import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -121,23 +119,6 @@ def test_a_changed_file_of_edgeconv_is_made_again(tmp_path):
     (tmp_path / "a.c").write_bytes(b"edited")
     write(tmp_path, FILES)
     assert contents(tmp_path) == FILES
-
-
-@pytest.fixture
-def read_only(tmp_path) -> Iterator[Path]:
-    """A directory that not even root can write."""
-    place = tmp_path / "read-only"
-    place.mkdir()
-    mount = f"mount --bind '{place}' '{place}' && mount -o remount,bind,ro '{place}'"
-    if os.geteuid() == 0:
-        if subprocess.run(["sh", "-c", mount], capture_output=True, check=False).returncode:
-            pytest.skip("a read-only mount is not permitted here")
-        yield place
-        subprocess.run(["umount", str(place)], check=True)
-    else:
-        place.chmod(0o555)
-        yield place
-        place.chmod(0o755)
 
 
 def test_a_read_only_tree_is_refused(read_only):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed
+from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, three_inputs_model
 from wording import fails
 
 from edgeconv.plugins.devices.adb import open_runtime
@@ -290,17 +290,8 @@ def test_a_quantised_model_takes_and_gives_floats(phone, tmp_path):
 
 
 def test_several_ends_go_in_the_order_of_the_graph(phone, tmp_path):
-    graph = Graph()
-    a, b = graph.tensor("a", (1, 3), "float32"), graph.tensor("b", (1, 3), "float32")
-    n, same = graph.tensor("n", (1,), "int32"), graph.tensor("same", (1,), "int32")
-    total = graph.tensor("total", (1, 3), "float32")
-    graph.operator("ADD", [a, b], [total])
-    graph.operator("ADD", [n, n], [same])
-    names = ("serve", ["second", "count", "first"], ["twice", "sum"])
-    model = graph.model([b, n, a], [same, total], signature=names)
-    model.subgraphs[0].inputs, model.subgraphs[0].outputs = [a, b, n], [total, same]
     file = tmp_path / "ends.tflite"
-    file.write_bytes(packed(model))
+    file.write_bytes(packed(three_inputs_model()))
     samples = {
         "first": np.array([[1, 2, 3]], np.float32),
         "second": np.full((1, 3), 100, np.float32),

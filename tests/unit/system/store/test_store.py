@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -192,28 +192,10 @@ def test_a_full_cache_leaves_no_entry_and_no_part_of_one(tiny_disk, tmp_path):
     assert list((tiny_disk / "stage").iterdir()) == []
 
 
-@pytest.fixture
-def read_only(tmp_path) -> Iterator[Path]:
-    """A directory that not even root can write."""
-    place = tmp_path / "read-only"
-    place.mkdir()
-    (place / "model.tflite").write_bytes(OLD)
-    mount = f"mount --bind '{place}' '{place}' && mount -o remount,bind,ro '{place}'"
-    if os.geteuid() == 0:
-        if subprocess.run(["sh", "-c", mount], capture_output=True, check=False).returncode:
-            pytest.skip("a read-only mount is not permitted here")
-        yield place
-        subprocess.run(["umount", str(place)], check=True)
-    else:
-        place.chmod(0o555)
-        yield place
-        place.chmod(0o755)
-
-
 def test_a_directory_that_cannot_be_written_is_refused(publish, read_only):
     with fails(OutputRefused):
         publish(NEW, read_only / "model.tflite")
-    assert_only(read_only / "model.tflite", OLD)
+    assert_only(read_only / "model.tflite", b"old")
     with fails(OutputRefused):
         writable_directory(read_only)
     with pytest.raises(OutputRefused):
