@@ -222,52 +222,7 @@ def test_a_connection_that_is_lost_says_so(tmp_path_factory, tmp_path, model):
             stop_server(server)
 
 
-@pytest.mark.parametrize(
-    ("config", "message", "hint"),
-    [
-        ("stranger_config", "Permission denied", "ssh-copy-id"),
-        ("unknown_config", "Host key verification failed", "connect once with ssh yourself"),
-    ],
-)
-def test_a_key_that_is_not_known_is_refused(server, tmp_path, config, message, hint):
-    with (
-        pytest.raises(ToolFailed, match=message) as raised,
-        opened(server, tmp_path, config=config),
-    ):
-        pass
-    assert hint in raised.value.hint
-
-
-def test_a_port_where_nothing_listens_is_refused(server, tmp_path):
-    place = f"127.0.0.1:{free_port()}?config={server.directory / 'config'}"
-    settings = RuntimeSettings(scratch=tmp_path)
-    with (
-        pytest.raises(ToolFailed, match="Connection refused") as raised,
-        open_runtime(parse_choice(f"ssh:{place}"), settings),
-    ):
-        pass
-    assert "ssh:HOST:PORT" in raised.value.hint
-
-
-def test_a_name_that_no_machine_has_is_refused(server, tmp_path):
-    place = f"no-such-machine.invalid?config={server.directory / 'config'}"
-    with (
-        pytest.raises(ToolFailed, match="cannot connect") as raised,
-        open_runtime(parse_choice(f"ssh:{place}"), RuntimeSettings(scratch=tmp_path)),
-    ):
-        pass
-    assert "check the name" in raised.value.hint
-
-
-def test_a_python_that_is_not_there_is_refused(server, tmp_path):
-    with (
-        pytest.raises(ToolFailed, match=r"(?s)/nowhere/python on .* does not work.*not found"),
-        opened(server, tmp_path, python="/nowhere/python"),
-    ):
-        pass
-
-
-def python_with(directory: Path, *packages: str) -> str:
+def python_with(directory: Path, packages: tuple[str, ...]) -> str:
     """A Python that sees nothing but the standard library, and empty packages of these names."""
     for package in packages:
         (directory / "packages" / package).mkdir(parents=True)
@@ -285,39 +240,67 @@ def python_with(directory: Path, *packages: str) -> str:
     return str(script)
 
 
+INSTALL = "/python -m pip install numpy ai-edge-litert"
+
+
 @pytest.mark.parametrize(
-    ("packages", "message"),
+    ("config", "python", "message", "hint"),
     [
-        ((), " has no numpy"),
-        (("numpy",), "has no TFLite interpreter: none of ai_edge_litert, "),
+        ("stranger_config", sys.executable, "Permission denied", "ssh-copy-id"),
+        (
+            "unknown_config",
+            sys.executable,
+            "Host key verification failed",
+            "connect once with ssh yourself",
+        ),
+        ("config", "/nowhere/python", r"(?s)/nowhere/python on .* does not work.*not found", ""),
+        ("config", (), " has no numpy", INSTALL),
+        ("config", ("numpy",), "has no TFLite interpreter: none of ai_edge_litert, ", INSTALL),
     ],
 )
-def test_a_python_without_what_is_needed_is_refused(server, tmp_path, packages, message):
-    python = python_with(tmp_path, *packages)
+def test_a_key_or_a_python_that_cannot_be_used_is_refused(
+    server, tmp_path, config, python, message, hint
+):
+    python = python if isinstance(python, str) else python_with(tmp_path, python)
     with (
         pytest.raises(ToolFailed, match=message) as raised,
-        opened(server, tmp_path, python=python),
+        opened(server, tmp_path, config=config, python=python),
     ):
         pass
-    assert f"{python} -m pip install numpy ai-edge-litert" in raised.value.hint
+    assert hint in (raised.value.hint or "")
 
 
 def test_an_interpreter_that_does_not_work_is_passed_over_and_named_at_last(server, tmp_path):
-    broken = tmp_path / "broken"
-    (broken / "tflite_runtime").mkdir(parents=True)
-    (broken / "tflite_runtime" / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
-    (broken / "ai_edge_litert").mkdir()
-    (broken / "ai_edge_litert" / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
-    (broken / "tensorflow").mkdir()
-    (broken / "tensorflow" / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
+    for name in ("tflite_runtime", "ai_edge_litert", "tensorflow"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('built for arm')\n")
     script = tmp_path / "python"
-    script.write_text(f'#!/bin/sh\nPYTHONPATH={broken} exec {sys.executable} "$@"\n')
+    script.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
     script.chmod(0o755)
     with (
         pytest.raises(ToolFailed, match=r"no TFLite interpreter works on .*built for arm"),
         opened(server, tmp_path, python=str(script)),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("machine", "message", "hint"),
+    [
+        ("127.0.0.1:{port}", "Connection refused", "ssh:HOST:PORT"),
+        ("no-such-machine.invalid", "cannot connect", "check the name"),
+    ],
+)
+def test_a_machine_where_nothing_listens_or_that_is_none_is_refused(
+    server, tmp_path, machine, message, hint
+):
+    place = f"{machine.format(port=free_port())}?config={server.directory / 'config'}"
+    with (
+        pytest.raises(ToolFailed, match=message) as raised,
+        open_runtime(parse_choice(f"ssh:{place}"), RuntimeSettings(scratch=tmp_path)),
+    ):
+        pass
+    assert hint in raised.value.hint
 
 
 @pytest.mark.parametrize(
