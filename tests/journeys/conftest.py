@@ -1,6 +1,5 @@
 """What journeys share: an installation, and the machine of a user who has it."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,20 +11,14 @@ from start_kinds import JOURNEYS
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory) -> Path:
-    """An environment with the wheel of this checkout, and what requirements.lock has.
-
-    It is made for the run, or in the directory EDGECONV_TESTS_INSTALLATION, which keeps it.
-    """
+    """An environment with the wheel of this checkout, and what requirements.lock has."""
     shared = shared_directory(tmp_path_factory)
-    kept = os.environ.get("EDGECONV_TESTS_INSTALLATION")
-    place = Path(kept).absolute() if kept else shared / "installation"
 
-    def make(_: Path) -> None:
+    def make(place: Path) -> None:
         _, wheel = packages_in(made_once(shared / "packages", build_packages))
         install(wheel, place)
 
-    made_once(shared / "installing", make)
-    return place
+    return made_once(shared / "installation", make)
 
 
 @pytest.fixture(scope="session")

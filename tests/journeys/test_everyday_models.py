@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from installed import locked_key
 from places import SUPPORT
+from zoo import kept, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,11 +61,11 @@ EXPECTED = {
 
 
 @pytest.fixture(scope="module")
-def models(machine, tmp_path_factory) -> Path:
-    """The models of everyday_models.py, made by a Python of the user's."""
-    root = tmp_path_factory.mktemp("everyday") / "models"
-    machine.python(root.parent, SUPPORT / "everyday_models.py", root)
-    return root
+def models(machine) -> Path:
+    """The models of everyday_models.py, which a Python of the user made, in this run or before."""
+    script = SUPPORT / "everyday_models.py"
+    key = key_of(locked_key(), script.read_bytes())
+    return kept("everyday", key, lambda place: machine.python(place, script, place))
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -5,14 +5,17 @@ the default sandbox, far from this checkout.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from commands import captured
 from places import ROOT, SUPPORT
 from start_kinds import kind_of
+from zoo import kept, key_of
 
 # Notes in a file what each Python of the environment starts. It changes nothing else.
 _NOTES = SUPPORT / "noted_starts.py"
@@ -37,22 +40,44 @@ def packages_in(root: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
+def locked_key() -> str:
+    """A hash of what `install` installs beside the wheel."""
+    return key_of((ROOT / "requirements.lock").read_bytes(), sys.version, sys.base_prefix)
+
+
 def install(wheel: Path, environment: Path) -> None:
     """Make the environment as the README does, but for the wheel in the place of the checkout.
 
-    Where the lock is installed there already, the wheel is installed over the last one.
+    What the lock has is installed once, and kept from one run to the next.
     """
-    lock, installed = ROOT / "requirements.lock", environment / "installed.lock"
-    pip = (str(environment / "bin" / "pip"), "install", "--quiet", "--no-deps")
-    if not installed.exists() or installed.read_bytes() != lock.read_bytes():
-        output_of(sys.executable, "-m", "venv", "--clear", str(environment))
-        output_of(*pip, "--require-hashes", "-r", str(lock))
-        shutil.copy(lock, installed)
-    output_of(*pip, "--force-reinstall", str(wheel))
-    output_of(str(environment / "bin" / "pip"), "check")
+    locked = kept("locked", locked_key(), _install_locked)
+    shutil.copytree(locked, environment, symlinks=True, copy_function=_link, dirs_exist_ok=True)
+    for program in (environment / "bin").iterdir():
+        content = program.read_bytes()
+        if content.startswith(b"#!"):
+            program.unlink()
+            program.write_bytes(re.sub(rb"\A.*", f"#!{environment}/bin/python".encode(), content))
+            program.chmod(0o755)
+    pip = (str(environment / "bin" / "pip"), "--quiet")
+    output_of(*pip, "install", "--no-deps", str(wheel))
+    output_of(*pip, "check")
     (site,) = environment.glob("lib/python*/site-packages")
     shutil.copy(_NOTES, site)
     (site / f"{_NOTES.stem}.pth").write_text(f"import {_NOTES.stem}\n", encoding="utf-8")
+
+
+def _install_locked(environment: Path) -> None:
+    output_of(sys.executable, "-m", "venv", str(environment))
+    lock = ("--no-deps", "--require-hashes", "-r", str(ROOT / "requirements.lock"))
+    output_of(str(environment / "bin" / "pip"), "install", "--quiet", *lock)
+
+
+def _link(source: str, target: str) -> None:
+    """The same file in another directory, or a copy in another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
 
 
 class Machine:
@@ -69,7 +94,7 @@ class Machine:
             "HOME": str(home),
             "NO_COLOR": "1",
             # Runtimes are installed from what this machine has fetched before.
-            "PIP_CACHE_DIR": output_of(sys.executable, "-m", "pip", "cache", "dir").strip(),
+            "UV_CACHE_DIR": output_of(sys.executable, "-m", "uv", "cache", "dir").strip(),
             _NOTES_IN: str(notes),
         }
 
@@ -112,7 +137,7 @@ class Machine:
 
 def output_of(*command: str, cwd: Path | None = None) -> str:
     """What a command prints, which has to end well."""
-    ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    ended = captured(command, cwd=cwd)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

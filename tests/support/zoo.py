@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,18 +42,37 @@ def stocked(directory: Path, builder: str, *arguments: Path) -> Path:
 
     `arguments` are files that it reads.
     """
-    name = builder.replace(":", ".")
-    kept = KEPT / f"{name}-{_key(directory, builder, arguments)}"
+
+    def make(made: Path) -> None:
+        shutil.copytree(directory, made, dirs_exist_ok=True)
+        output_of("-c", _BUILD, builder, *arguments, made)
+
+    made = kept(builder.replace(":", "."), _key(directory, builder, arguments), make)
+    return Path(shutil.copytree(made, directory, dirs_exist_ok=True))
+
+
+def kept(name: str, key: str, make: Callable[[Path], object]) -> Path:
+    """What `make` wrote into a directory under this key, in this run or one before."""
+    place = KEPT / f"{name}-{key}"
     KEPT.mkdir(parents=True, exist_ok=True)
     with FileLock(KEPT / f"{name}.lock"):
-        if not kept.exists():
+        if not place.exists():
             _forget_unused()
             with tempfile.TemporaryDirectory(dir=KEPT) as scratch:
-                made = Path(shutil.copytree(directory, Path(scratch, "made")))
-                output_of("-c", _BUILD, builder, *arguments, made)
-                made.rename(kept)
-        os.utime(kept)
-    return Path(shutil.copytree(kept, directory, dirs_exist_ok=True))
+                made = Path(scratch, "made")
+                made.mkdir()
+                make(made)
+                made.rename(place)
+        os.utime(place)
+    return place
+
+
+def key_of(*parts: str | bytes) -> str:
+    """A hash of all that decides what is kept."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
+    return digest.hexdigest()[:16]
 
 
 def _key(directory: Path, builder: str, arguments: tuple[Path, ...]) -> str:
@@ -62,10 +81,7 @@ def _key(directory: Path, builder: str, arguments: tuple[Path, ...]) -> str:
     inputs = sorted(path for path in directory.rglob("*") if path.is_file())
     said = [sys.version, *(f"{name} {version(name)}" for name in _LIBRARIES)]
     said += [*_sources(module, function), *(str(path.relative_to(directory)) for path in inputs)]
-    digest = hashlib.sha256("\n".join(said).encode())
-    for path in (*inputs, *arguments):
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16]
+    return key_of(*said, *(path.read_bytes() for path in (*inputs, *arguments)))
 
 
 def _sources(module: str, function: str = "") -> Iterator[str]:
