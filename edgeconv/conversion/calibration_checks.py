@@ -309,8 +309,11 @@ def _layer_suspicions(check: StatisticsCheck) -> Iterator[Suspicion]:
             f"{check.own_distance:.2g}"
         )
     # A layer that no other one is before is the surest, but one trained elsewhere may be far off.
-    both = [each for each in (farthest, check.first) if each is not None]
-    is_far = any(each.excess > _WRONG * chance or each.spread > _WIDE for each in both)
+    # Of a short training it is the only one: in deep layers, what lags adds up.
+    both = (check.first,) if check.left else (farthest, check.first)
+    is_far = any(
+        each.excess > _WRONG * chance or each.spread > _WIDE for each in both if each is not None
+    )
     if check.left and not is_far:
         return
     yield Suspicion(reason, is_doubtful and (is_far or bool(check.better)))

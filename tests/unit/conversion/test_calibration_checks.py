@@ -182,6 +182,16 @@ def test_statistics_that_have_not_converged_are_no_fault_of_the_samples(far, lef
     assert all("variance = 0.45 + 0.55 ×" in each.reason for each in said)
 
 
+@pytest.mark.parametrize(("left", "is_wrong"), [(0.0, True), (0.61, False)])
+def test_of_a_short_training_only_the_first_layers_tell_wrong_samples(left, is_wrong):
+    """MobileNetV2 after 456 steps: its 52 layers lag more and more, the first one hardly does."""
+    first = LayerDistance(name="bn_Conv1", shift=0.03, factor=1.09, spread=0.5)
+    deep = LayerDistance(name="block_7_project_BN", shift=0.34, factor=11.4, spread=3.8)
+    statistics = without_layers(layers=52, farthest=deep, first=first, left=left)
+    found = verify_samples(record(), SAME, None, statistics)
+    assert found.is_wrong is is_wrong
+
+
 def test_few_samples_may_be_farther_away_by_chance():
     assert check(1.5, samples=5).suspicions == ()
     assert check(1.5, samples=20).suspicions != ()
