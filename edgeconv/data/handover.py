@@ -219,7 +219,7 @@ class ArrayFiles:
                 f"{self._word}: {self._what(name)} has no samples: shape {array.shape}",
                 hint="give at least one",
             )
-        if name == self._labels and array.ndim == 2 and array.shape[1] == 1:
+        if name and name == self._labels and array.shape[1:] == (1,):
             return array[:, 0]
         return array
 

@@ -295,6 +295,14 @@ def test_several_inputs_and_outputs_have_their_names():
     np.testing.assert_array_equal(unnamed.labels["b"], boxes)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "string"])
+def test_an_input_of_one_value_a_sample_keeps_its_shape(dtype):
+    values = X[:, :1] if dtype == "float32" else np.array([["good"], ["bad film"]])
+    one = (TensorSpec(name="x", shape=(-1, 1), dtype=dtype),)
+    for given in (values, {"x": values}, (values, Y[: len(values)])):
+        assert taken(given, one).arrays["x"].shape == values.shape
+
+
 @pytest.mark.parametrize("words", [np.array(["a", "bcd"]), np.array(["a", b"bcd"], object)])
 def test_texts_are_taken_in_batches_too(words):
     inputs = (TensorSpec(name="word", shape=(-1,), dtype="string"),)
