@@ -33,7 +33,9 @@ _MOST_VISITED = 2_000_000
 _MOST_NAMED = 5
 _HINT = (
     "export it in inference mode (model(x, training=False), and no layer with training=True), or "
-    "give its .keras file; random numbers that are wanted can be an input of the model"
+    "give its .keras file; if the layer draws at inference too, as the sampling of a VAE, build a "
+    "model of the outputs that are not random; random numbers that are wanted can be an input of "
+    "the model"
 )
 _HINT_OF_FILE = (
     "let these layers act in training only (call(self, x, training=False)), or build a model of "

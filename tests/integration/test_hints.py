@@ -216,7 +216,10 @@ SLOWER = {
         "give samples with the preprocessing used in training": f"asserting {FLOATS} "
         "--calibration low.npz",
     },
-    f"random {FLOATS}": {"can be an input of the model": f"random_as_input {FLOATS}"},
+    f"random {FLOATS}": {
+        "can be an input of the model": f"random_as_input {FLOATS}",
+        "model of the outputs that are not random": f"plain {FLOATS}",
+    },
     f"noise.keras {FLOATS} --custom-objects noise.py": {
         "act in training only": f"noise.keras {FLOATS} --custom-objects noise_in_training.py",
     },
