@@ -10,6 +10,7 @@ import pytest
 from calibration_faults import NAMED, RIGHT, TRAINED
 from forking import output_of, run
 from places import SHARED, SUPPORT
+from zoo import stocked
 
 import edgeconv
 from edgeconv.types import Conversion, Execution
@@ -26,9 +27,9 @@ LITTLE = 0.02
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory) -> Path:
-    """A directory with the models of calibration_zoo.py, and table.json with its verdicts."""
-    root = tmp_path_factory.mktemp("calibration")
-    said = output_of(SUPPORT / "calibration_zoo.py", PHOTOS, root)
+    """A directory with models, and table.json with the verdicts of calibration_zoo.py."""
+    root = stocked(tmp_path_factory.mktemp("calibration"), "keras_zoo:calibrated", PHOTOS)
+    said = output_of(SUPPORT / "calibration_zoo.py", root)
     (root / "table.json").write_text(said.strip().splitlines()[-1])
     return root
 

@@ -11,91 +11,20 @@ from edgeconv.types import Opening, Qat
 RNG = np.random.default_rng(0)
 
 
-def cars(keras):
-    """A regression with columns of different range, as in TensorFlow's tutorial of it."""
-    x = RNG.uniform((0, 60, 1500, 1970), (1, 240, 5000, 1983), (600, 4)).astype(np.float32)
-    y = 60 + 4 * x[:, 0] - 0.08 * x[:, 1] - 0.006 * x[:, 2] + RNG.normal(0, 0.5, 600)
-    norm = keras.layers.Normalization(name="norm")
-    norm.adapt(x)
-    parts = [norm, keras.layers.Dense(32, activation="relu"), keras.layers.Dense(1, name="mpg")]
-    model = keras.Sequential([keras.Input((4,), name="car"), *parts])
-    model.compile(keras.optimizers.Adam(0.03), "mean_absolute_error")
-    model.fit(x, y, epochs=25, batch_size=32, verbose=0)
-    return model, {"car": x, "labels": y.astype(np.float32)}
-
-
-def boxes(keras):
-    """A class and a box: two outputs, each with its loss and labels."""
-    layers = keras.layers
-    x, kind = RNG.uniform(0, 0.2, (400, 16, 16, 1)).astype(np.float32), RNG.integers(0, 2, 400)
-    box = RNG.integers(0, 8, (400, 2))
-    for image, (top, left), which in zip(x, box, kind, strict=True):
-        image[top : top + 8, left : left + 8] += 0.4 + 0.4 * which
-    image = keras.Input((16, 16, 1), name="image")
-    h = layers.Conv2D(8, 3, strides=2, activation="relu")(image)
-    h = layers.Dense(32, activation="relu")(layers.Flatten()(h))
-    outputs = [layers.Dense(2, name="kind")(h), layers.Dense(2, name="box")(h)]
-    model = keras.Model(image, outputs)
-    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", [entropy, keras.losses.Huber(0.5)], loss_weights=[1.0, 5.0])
-    model.fit(x, [kind, box / 8], epochs=20, verbose=0)
-    return model, {"image": x, "kind": kind, "box": (box / 8).astype(np.float32)}
-
-
-def pairs(keras):
-    """Two inputs through one tower with batch normalization."""
-    layers = keras.layers
-    which = RNG.integers(0, 4, (2, 400))
-    which[1, ::2] = which[0, ::2]
-    prototypes = RNG.uniform(0, 1, (4, 8, 8, 1))
-    left, right = (prototypes[which] + RNG.normal(0, 0.1, (2, 400, 8, 8, 1))).astype(np.float32)
-    parts = [layers.Conv2D(8, 3, use_bias=False), layers.BatchNormalization(), layers.ReLU()]
-    parts += [layers.Flatten(), layers.Dense(8)]
-    tower = keras.Sequential([keras.Input((8, 8, 1)), *parts])
-    a, b = keras.Input((8, 8, 1), name="left"), keras.Input((8, 8, 1), name="right")
-    difference = layers.Subtract()([tower(a), tower(b)])
-    same = layers.Dense(1, activation="sigmoid", name="same")(difference * difference)
-    model = keras.Model([a, b], same)
-    model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy")
-    labels = (which[0] == which[1]).astype(np.float32)
-    model.fit([left, right], labels, epochs=25, verbose=0)
-    return model, {"left": left, "right": right, "labels": labels}
-
-
-def short(keras):
-    """A nested network after 16 steps, whose moving statistics are still those it began with."""
-    x, labels = RNG.uniform(0, 0.4, (256, 16, 16, 3)).astype(np.float32), RNG.integers(0, 3, 256)
-    x[np.arange(256), 4:12, 4:12, labels] += 0.6
-    inner = y = keras.Input((16, 16, 3))
-    for _ in range(12):
-        y = keras.layers.Conv2D(12, 3, padding="same", use_bias=False)(y)
-        y = keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.999)(y))
-    base = keras.Model(inner, y)
-    image = keras.Input((16, 16, 3), name="image")
-    pooled = keras.layers.GlobalAveragePooling2D()(base(image))
-    scores = keras.layers.Dense(3, activation="softmax", name="scores")(pooled)
-    model = keras.Model(image, scores)
-    model.compile("adam", "sparse_categorical_crossentropy")
-    model.fit(x, labels, epochs=2, batch_size=32, verbose=0)
-    return model, {"image": x, "labels": labels}
+ZOO = "keras_zoo:goals"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """The artifact by the name of a model, of Keras 3 or tf_keras, which is trained first."""
-    import keras
-    import tf_keras
+def made(models, tmp_path_factory):
+    """Converts a model of the zoo, by what it is and its Keras, with some of its arrays changed."""
 
-    def make(build, library="keras", settings=Qat(epochs=2), **changes):
-        place = tmp_path_factory.mktemp(build.__name__)
-        used = {"keras": keras, "tf_keras": tf_keras}[library]
-        used.utils.set_random_seed(0)
-        model, arrays = build(used)
-        model.save(place / "model.keras")
-        arrays = {name: array for name, array in (arrays | changes).items() if array is not None}
+    def make(name, /, library="keras", settings=Qat(epochs=2), **changes):
+        place = tmp_path_factory.mktemp(name)
+        with np.load(models / f"{name}_{library}.npz") as stored:
+            arrays = {key: x for key, x in ({**stored} | changes).items() if x is not None}
         np.savez(place / "train.npz", **arrays)
         return edgeconv.convert(
-            place / "model.keras",
+            models / f"{name}_{library}.keras",
             out=place / "out",
             to=make_recipes(["qat"], qat=settings),
             training=str(place / "train.npz"),
@@ -112,7 +41,7 @@ def artifact(conversion):
 
 @pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_a_regression_is_trained_by_its_own_loss_and_stays_as_good(made, library):
-    found = artifact(made(cars, library))
+    found = artifact(made("cars", library))
     assert found.qat.losses == {"mpg": "mean_absolute_error"}
     validated = found.qat.validated
     assert validated.metric == "explained_variance"
@@ -125,7 +54,7 @@ def test_a_regression_is_trained_by_its_own_loss_and_stays_as_good(made, library
 
 
 def test_two_outputs_have_their_own_labels_losses_and_weights(made):
-    found = artifact(made(boxes))
+    found = artifact(made("boxes"))
     assert found.qat.losses == {"kind": "sparse_categorical_crossentropy", "box": "huber"}
     assert found.qat.validated.metric == "mean_score"
     assert found.qat.validated.float_accuracy > 0.6
@@ -134,7 +63,7 @@ def test_two_outputs_have_their_own_labels_losses_and_weights(made):
 
 
 def test_an_output_without_labels_is_trained_to_the_float_models(made):
-    found = artifact(made(boxes, kind=None))
+    found = artifact(made("boxes", kind=None))
     assert found.qat.losses == {"kind": "mean_squared_error", "box": "huber"}
     assert found.qat.validated.metric == "explained_variance"
 
@@ -144,14 +73,14 @@ def test_labels_that_fit_no_output_are_refused_with_ways_out(made):
         {"box": np.zeros((400, 3))},
         {"kind": None, "box": None, "labels": RNG.normal(size=400)},
     ):
-        (failure,) = made(boxes, **changes).failures
+        (failure,) = made("boxes", **changes).failures
         assert "box" in failure.message
         assert "?labels=none" in (failure.hint or "")
         assert "--qat-target model" in (failure.hint or "")
 
 
 def test_a_tower_is_trained_and_its_file_has_no_operator_more_than_int8(made):
-    found = artifact(made(pairs))
+    found = artifact(made("pairs"))
     assert found.qat.validated.metric == "accuracy"
     assert found.qat.validated.drop < 0.05
     names = {one.name: one.count for one in found.operators}
@@ -159,9 +88,9 @@ def test_a_tower_is_trained_and_its_file_has_no_operator_more_than_int8(made):
     assert "DEPTHWISE_CONV_2D" not in names
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def test_a_model_after_a_short_training_learns_with_statistics_of_its_samples(made, library):
-    found = artifact(made(short, library, Qat(epochs=3, learning_rate=1e-3)))
+    found = artifact(made("short", library, Qat(epochs=3, learning_rate=1e-3)))
     assert any("moving statistics of 12 batch normalizations" in note for note in found.notes)
     losses = [epoch.metrics["loss"] for epoch in found.qat.training.epochs]
     assert losses[-1] < losses[0]
@@ -169,7 +98,7 @@ def test_a_model_after_a_short_training_learns_with_statistics_of_its_samples(ma
 
 
 def test_a_divergence_advises_options_that_convert_has(made):
-    (failure,) = made(cars, settings=Qat(epochs=1, learning_rate=1e25)).failures
+    (failure,) = made("cars", settings=Qat(epochs=1, learning_rate=1e25)).failures
     assert "--qat-learning-rate" in (failure.hint or "")
     assert "--learning-rate" not in (failure.hint or "").replace("--qat-learning-rate", "")
 

@@ -289,3 +289,142 @@ def _reader(images: Any, labels: Any, seed: int) -> Any:
     model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     model.fit(images, labels, batch_size=64, epochs=3, verbose=0)
     return model
+
+
+def calibrated(photos: Path, root: Path) -> None:
+    """Classifiers of photos and of made-up signals, with and without batch normalization.
+
+    NAME/ is a SavedModel, NAME.npz has samples and labels.
+    """
+    keras.utils.set_random_seed(2)
+    with np.load(photos) as stored:
+        x, y = stored["x_train"][:6000], stored["y_train"][:6000].astype(np.int64).ravel()
+    images = {"image": (x / 255).astype(np.float32)}
+    _exported(root / "photos", _photo_model(normalizes=True), images, y)
+    _exported(root / "plain_photos", _photo_model(normalizes=False), images, y)
+    _exported(root / "sensors", _sensor_model(normalizes=True), *_windows(4000))
+    _exported(root / "plain_sensors", _sensor_model(normalizes=False), *_windows(4000))
+
+
+def _photo_model(*, normalizes: bool) -> Any:
+    image = x = layers.Input((32, 32, 3), name="image")
+    for filters in (16, 32, 48):
+        x = layers.Conv2D(filters, 3, strides=2, padding="same")(x)
+        x = layers.BatchNormalization(momentum=0.9)(x) if normalizes else x
+        x = layers.ReLU()(x)
+    x = layers.GlobalAveragePooling2D()(x)
+    return keras.Model(image, layers.Dense(10, activation="softmax", name="scores")(x))
+
+
+def _sensor_model(*, normalizes: bool) -> Any:
+    """Two inputs of one shape."""
+    inputs = [layers.Input((64, 3), name=name) for name in ("accelerometer", "gyroscope")]
+    parts = []
+    for each in inputs:
+        x = layers.Conv1D(12, 5, strides=2)(each)
+        parts.append(layers.ReLU()(layers.BatchNormalization(momentum=0.9)(x) if normalizes else x))
+    x = layers.Conv1D(24, 3, strides=2, activation="relu")(layers.Concatenate()(parts))
+    x = layers.Dense(16, activation="relu")(layers.GlobalAveragePooling1D()(x))
+    return keras.Model(inputs, layers.Dense(4, activation="softmax", name="scores")(x))
+
+
+def _windows(count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Vibrations of four frequencies, as an accelerometer and a gyroscope have them."""
+    random = np.random.default_rng(5)
+    y = random.integers(0, 4, count)
+    time = np.arange(64) / 64
+    angle = 4 * np.pi * (y + 1)[:, None, None] * time[:, None]
+    angle = angle + random.uniform(0, 6.3, (count, 1, 3))
+    accelerometer = np.sin(angle) * [0.5, 1, 1.5] + [0, 0, 9.8]
+    accelerometer += random.normal(0, 0.3, (count, 64, 3))
+    gyroscope = 40 * np.cos(angle) + random.normal(0, 15, (count, 64, 3))
+    inputs = {"accelerometer": accelerometer, "gyroscope": gyroscope}
+    return {name: x.astype(np.float32) for name, x in inputs.items()}, y
+
+
+def _exported(target: Path, model: Any, x: dict[str, np.ndarray], y: np.ndarray) -> None:
+    model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy")
+    data = x if len(x) > 1 else next(iter(x.values()))
+    model.fit(data, y, batch_size=64, epochs=3, verbose=0)
+    model.export(str(target), format="tf_saved_model", verbose=False)
+    np.savez(f"{target}.npz", labels=y[:400], **{name: each[:400] for name, each in x.items()})
+
+
+def goals(root: Path) -> None:
+    """KIND_LIBRARY.keras, trained with losses of each kind, and KIND_LIBRARY.npz with its data."""
+    for build, libraries in ((_cars, 2), (_boxes, 1), (_pairs, 1), (_short, 2)):
+        for library in (keras, tf_keras)[:libraries]:
+            library.utils.set_random_seed(0)
+            model, arrays = build(library, np.random.default_rng(0))
+            name = f"{build.__name__.removeprefix('_')}_{library.__name__}"
+            model.save(root / f"{name}.keras")
+            np.savez(root / f"{name}.npz", **arrays)
+
+
+def _cars(keras: Any, rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+    """A regression with columns of different range, as in TensorFlow's tutorial of it."""
+    x = rng.uniform((0, 60, 1500, 1970), (1, 240, 5000, 1983), (600, 4)).astype(np.float32)
+    y = 60 + 4 * x[:, 0] - 0.08 * x[:, 1] - 0.006 * x[:, 2] + rng.normal(0, 0.5, 600)
+    norm = keras.layers.Normalization(name="norm")
+    norm.adapt(x)
+    parts = [norm, keras.layers.Dense(32, activation="relu"), keras.layers.Dense(1, name="mpg")]
+    model = keras.Sequential([keras.Input((4,), name="car"), *parts])
+    model.compile(keras.optimizers.Adam(0.03), "mean_absolute_error")
+    model.fit(x, y, epochs=25, batch_size=32, verbose=0)
+    return model, {"car": x, "labels": y.astype(np.float32)}
+
+
+def _boxes(keras: Any, rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+    """A class and a box: two outputs, each with its loss and labels."""
+    layers = keras.layers
+    x, kind = rng.uniform(0, 0.2, (400, 16, 16, 1)).astype(np.float32), rng.integers(0, 2, 400)
+    box = rng.integers(0, 8, (400, 2))
+    for image, (top, left), which in zip(x, box, kind, strict=True):
+        image[top : top + 8, left : left + 8] += 0.4 + 0.4 * which
+    image = keras.Input((16, 16, 1), name="image")
+    h = layers.Conv2D(8, 3, strides=2, activation="relu")(image)
+    h = layers.Dense(32, activation="relu")(layers.Flatten()(h))
+    outputs = [layers.Dense(2, name="kind")(h), layers.Dense(2, name="box")(h)]
+    model = keras.Model(image, outputs)
+    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", [entropy, keras.losses.Huber(0.5)], loss_weights=[1.0, 5.0])
+    model.fit(x, [kind, box / 8], epochs=20, verbose=0)
+    return model, {"image": x, "kind": kind, "box": (box / 8).astype(np.float32)}
+
+
+def _pairs(keras: Any, rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+    """Two inputs through one tower with batch normalization."""
+    layers = keras.layers
+    which = rng.integers(0, 4, (2, 400))
+    which[1, ::2] = which[0, ::2]
+    prototypes = rng.uniform(0, 1, (4, 8, 8, 1))
+    left, right = (prototypes[which] + rng.normal(0, 0.1, (2, 400, 8, 8, 1))).astype(np.float32)
+    parts = [layers.Conv2D(8, 3, use_bias=False), layers.BatchNormalization(), layers.ReLU()]
+    parts += [layers.Flatten(), layers.Dense(8)]
+    tower = keras.Sequential([keras.Input((8, 8, 1)), *parts])
+    a, b = keras.Input((8, 8, 1), name="left"), keras.Input((8, 8, 1), name="right")
+    difference = layers.Subtract()([tower(a), tower(b)])
+    same = layers.Dense(1, activation="sigmoid", name="same")(difference * difference)
+    model = keras.Model([a, b], same)
+    model.compile(keras.optimizers.Adam(0.01), "binary_crossentropy")
+    labels = (which[0] == which[1]).astype(np.float32)
+    model.fit([left, right], labels, epochs=25, verbose=0)
+    return model, {"left": left, "right": right, "labels": labels}
+
+
+def _short(keras: Any, rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
+    """A nested network after 16 steps, whose moving statistics are still those it began with."""
+    x, labels = rng.uniform(0, 0.4, (256, 16, 16, 3)).astype(np.float32), rng.integers(0, 3, 256)
+    x[np.arange(256), 4:12, 4:12, labels] += 0.6
+    inner = y = keras.Input((16, 16, 3))
+    for _ in range(12):
+        y = keras.layers.Conv2D(12, 3, padding="same", use_bias=False)(y)
+        y = keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.999)(y))
+    base = keras.Model(inner, y)
+    image = keras.Input((16, 16, 3), name="image")
+    pooled = keras.layers.GlobalAveragePooling2D()(base(image))
+    scores = keras.layers.Dense(3, activation="softmax", name="scores")(pooled)
+    model = keras.Model(image, scores)
+    model.compile("adam", "sparse_categorical_crossentropy")
+    model.fit(x, labels, epochs=2, batch_size=32, verbose=0)
+    return model, {"image": x, "labels": labels}
