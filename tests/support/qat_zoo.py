@@ -48,11 +48,13 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
     layers, model = tf_keras.layers, tf_keras.Model
     allowing = Recipe(name="qat", qat=Qat())
 
-    def chain(shape: tuple[int | None, ...], *parts: Any, dtype: str = "float32") -> Any:
+    def case(
+        shape: tuple[int | None, ...], *parts: Any, dtype: str = "float32", **options: Any
+    ) -> Case:
         x = y = layers.Input(shape, dtype=dtype, name="x")
         for part in parts:
             y = part(y)
-        return model(x, y)
+        return Case(model(x, y), **options)
 
     def mobile() -> Case:
         x = y = layers.Input((16, 16, 3), name="image")
@@ -136,151 +138,124 @@ def cases(tf: Any, tf_keras: Any) -> dict[str, Any]:
         "tower": tower,
         "half_shared": half_shared,
         "before_norm": before_norm,
-        "scaled": lambda: Case(
-            chain(
-                (32,),
-                layers.Dense(64, activation="relu"),
-                layers.Rescaling(2.0, 1.0, name="scaled"),
-                layers.Dense(4),
-            )
+        "scaled": lambda: case(
+            (32,),
+            layers.Dense(64, activation="relu"),
+            layers.Rescaling(2.0, 1.0, name="scaled"),
+            layers.Dense(4),
         ),
-        "unlike_columns": lambda: Case(
-            chain(
-                (3,),
-                layers.Normalization(mean=[0.0, 2000, 5e4], variance=[0.1, 100, 1e6], name="norm"),
-                layers.Dense(16, activation="relu"),
-                layers.Dense(2),
-            )
+        "unlike_columns": lambda: case(
+            (3,),
+            layers.Normalization(mean=[0.0, 2000, 5e4], variance=[0.1, 100, 1e6], name="norm"),
+            layers.Dense(16, activation="relu"),
+            layers.Dense(2),
         ),
-        "sequence": lambda: Case(
-            chain(
-                (40, 3),
-                layers.Conv1D(8, 3, padding="causal", dilation_rate=2, use_bias=False),
-                layers.BatchNormalization(),
-                layers.ReLU(),
-                layers.MaxPooling1D(2),
-                layers.Conv1D(8, 5, strides=2, padding="same", activation="relu", groups=2),
-                layers.DepthwiseConv1D(3, padding="same"),
-                layers.SeparableConv1D(6, 3),
-                layers.Dense(6, activation="relu"),
-                layers.UpSampling1D(2),
-                layers.ZeroPadding1D(1),
-                layers.Cropping1D(1),
-                layers.AveragePooling1D(2),
-                layers.GlobalAveragePooling1D(),
-                layers.Dense(4),
-            )
+        "sequence": lambda: case(
+            (40, 3),
+            layers.Conv1D(8, 3, padding="causal", dilation_rate=2, use_bias=False),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.MaxPooling1D(2),
+            layers.Conv1D(8, 5, strides=2, padding="same", activation="relu", groups=2),
+            layers.DepthwiseConv1D(3, padding="same"),
+            layers.SeparableConv1D(6, 3),
+            layers.Dense(6, activation="relu"),
+            layers.UpSampling1D(2),
+            layers.ZeroPadding1D(1),
+            layers.Cropping1D(1),
+            layers.AveragePooling1D(2),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(4),
         ),
-        "any_length": lambda: Case(
-            chain(
-                (None, 3),
-                layers.Conv1D(8, 3, padding="same"),
-                layers.BatchNormalization(),
-                layers.ReLU(),
-                layers.GlobalMaxPooling1D(),
-                layers.Dense(4),
-            )
+        "any_length": lambda: case(
+            (None, 3),
+            layers.Conv1D(8, 3, padding="same"),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.GlobalMaxPooling1D(),
+            layers.Dense(4),
         ),
-        "dense": lambda: Case(
-            chain(
-                (32,),
-                layers.Dense(32, use_bias=False, name="first"),
-                layers.BatchNormalization(name="folded"),
-                layers.ReLU(),
-                layers.Dropout(0.5),
-                layers.Dense(16, activation="tanh"),
-                layers.BatchNormalization(name="apart"),
-                layers.Dense(4, activation="sigmoid"),
-            )
+        "dense": lambda: case(
+            (32,),
+            layers.Dense(32, use_bias=False, name="first"),
+            layers.BatchNormalization(name="folded"),
+            layers.ReLU(),
+            layers.Dropout(0.5),
+            layers.Dense(16, activation="tanh"),
+            layers.BatchNormalization(name="apart"),
+            layers.Dense(4, activation="sigmoid"),
         ),
-        "images_out": lambda: Case(
-            chain(
-                (8, 8, 3),
-                layers.Conv2D(8, 3, padding="same", activation="relu"),
-                layers.Conv2DTranspose(6, 3, strides=2, padding="same", name="up"),
-                layers.BatchNormalization(name="folded"),
-                layers.ReLU(),
-                layers.UpSampling2D(interpolation="bilinear"),
-                layers.Conv2D(2, 1),
-            )
+        "images_out": lambda: case(
+            (8, 8, 3),
+            layers.Conv2D(8, 3, padding="same", activation="relu"),
+            layers.Conv2DTranspose(6, 3, strides=2, padding="same", name="up"),
+            layers.BatchNormalization(name="folded"),
+            layers.ReLU(),
+            layers.UpSampling2D(interpolation="bilinear"),
+            layers.Conv2D(2, 1),
         ),
-        "sequence_up": lambda: Case(
-            chain(
-                (16, 3),
-                layers.Conv1DTranspose(8, 4, strides=2, padding="same", activation="relu"),
-                layers.Flatten(),
-                layers.Dense(3),
-            )
+        "sequence_up": lambda: case(
+            (16, 3),
+            layers.Conv1DTranspose(8, 4, strides=2, padding="same", activation="relu"),
+            layers.Flatten(),
+            layers.Dense(3),
         ),
-        "dilated": lambda: Case(
-            chain(
-                (16, 16, 3),
-                layers.Conv2D(8, 3, dilation_rate=2),
-                layers.BatchNormalization(),
-                layers.ReLU(),
-                layers.DepthwiseConv2D(3, dilation_rate=2, padding="same", activation="relu"),
-                layers.Flatten(),
-                layers.Dense(2),
-            )
+        "dilated": lambda: case(
+            (16, 16, 3),
+            layers.Conv2D(8, 3, dilation_rate=2),
+            layers.BatchNormalization(),
+            layers.ReLU(),
+            layers.DepthwiseConv2D(3, dilation_rate=2, padding="same", activation="relu"),
+            layers.Flatten(),
+            layers.Dense(2),
         ),
-        "activations": lambda: Case(
-            chain(
-                (8, 8, 4),
-                layers.Conv2D(8, 3),
-                layers.PReLU(shared_axes=[1, 2], alpha_initializer="random_uniform"),
-                layers.Conv2D(8, 3, activation="gelu"),
-                layers.Conv2D(8, 1, activation="swish"),
-                layers.LeakyReLU(0.2),
-                layers.Permute((2, 1, 3)),
-                layers.Reshape((16, 8)),
-                layers.Dense(5, activation="relu6"),
-                layers.ReLU(3.0),
-                layers.ReLU(negative_slope=0.1),
-                layers.Flatten(),
-                layers.Dense(4),
-            )
+        "activations": lambda: case(
+            (8, 8, 4),
+            layers.Conv2D(8, 3),
+            layers.PReLU(shared_axes=[1, 2], alpha_initializer="random_uniform"),
+            layers.Conv2D(8, 3, activation="gelu"),
+            layers.Conv2D(8, 1, activation="swish"),
+            layers.LeakyReLU(0.2),
+            layers.Permute((2, 1, 3)),
+            layers.Reshape((16, 8)),
+            layers.Dense(5, activation="relu6"),
+            layers.ReLU(3.0),
+            layers.ReLU(negative_slope=0.1),
+            layers.Flatten(),
+            layers.Dense(4),
         ),
-        "embedding": lambda: Case(
-            chain(
-                (10,),
-                layers.Embedding(50, 8),
-                layers.Conv1D(8, 3, activation="relu"),
-                layers.GlobalAveragePooling1D(),
-                layers.Dense(2),
-                dtype="int32",
-            )
+        "embedding": lambda: case(
+            (10,),
+            layers.Embedding(50, 8),
+            layers.Conv1D(8, 3, activation="relu"),
+            layers.GlobalAveragePooling1D(),
+            layers.Dense(2),
+            dtype="int32",
         ),
-        "normalization": lambda: Case(
-            chain(
-                (6,),
-                layers.Normalization(mean=[0.0, 1, 2, 3, 4, 5], variance=[1.0, 2, 3, 4, 5, 6]),
-                layers.Dense(8, activation="relu"),
-                layers.Dense(2),
-            )
+        "normalization": lambda: case(
+            (6,),
+            layers.Normalization(mean=[0.0, 1, 2, 3, 4, 5], variance=[1.0, 2, 3, 4, 5, 6]),
+            layers.Dense(8, activation="relu"),
+            layers.Dense(2),
         ),
-        "recurrent": lambda: Case(
-            chain(
-                (10, 4),
-                layers.Dense(8, name="dense"),
-                layers.LayerNormalization(name="norm"),
-                layers.GRU(6, name="gru"),
-                layers.Dense(2, name="out"),
-            ),
+        "recurrent": lambda: case(
+            (10, 4),
+            layers.Dense(8, name="dense"),
+            layers.LayerNormalization(name="norm"),
+            layers.GRU(6, name="gru"),
+            layers.Dense(2, name="out"),
             batch=1,
             recipe=allowing,
         ),
-        "elu": lambda: Case(
-            chain((6,), layers.Dense(8, activation="elu", name="elu"), layers.Dense(2)),
-            recipe=allowing,
+        "elu": lambda: case(
+            (6,), layers.Dense(8, activation="elu", name="elu"), layers.Dense(2), recipe=allowing
         ),
-        "selected": lambda: Case(
-            chain(
-                (8, 8, 4),
-                layers.Conv2D(8, 3, name="first", activation="relu"),
-                layers.Conv2D(8, 3, name="second", activation="relu"),
-                layers.Flatten(name="flat"),
-                layers.Dense(4, name="head"),
-            ),
+        "selected": lambda: case(
+            (8, 8, 4),
+            layers.Conv2D(8, 3, name="first", activation="relu"),
+            layers.Conv2D(8, 3, name="second", activation="relu"),
+            layers.Flatten(name="flat"),
+            layers.Dense(4, name="head"),
             settings=Qat(layers=("sec*", "head")),
             recipe=allowing,
         ),

@@ -165,9 +165,9 @@ def read_input(job: Job) -> Sum:
 
 
 def start_grandchild(job: Job) -> Sum:
-    """Start a process, write both numbers to `directory`, and sleep."""
+    """Start a process, write both numbers to a file in `directory`, and sleep."""
     grandchild = subprocess.Popen(["sleep", "600"])
-    _write(Path(job.directory), "pids", f"{os.getpid()} {grandchild.pid}")
+    _write(Path(job.directory), f"pids{job.text}", f"{os.getpid()} {grandchild.pid}")
     time.sleep(600)
     return Sum(0, ())
 
@@ -287,19 +287,11 @@ def report_in_halves(job: Job) -> Sum:
     return Sum(0, ())
 
 
-def sleep_in_a_cluster(job: Job) -> Sum:
-    """Start a process, note both numbers in `directory`, and sleep."""
-    grandchild = subprocess.Popen(["sleep", "600"])
-    _write(Path(job.directory), f"pids{job.number}", f"{os.getpid()} {grandchild.pid}")
-    time.sleep(600)
-    return Sum(0, ())
-
-
 def cluster_parent(directory: str) -> None:
     """Run three members of a cluster, which sleep."""
     end_on_signals()
     parts = [
-        ClusterMember(sleep_in_a_cluster, Job(number=index, directory=directory), cluster)
+        ClusterMember(start_grandchild, Job(text=str(index), directory=directory), cluster)
         for index, cluster in enumerate(local_cluster(3))
     ]
     settings = ProcessSettings(
