@@ -26,8 +26,6 @@ from edgeconv.tf.convert import FloatJob
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import RECIPE_NAMES, Artifact, RecipeName
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*experimental_preserve_all_tensors.*")
-
 SOURCES = {
     "legacy": "legacy",
     "legacy.h5": "legacy",
@@ -220,10 +218,6 @@ def test_one_of_several_signatures_is_converted_by_its_name(workshop):
     assert made["float32"].signature.key == "double"
 
 
-def test_the_twin_signatures_of_a_keras_export_count_as_one(workshop):
-    assert workshop.convert("modern")["float32"].signature.key == "serving_default"
-
-
 def test_of_numbered_versions_the_highest_is_converted_under_the_parents_name(workshop, zoo):
     artifact = workshop.convert("versions", "float32", calibration=None)["float32"]
     assert artifact.source_path == "10"
@@ -354,63 +348,12 @@ def test_an_operator_that_only_a_float_kernel_computes_stays_so_and_is_named(wor
     assert "--full-integer" in refused.conversion.failures[0].hint
 
 
-@pytest.mark.parametrize("recipe", ["float16", "dynamic", "weight-only-int8"])
-def test_a_model_in_which_nothing_was_quantised_says_so(recipe, workshop):
-    made = workshop.convert(
-        "weightless", "float32,float16,dynamic,weight-only-int8", calibration=None
-    )
-    what = "became float16" if recipe == "float16" else "was quantized"
-    model = "model" if recipe == "float16" else f"{recipe} model"
-    says = f"nothing {what}: this {model} is the float32 model"
-    assert made[recipe].verification.warnings == (says,)
-    assert made["float32"].verification.warnings == ()
-
-
 def test_without_samples_the_verification_says_that_it_made_them_up(workshop):
     made = workshop.convert(
         "weightless", "float32,float16,dynamic,weight-only-int8", calibration=None
     )
     assert made["float32"].verification.synthetic
     assert not workshop.convert("legacy")["float32"].verification.synthetic
-
-
-def true_ranges(model: Path, samples: np.ndarray) -> dict[str, tuple[float, float]]:
-    """The smallest and largest value of every activation, from the interpreter's own tensors."""
-    lite = Lite(model, preserve=True)
-    ranges: dict[str, tuple[float, float]] = {}
-    for sample in samples:
-        lite.runner(image=sample[None])
-        for tensor in lite.interpreter.get_tensor_details():
-            if tensor["dtype"] is np.float32 and tensor["name"]:
-                try:
-                    values = lite.interpreter.get_tensor(tensor["index"])
-                except ValueError:
-                    continue
-                low, high = ranges.get(tensor["name"], (np.inf, -np.inf))
-                ranges[tensor["name"]] = (
-                    min(low, float(values.min())),
-                    max(high, float(values.max())),
-                )
-    return ranges
-
-
-def test_minmax_ranges_are_the_true_minima_and_maxima_and_ema_ranges_are_not(legacy, zoo):
-    from edgeconv.quantize.calibrate import Feed, activation_ranges
-
-    samples = np.load(zoo / "calibration.npy")
-    expected = true_ranges(legacy.file("float32"), samples)
-    feeds = {"serving_default": Feed({"image": samples}, 1)}
-    model = legacy.file("float32").read_bytes()
-    minmax, ema = (
-        activation_ranges(model, feeds, calibration_range=kind, threads=1)
-        for kind in ("minmax", "ema")
-    )
-    assert len(minmax) >= 6
-    for name, limits in minmax.items():
-        found = (float(np.min(limits["min"])), float(np.max(limits["max"])))
-        assert found == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
-    clipped = [n for n in minmax if np.max(ema[n]["max"]) < 0.99 * np.max(minmax[n]["max"])]
-    assert len(clipped) >= 3
 
 
 def test_the_moving_average_gives_other_scales_than_minima_and_maxima(workshop):

@@ -281,15 +281,6 @@ def test_a_port_in_use_is_refused_with_who_has_it(small, tmp_path):
     assert f"process {os.getpid()}" in said
 
 
-def test_without_tf_config_or_with_a_malformed_one_a_cluster_is_refused(small, tmp_path):
-    said = refused(tmp_path, small, "--strategy", "multiworker")
-    assert "there is no TF_CONFIG" in said
-    assert "--workers 2" in said
-    cut_off = hand_made()[0][:-5]
-    said = refused(tmp_path, small, "--strategy", "multiworker", TF_CONFIG=cut_off)
-    assert "error: TF_CONFIG '" in said
-
-
 @pytest.mark.slow
 def test_what_one_member_finds_wrong_is_said_once_and_ends_all(small, tmp_path):
     said = refused(tmp_path, small, *TWO_WORKERS, "--global-batch", "15")

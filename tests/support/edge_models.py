@@ -90,12 +90,10 @@ def declared_release(file: Path) -> str:
 class Lite:
     """A .tflite in LiteRT's interpreter, without anything of edgeconv."""
 
-    def __init__(self, path: Path, *, preserve: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         from ai_edge_litert.interpreter import Interpreter
 
-        self.interpreter = Interpreter(
-            model_path=str(path), experimental_preserve_all_tensors=preserve
-        )
+        self.interpreter = Interpreter(model_path=str(path))
         self.runner = self.interpreter.get_signature_runner()
         self.inputs: dict[str, Any] = self.runner.get_input_details()
         self.outputs: dict[str, Any] = self.runner.get_output_details()
