@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -68,7 +67,7 @@ _STYLES = {
 
 # Methods that were chosen faster are not worth a word about it.
 _NOTED_S = 1.0
-_OF_SAMPLES = "warning: calibration samples: "
+_NOTE, _OF_SAMPLES = "note: ", "warning: calibration samples: "
 
 
 def conversion_page(
@@ -81,7 +80,7 @@ def conversion_page(
     """
     base = next((a.size_bytes for a in conversion.artifacts if a.recipe.name == "float32"), None)
     each = [_remarks(artifact, verbose=verbose) for artifact in conversion.artifacts]
-    shared = _shared(each, list(map(_calibrated_on, conversion.artifacts)))
+    shared = _shared(conversion.artifacts, each)
     below = {
         id(artifact): [
             *(error_lines(checked.outputs, checked.samples) if verbose else ()),
@@ -99,27 +98,30 @@ def conversion_page(
     rows = (*made.rows, *failed)
     return [
         *([replace(made, rows=rows)] if rows else []),
-        *(Text(remark, style) for remark, style in shared.items()),
+        *shared.values(),
         *map(dim, comparison_lines(conversion.artifacts)),
         _conversion_summary(conversion),
     ]
 
 
-def _shared(remarks: Sequence[Mapping[str, str]], calibrated: Sequence[str]) -> dict[str, str]:
-    """Remarks of all files, those on the samples of several, and how all were calibrated that
-    were, each to be said once.
+def _shared(artifacts: Sequence[Artifact], remarks: Sequence[Mapping[str, str]]) -> dict[str, Text]:
+    """Remarks of all files, notes and those on the samples of several, and how all were calibrated
+    that were, each as it is said once.
     """
-    if not remarks:
-        return {}
-    every = {r: style for each in remarks for r, style in each.items()}
-    counts = Counter(remark for each in remarks for remark in each)
-    once = {
-        remark: style
-        for remark, style in every.items()
-        if counts[remark] == len(remarks) or (counts[remark] > 1 and remark.startswith(_OF_SAMPLES))
-    }
-    texts = {text for text in calibrated if text}
-    return once | ({texts.pop(): "dim"} if len(texts) == 1 else {})
+    having: dict[str, list[str]] = {}
+    for artifact, each in zip(artifacts, remarks, strict=True):
+        for remark in each:
+            having.setdefault(remark, []).append(artifact.recipe.name)
+    once = {}
+    for remark, style in ((r, style) for each in remarks for r, style in each.items()):
+        names = having[remark]
+        if len(names) == len(artifacts) or (len(names) > 1 and remark.startswith(_OF_SAMPLES)):
+            once[remark] = Text(remark, style)
+        elif len(names) > 1 and remark.startswith(_NOTE):
+            rest = remark.removeprefix(_NOTE)
+            once[remark] = Text(f"{_NOTE}{listed(names)}: {rest}", style)
+    texts = {text for text in map(_calibrated_on, artifacts) if text}
+    return once | ({text: dim(text) for text in texts} if len(texts) == 1 else {})
 
 
 def training_page(record: TrainingRecord) -> Page:

@@ -102,15 +102,21 @@ def test_even_an_absurd_width_ends_and_keeps_every_letter(text, width):
     assert sorted(re.sub(r"\s", "", shown)) == sorted(re.sub(r"\s", "", f"0 files in {text}"))
 
 
-def test_what_is_doubtful_about_the_samples_of_several_files_is_said_once():
+def test_what_is_doubtful_about_the_samples_and_notes_of_several_files_are_said_once():
     def doubtful(artifact: Artifact) -> Artifact:
         if artifact.recipe.name not in ("int8", "int16x8"):
             return artifact
         said = ("calibration samples: they are few", "its own")
         verification = msgspec.structs.replace(artifact.verification, warnings=said)
-        return msgspec.structs.replace(artifact, verification=verification)
+        own = f"{artifact.recipe.name} alone"
+        return msgspec.structs.replace(
+            artifact, verification=verification, notes=("loops unrolled", own)
+        )
 
     made = example.conversion()
     shown = text_of(msgspec.structs.replace(made, artifacts=tuple(map(doubtful, made.artifacts))))
     assert shown.count("warning: calibration samples: they are few") == 1
     assert shown.count("warning: its own") == 2
+    assert shown.count("loops unrolled") == 1
+    assert "\nnote: int8, int16x8: loops unrolled\n" in shown
+    assert "    note: int8 alone\n" in shown
