@@ -492,9 +492,8 @@ def size_warning(
 
 
 def _times(other: str, size: int, bytes_: int) -> str:
-    return (
-        f"the file is {size / bytes_:.1f} times as large as {other} ({size:,} and {bytes_:,} bytes)"
-    )
+    times = f"{size / bytes_:.{2 if size < 1.05 * bytes_ else 1}f}"
+    return f"the file is {times} times as large as {other} ({size:,} and {bytes_:,} bytes)"
 
 
 def _instead(

@@ -187,9 +187,14 @@ def _has_answers(error: OutputError) -> bool:
 
 
 def _badness(error: OutputError) -> tuple[int, float, float, str]:
-    """The worst grade first, then the fewest equal answers, then the lowest ratio."""
+    """The worst grade first, then the fewest equal answers, then the lowest ratio.
+
+    A probability is next to what it may be, 1: it may hardly differ between the samples.
+    """
     agreement = error.argmax_agreement if _has_answers(error) else None
     ratio = snr(error)
+    if error.kind == "probabilities" and error.probability_error:
+        ratio = -20 * math.log10(error.probability_error)
     return (
         -get_args(Grade).index(error.grade),
         1.0 if agreement is None else agreement,

@@ -54,6 +54,11 @@ def test_float16_is_warned_of_as_int8_is():
     says(said("float16", float16=18_000))
 
 
+def test_a_file_a_little_larger_than_float32_is_not_1_0_times_as_large():
+    (recipe,) = make_recipes(["int8"])
+    says(size_warning(recipe, {"int8": 102_400}, 100_000, unrolled=False))
+
+
 @pytest.mark.parametrize(
     ("recipe", "wide"), [("int8x4", "int8"), ("weight-only-int4", "weight-only-int8")]
 )

@@ -17,6 +17,7 @@ from edgeconv.reporting.closeness import (
     error_lines,
     snr,
     worst_error,
+    worst_output,
     worst_snr,
 )
 from edgeconv.reporting.facts import agreement_table
@@ -92,6 +93,17 @@ def test_of_many_outputs_the_worst_are_listed_and_the_others_counted():
     assert [each.split(":")[0] for each in said[:3]] == ["o0", "o1", "o2"]
     says(said[3:])
     assert len(lines(many[:4])) == 4
+
+
+def test_a_probability_that_hardly_differs_is_not_the_worst_output():
+    """A detector's objectness is 0.99996 to 1, and -9 dB next to that; its boxes are off."""
+    (boxes,) = errors([[0.1], [0.9]], [[0.12], [0.88]])
+    (objectness,) = errors([[0.99998], [1.0]], [[0.99995], [1.0]])
+    objectness = msgspec.structs.replace(
+        objectness, output="objectness", kind="probabilities", probability_error=3e-5
+    )
+    assert objectness.snr_db < boxes.snr_db
+    assert worst_output((objectness, boxes)) is boxes
 
 
 def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all():
