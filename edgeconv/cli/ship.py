@@ -42,7 +42,7 @@ def _epilog(formatter: click.HelpFormatter) -> None:
     "embed",
     epilog=_epilog,
     examples=(
-        "edgeconv embed model.tflites/int8.tflite --target c -o firmware/model",
+        "edgeconv embed model.tflites/model.int8.tflite --target c -o firmware/model",
         "edgeconv embed model.tflites/ --recipe int8 --target android -o app/src/main",
         "edgeconv embed int8.tflite --target cmake -o model --data test.npz --labels names.txt",
     ),

@@ -487,7 +487,7 @@ def size_warning(
         return f"{_times(least, size, others[least])}{why}{fused}"
     return (
         f"{_times('float32', size, float_bytes)}{why}; "
-        f"{_instead(recipe, least, others, unrolled=unrolled)}{fused}"
+        f"{_instead(recipe, least, sizes, unrolled=unrolled)}{fused}"
     )
 
 
@@ -497,12 +497,11 @@ def _times(other: str, size: int, bytes_: int) -> str:
 
 
 def _instead(
-    recipe: Recipe, least: RecipeName | None, others: Mapping[RecipeName, int], *, unrolled: bool
+    recipe: Recipe, least: RecipeName | None, sizes: Mapping[RecipeName, int], *, unrolled: bool
 ) -> str:
     if least is not None:
-        return f"{least} has {others[least]:,} bytes"
+        return f"{least} has {sizes[least]:,} bytes"
     if unrolled and recipe.full_integer:
         return "dynamic keeps the loops, and is smaller as a rule"
-    return (
-        "float32 serves better" if recipe.name == "float16" else "float32 or float16 serves better"
-    )
+    # One that was made and is not `least` is no smaller than float32.
+    return "float32 serves better" if "float16" in sizes else "float32 or float16 serves better"

@@ -54,6 +54,12 @@ def test_float16_is_warned_of_as_int8_is():
     says(said("float16", float16=18_000))
 
 
+def test_float16_is_not_advised_where_it_was_made_and_is_larger():
+    """Keras's first model has one weight."""
+    (recipe,) = make_recipes(["dynamic"])
+    says(size_warning(recipe, {"float16": 1264, "dynamic": 1040}, 940, unrolled=False))
+
+
 def test_a_file_a_little_larger_than_float32_is_not_1_0_times_as_large():
     (recipe,) = make_recipes(["int8"])
     says(size_warning(recipe, {"int8": 102_400}, 100_000, unrolled=False))
