@@ -34,8 +34,13 @@ from edgeconv.types.errors import (
 from edgeconv.types.words import first_line
 
 _FLOATS = {"f16": "float16", "bf16": "bfloat16", "f64": "float64"}
+_OF_TEXTS = (
+    "split texts into words in the application and give the model their numbers, with a model that "
+    "begins behind its TextVectorization; else "
+)
 # By a part of the names of operators.
 _ALTERNATIVES = {
+    **dict.fromkeys(("StringLower", "StringSplit", "RegexReplace"), _OF_TEXTS),
     "CombinedNonMaxSuppression": "call tf.image.non_max_suppression_padded for each image and "
     "class, which TFLite has an operator for, or give out boxes and scores and suppress in the "
     "application; else ",

@@ -148,6 +148,7 @@ FOLLOWED = {
         "give the model its number": f"by_number {FLOATS}",
         "a StringLookup with a vocabulary": f"by_index {FLOATS}",
     },
+    f"lowered {FLOATS}": {"in the application and give the model their": f"by_number {FLOATS}"},
     f"counts {FLOATS}": {"take its sum": f"sums {FLOATS}", "its largest": f"largest {FLOATS}"},
     f"numbers {FLOATS}": {
         "look up the int64 index of a string, and gather": f"by_index {FLOATS}",

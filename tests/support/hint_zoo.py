@@ -125,6 +125,10 @@ def of_words(root: Path) -> None:
     word = ([None], tf.string)
     hashed = tf.strings.to_hash_bucket_fast
     save(root / "hashed", lambda word: {"y": tf.gather(rows, hashed(word, 32))}, word=word)
+    lower = tf.strings.lower
+    save(
+        root / "lowered", lambda word: {"y": tf.gather(rows, index.lookup(lower(word)))}, word=word
+    )
     save(root / "by_number", lambda n: {"y": tf.gather(rows, n)}, n=([None], tf.int64))
     save(root / "by_index", lambda word: {"y": tf.gather(rows, index.lookup(word))}, word=word)
     ids, count = ([None, 3], tf.int32), tf.math.bincount
