@@ -97,12 +97,15 @@ def graded(
         return Graded(error)
     kind = _kind(expected, is_sigmoid=is_sigmoid)
     fields: dict[str, Any] = {"kind": kind}
+    answers = error.samples
     if kind in ("classes", "scores", "labels"):
-        fields["argmax_agreement"] = float(_equal(kind, expected, actual).mean())
+        equal = _equal(kind, expected, actual)
+        fields["argmax_agreement"] = float(equal.mean())
+        answers = _independent(equal)
     if kind in ("classes", "probabilities"):
         fields["probability_error"] = _probability_error(expected, actual)
     error = msgspec.structs.replace(error, **fields)
-    grade = _grade(error, expected.shape[-1] if expected.ndim > 1 else 1)
+    grade = _grade(error, expected.shape[-1] if expected.ndim > 1 else 1, answers)
     is_rounding = error.rms_error <= ROUNDING * error.rms_reference
     if grade == "close" and error.samples < LEAST_SAMPLES and not is_rounding:
         grade = "unproven"
@@ -157,7 +160,7 @@ def _probability_error(expected: NDArray[np.generic], actual: NDArray[np.generic
     return float(np.quantile(errors, _COUNTED if errors[0].size > _DENSE else 1.0))
 
 
-def _grade(error: OutputError, columns: int) -> Grade:
+def _grade(error: OutputError, columns: int, answers: int) -> Grade:
     if error.max_abs_error <= THRESHOLDS["error over the range"].close * _range(error):
         return "close"
     several = "error of one of several probabilities" if columns > 2 else "error of a probability"
@@ -165,11 +168,11 @@ def _grade(error: OutputError, columns: int) -> Grade:
         return THRESHOLDS["error of a probability"].grade(error.probability_error or 0.0)
     if error.kind == "classes":
         by_error = THRESHOLDS[several].grade(error.probability_error or 0.0)
-        return worst_grade((_grade_of_answers(error), by_error))
+        return worst_grade((_grade_of_answers(error, answers), by_error))
     by_error = THRESHOLDS["error over the deviation"].grade(_over_deviation(error))
     if error.kind == "numbers" or (error.kind == "scores" and by_error == "close"):
         return by_error
-    by_answers = _grade_of_answers(error)
+    by_answers = _grade_of_answers(error, answers)
     # Whole numbers may be classes or quantities, as the pixels of a picture.
     is_whole = error.kind == "labels"
     return min(by_answers, by_error, key=GRADES.index) if is_whole else by_answers
@@ -197,9 +200,25 @@ def _over_deviation(error: OutputError) -> float:
     return error.rms_error / size if size else math.inf * bool(error.rms_error)
 
 
-def _grade_of_answers(error: OutputError) -> Grade:
-    """By the share of equal answers; one that chance may have lowered below a limit passes it."""
-    share, count = error.argmax_agreement or 0.0, error.samples
+def _independent(equal: NDArray[np.bool_]) -> int:
+    """How many independent answers tell as much as these, (samples, ...).
+
+    One a sample if those of a sample are equal or different together, else more: the design effect
+    of L. Kish, "Survey Sampling" (1965).
+    """
+    shares = equal.reshape(len(equal), -1).mean(axis=1)
+    share = float(shares.mean())
+    variance = float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else 0.0
+    many = share * (1 - share) / variance if variance else equal.size
+    return int(min(max(many, len(shares)), equal.size))
+
+
+def _grade_of_answers(error: OutputError, count: int) -> Grade:
+    """By the share of equal answers; one that chance may have lowered below a limit passes it.
+
+    `count`: of so many independent answers.
+    """
+    share = error.argmax_agreement or 0.0
     threshold = THRESHOLDS["share of equal answers"]
     high = proportion_bounds(round(share * count), count, LEVEL / 2, LEVEL / 2)[1]
     if share >= _LEAST_SHARE and threshold.grade(share) == "poor":

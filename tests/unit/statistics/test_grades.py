@@ -157,6 +157,15 @@ def test_what_is_no_better_than_chance_is_broken():
     assert judged(want, want + 0.5).broken == ""
 
 
+@pytest.mark.parametrize(("together", "grade"), [(False, "usable"), (True, "close")])
+def test_many_answers_of_a_sample_are_more_than_one_unless_they_differ_together(together, grade):
+    """A translator's 8 words of 28 samples, 16 of them others: 93 % are no 98 %, by no chance."""
+    want = np.zeros((28, 8), np.int64)
+    have = want.copy()
+    have.reshape(-1)[: 16 if together else None : 1 if together else 14] = 1
+    assert grade_of(want, have) == ("labels", grade)
+
+
 def test_too_few_samples_never_show_that_answers_are_chance():
     want = softmax(winners(7))
     assert not judged(want, np.roll(want, 1, axis=1)).broken
