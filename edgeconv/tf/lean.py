@@ -48,6 +48,8 @@ _ALTERNATIVES = {
     "count) or its largest (multi_hot); else ",
     "HashBucket": "compute the bucket in the application and give the model its number, or use a "
     "StringLookup with a vocabulary; else ",
+    "Pool3D": "pool height and width with TimeDistributed(MaxPooling2D()), or AveragePooling2D, "
+    "and depth with the largest, or the mean, of its slices; else ",
     "Table": "TFLite has tables from strings to int64 and back only: look up the int64 index of "
     "a string, and gather other values by it; else ",
 }

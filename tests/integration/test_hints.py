@@ -157,6 +157,7 @@ FOLLOWED = {
         "tf.image.non_max_suppression_padded": f"padded {FLOATS} --calibration boxes.npz",
     },
     f"grouped.keras {FLOATS}": {"concatenate a Conv3D of each part": f"split.keras {FLOATS}"},
+    f"pooled.keras {FLOATS}": {"the largest, or the mean, of its slices": f"slices.keras {FLOATS}"},
     f"dense.keras {INTEGERS} large.npz": {
         "scaled as in training": f"dense.keras {INTEGERS} x.npz",
     },

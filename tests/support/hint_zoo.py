@@ -98,6 +98,17 @@ def volumes(*, splits: bool) -> keras.Model:
     return keras.Model(x, layers.Dense(3)(layers.Flatten()(y)))
 
 
+def pooled(*, slices: bool) -> keras.Model:
+    """The largest of each 2 × 2 × 2 values, at once or in two steps."""
+    x = keras.Input((4, 6, 6, 2), name="volume")
+    if slices:
+        y = layers.TimeDistributed(layers.MaxPooling2D())(x)
+        y = keras.ops.maximum(y[:, ::2], y[:, 1::2])
+    else:
+        y = layers.MaxPooling3D()(x)
+    return keras.Model(x, layers.Dense(3)(layers.Flatten()(y)))
+
+
 def dense(by: float, *, name: str = "x") -> keras.Model:
     """A layer whose weights are normal numbers times `by`."""
     model = keras.Sequential([keras.Input((12,), name=name), layers.Dense(4)])
@@ -425,6 +436,8 @@ def write(root: Path) -> None:
         resized(interpolation).save(root / f"{interpolation}.keras")
     volumes(splits=False).save(root / "grouped.keras")
     volumes(splits=True).save(root / "split.keras")
+    pooled(slices=False).save(root / "pooled.keras")
+    pooled(slices=True).save(root / "slices.keras")
     dense(1.0).save(root / "dense.keras")
     dense(1e16).save(root / "huge.keras")
     for kind in ("float32", "int32"):
