@@ -29,7 +29,7 @@ from edgeconv.statistics.outputs import (
     loses_answers,
 )
 from edgeconv.system.processes.tasks import CountedLine
-from edgeconv.types import Acceleration, Agreement, LayerError, Measurement
+from edgeconv.types import Acceleration, Agreement, LayerError
 from edgeconv.types.errors import (
     InputRefused,
     ToolFailed,
@@ -37,7 +37,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -327,41 +326,6 @@ def _output_mistake(same: Agreement, there: Agreement | None, here: Agreement | 
     return (
         f"{there.flips} of {same.samples} answers are not those of {there.reference}, and "
         f"{here.flips} on the processor"
-    )
-
-
-def acceleration_note(row: Measurement) -> str:
-    """What a reader must know of a file on a GPU; "" if it is wholly and rightly there."""
-    outcome = row.acceleration
-    if outcome is None or (outcome.state == "full" and not outcome.begins_at):
-        return ""
-    operators = "; ".join(outcome.on_cpu)
-    parts = {
-        "full": "",
-        "partial": f"partly on the GPU; on the processor: {operators}",
-        "wrong": f"wrong on the GPU: {outcome.reason}",
-        "refused": f"refused by the GPU delegate{operators and f': {operators}'}",
-        "crashed": "it crashes the process when it runs with the GPU delegate",
-    }
-    begins = outcome.begins_at and f"the error of its kernels begins at {outcome.begins_at}"
-    return f"{row.name}: {'; '.join(filter(None, (parts[outcome.state], begins)))}"
-
-
-def open_batch_notes(models: Sequence[MeasuredModel]) -> tuple[str, ...]:
-    """A note on the files that a GPU delegate may refuse for their open batch; () for none."""
-    names = [
-        model.name
-        for model in models
-        if model.runtime.gpu
-        and model.error is not None
-        and model.model_file is not None
-        and model.model_file.signature.has_open_batch
-    ]
-    if not names:
-        return ()
-    return (
-        f"{listed(names)}: the batch is open, and a GPU delegate refuses graphs that compute "
-        "shapes: edgeconv convert --batch 1 fixes it",
     )
 
 

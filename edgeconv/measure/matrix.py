@@ -54,13 +54,12 @@ class Answer(NamedTuple):
 def version_matrix(
     run: BenchRun, model_files: Sequence[ModelFile], names: CommonNames
 ) -> tuple[VersionResult, ...]:
-    """Each file in each version of `run.measuring.versions`, the oldest first; () without any.
+    """Each file in each version of `run.measuring.versions`, the oldest first.
 
     Versions run in parallel, on the first samples. Raises as `matching_versions` does, and
     `OutputRefused` where the cache cannot be written.
     """
-    if run.measuring.versions is None:
-        return ()
+    assert run.measuring.versions is not None, "some are named"
     versions = matching_versions(run.measuring.versions)
     models = {
         file.name: names.model(file.file, file.signature, run.samples.batch, run.scratch)

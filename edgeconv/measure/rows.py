@@ -13,10 +13,8 @@ import msgspec
 from edgeconv.measure.debug import layer_errors
 from edgeconv.measure.kernels import (
     acceleration,
-    acceleration_note,
     begins_at,
     kernel_errors,
-    open_batch_notes,
     other_kernels,
 )
 from edgeconv.measure.metrics.agreement import agreements
@@ -28,6 +26,7 @@ from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import Measurement, SourceModel
 from edgeconv.types.errors import InputRefused, ToolFailed
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from edgeconv.measure.metrics.scoring import Scorer
@@ -80,8 +79,8 @@ class Rows:
         if self._reference is None and self._floating and self._floating.outputs:
             self._reference = self._floating.name, self._floating.outputs
         self._rows = [self._scored(measured) for measured in others]
-        self.notes += [note for row in self._rows if (note := acceleration_note(row))]
-        self.notes += open_batch_notes(others)
+        self.notes += [note for row in self._rows if (note := _acceleration_note(row))]
+        self.notes += _open_batch_notes(others)
 
     def _scored(self, measured: MeasuredModel) -> Measurement:
         row = _artifact_row(self._run, measured)
@@ -275,3 +274,38 @@ def _runtime(measured: MeasuredModel) -> str:
         return ""
     on_gpu = f" on {measured.runtime.gpu}" if measured.runtime.gpu else ""
     return f"{measured.timed[0].runtime} {measured.timed[0].version}{on_gpu}"
+
+
+def _acceleration_note(row: Measurement) -> str:
+    """What a reader must know of a file on a GPU; "" if it is wholly and rightly there."""
+    outcome = row.acceleration
+    if outcome is None or (outcome.state == "full" and not outcome.begins_at):
+        return ""
+    operators = "; ".join(outcome.on_cpu)
+    parts = {
+        "full": "",
+        "partial": f"partly on the GPU; on the processor: {operators}",
+        "wrong": f"wrong on the GPU: {outcome.reason}",
+        "refused": f"refused by the GPU delegate{operators and f': {operators}'}",
+        "crashed": "it crashes the process when it runs with the GPU delegate",
+    }
+    begins = outcome.begins_at and f"the error of its kernels begins at {outcome.begins_at}"
+    return f"{row.name}: {'; '.join(filter(None, (parts[outcome.state], begins)))}"
+
+
+def _open_batch_notes(models: Sequence[MeasuredModel]) -> tuple[str, ...]:
+    """A note on the files that a GPU delegate may refuse for their open batch; () for none."""
+    names = [
+        model.name
+        for model in models
+        if model.runtime.gpu
+        and model.error is not None
+        and model.model_file is not None
+        and model.model_file.signature.has_open_batch
+    ]
+    if not names:
+        return ()
+    return (
+        f"{listed(names)}: the batch is open, and a GPU delegate refuses graphs that compute "
+        "shapes: edgeconv convert --batch 1 fixes it",
+    )
