@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from edgeconv.conversion.plan import declared_signatures, sources_of
 from edgeconv.conversion.prepare import Part
 from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.model.tflite.operators import RUN_GRAPHS
@@ -164,8 +165,6 @@ def facts_of_failure(run: Run, cause: Cause) -> ModelFacts:
     """What is known of a model that gave none: what its SavedModel says, if there is one."""
     if not cause.graph:
         # It was not even exported, which fixed shapes may help; there is no loop to unroll.
-        from edgeconv.conversion.plan import declared_signatures
-
         shapes = _shapes_where_open(run, declared_signatures(run.plan))
         return ModelFacts(converts=False, loader=cause.loader, has_loops=False, shapes=shapes)
     from edgeconv.model.source.saved_model import read_saved_model
@@ -191,7 +190,7 @@ def _shapes_where_open(run: Run, signatures: Sequence[Signature]) -> Mapping[str
         for signature in signatures
         if any(-1 in spec.shape[1:] for spec in signature.inputs)
     ]
-    if not (with_open and run.plan.request.sources):
+    if not (with_open and sources_of(run.plan.request)):
         return {}
     parts = [Part(signature=signature, split=run.split(signature)) for signature in with_open]
     return _shapes_of_samples(parts)

@@ -17,6 +17,7 @@ import msgspec
 from edgeconv import data
 from edgeconv.model import source
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.system.store import (
     hash_of,
     json_with_checksum,
@@ -29,6 +30,7 @@ from edgeconv.system.store.files import sha256_once
 from edgeconv.types import (
     Artifact,
     CalibrationRange,
+    DataSource,
     Opening,
     Recipe,
     RecipeName,
@@ -133,7 +135,7 @@ def make_plan(request: ConvertRequest) -> Plan:
     Raises `InputRefused` for a model or data that cannot be taken, `UsageError` for
     options that do not go together.
     """
-    recipes, execution = request.recipes, request.execution
+    recipes, execution = recipes_of(request), request.execution
     identified = source.identify(request.model, request.opening, allow_code=execution.allow_code)
     refuse_options(recipes, request)
     identity = functools.partial(
@@ -144,7 +146,7 @@ def make_plan(request: ConvertRequest) -> Plan:
         directory=Path(request.directory or f"{identified.name}.tflites").absolute(),
         recipes=recipes,
         request=request,
-        calibration_identity={key: identity(each) for key, each in request.sources.items()},
+        calibration_identity={key: identity(each) for key, each in sources_of(request).items()},
         training_identity=identity(request.training) if request.training else "",
     )
     targets = (plan.target(recipe.name) for recipe in recipes)
@@ -152,11 +154,36 @@ def make_plan(request: ConvertRequest) -> Plan:
     return plan
 
 
+def sources_of(request: ConvertRequest) -> dict[str, DataSource]:
+    """The calibration SOURCE by signature key; without one, the training samples."""
+    return request.calibration or ({"": request.training} if request.training else {})
+
+
+def recipes_of(request: ConvertRequest) -> tuple[Recipe, ...]:
+    """The recipes that `to` names, with their options. Raises `UsageError`."""
+    ready = tuple(each for each in request.to if isinstance(each, Recipe))
+    names = [each for each in request.to if isinstance(each, str)]
+    if ready and not names:
+        return ready
+    return ready + make_recipes(
+        names,
+        engine=request.engine,
+        calibration_range=request.calibration_range,
+        input_type=request.input_type,
+        output_type=request.output_type,
+        full_integer=request.full_integer,
+        min_snr_db=request.min_snr_db,
+        methods=request.methods,
+        layers=request.layers,
+        qat=request.qat,
+    )
+
+
 def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
     """Raise `UsageError` for options that do not go together."""
     _refuse_recipes(recipes)
     integer = [recipe.name for recipe in recipes if recipe.needs_samples]
-    if integer and not request.sources:
+    if integer and not sources_of(request):
         names = ",".join(recipe.name for recipe in recipes)
         raise UsageError(
             f"calibration samples are needed for {' and '.join(integer)}",
@@ -169,7 +196,7 @@ def refuse_options(recipes: Sequence[Recipe], request: ConvertRequest) -> None:
         ("--samples", request.samples),
         ("--preprocess", request.preprocess.by_input),
     ):
-        if value and not request.sources:
+        if value and not sources_of(request):
             raise UsageError(f"{option} without --calibration", hint="give --calibration SOURCE")
     for name, shape in request.shapes.items():
         if request.batch is not None and shape[:1] not in ((request.batch,), (-1,)):
@@ -237,7 +264,7 @@ def resolve(plan: Plan) -> tuple[Signature, ...]:
             f"a Keras file has one signature, {SERVING_DEFAULT}",
             hint="remove --signature",
         )
-    _refuse_unknown_keys(request.sources, [SERVING_DEFAULT])
+    _refuse_unknown_keys(sources_of(request), [SERVING_DEFAULT])
     if request.shapes and (known := declared_signatures(plan)):
         _refuse_unknown_inputs(request.shapes, known)
     return ()
@@ -260,7 +287,7 @@ def _chosen(model: SourceModel, request: ConvertRequest) -> tuple[Signature, ...
         signature.key: signature
         for signature in (source.chosen_signature(model, key) for key in keys)
     }
-    _refuse_unknown_keys(request.sources, list(chosen))
+    _refuse_unknown_keys(sources_of(request), list(chosen))
     _refuse_unknown_inputs(request.shapes, chosen.values())
     return tuple(chosen.values())
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from edgeconv import data
-from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes
+from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes, sources_of
 from edgeconv.conversion.states import find_states
 from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
@@ -217,7 +217,7 @@ def inputs_key(run: Run, signature: Signature) -> str:
 
 def source_of(plan: Plan, key: str) -> DataSource | None:
     """The SOURCE that the plan names for a signature; None where there is none."""
-    sources = plan.request.sources
+    sources = sources_of(plan.request)
     return sources.get(key, sources.get(""))
 
 
@@ -348,7 +348,9 @@ class Run:
         now = source.identify(model.path, model.opening, allow_code=True)
         if (now.sha256, now.opening) != (model.sha256, model.opening):
             raise _changed(model.path)
-        identities = [(plan.request.sources[k], v) for k, v in plan.calibration_identity.items()]
+        identities = [
+            (sources_of(plan.request)[k], v) for k, v in plan.calibration_identity.items()
+        ]
         if plan.request.training:
             identities.append((plan.request.training, plan.training_identity))
         for samples, identity in identities:
@@ -406,11 +408,8 @@ def _promised(run: Run, recipe: Recipe, key: str) -> FinishedArtifact | None:
 def _here(run: Run, recipe: Recipe, artifact: Artifact) -> Artifact:
     """A cached artifact with the paths and names of this run, which may differ from the first."""
     request = run.plan.request
-    sources = request.sources
     records = tuple(
-        msgspec.structs.replace(
-            record, source=str(sources.get(record.signature) or sources.get("") or "")
-        )
+        msgspec.structs.replace(record, source=str(source_of(run.plan, record.signature) or ""))
         for record in artifact.calibration
     )
     here = msgspec.structs.replace(

@@ -34,7 +34,7 @@ from edgeconv.requests.texts import (
     SUBJECT,
     TARGET_RUNTIME,
     TEXT,
-    KeyedSource,
+    by_signature,
 )
 from edgeconv.requests.training import Trained
 from edgeconv.system.store.hashes import hash_of
@@ -77,29 +77,6 @@ def _io_texts(pair: tuple[str, str]) -> tuple[str, ...]:
     if pair[0] == pair[1]:
         return () if pair[0] == "float32" else (pair[0],)
     return tuple(f"{side}={name}" for side, name in zip(_SIDES, pair, strict=True))
-
-
-def by_signature(
-    keyed: Sequence[KeyedSource], values: Mapping[tuple[str, ...], Any]
-) -> dict[str, DataSource]:
-    """The SOURCE of each signature, "" for all that are not named. Raises `UsageError`.
-
-    A name before a = is a signature only where it is one of several to convert: a path may have
-    a = in it.
-    """
-    keys = values.get(("signature",), ())
-    sources: dict[str, DataSource] = {}
-    for each in keyed:
-        is_named = bool(each.key) and (each.key in keys or "all" in keys)
-        name = each.key if is_named else ""
-        if name in sources:
-            what = f"signature {name!r}" if name else "every signature"
-            raise UsageError(
-                f"--calibration gives {what} two sources",
-                hint="give --calibration KEY=SOURCE for each",
-            )
-        sources[name] = each.source if is_named else each.whole
-    return sources
 
 
 def _keyed_sources(sources: Mapping[str, DataSource]) -> tuple[str, ...]:
@@ -288,30 +265,3 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
     def key(self) -> str:
         """The hash of what decides the result, without the content of what is read."""
         return hash_of(super().key(), [each for each in self.to if isinstance(each, Recipe)])
-
-    @property
-    def recipes(self) -> tuple[Recipe, ...]:
-        """The recipes that `to` names, with their options. Raises `UsageError`."""
-        from edgeconv.requests.recipes import make_recipes
-
-        ready = tuple(each for each in self.to if isinstance(each, Recipe))
-        names = [each for each in self.to if isinstance(each, str)]
-        if ready and not names:
-            return ready
-        return ready + make_recipes(
-            names,
-            engine=self.engine,
-            calibration_range=self.calibration_range,
-            input_type=self.input_type,
-            output_type=self.output_type,
-            full_integer=self.full_integer,
-            min_snr_db=self.min_snr_db,
-            methods=self.methods,
-            layers=self.layers,
-            qat=self.qat,
-        )
-
-    @property
-    def sources(self) -> dict[str, DataSource]:
-        """The calibration SOURCE by signature key; without one, the training samples."""
-        return self.calibration or ({"": self.training} if self.training else {})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -369,6 +369,29 @@ class KeyedSource(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.key}={self.source}" if self.key else str(self.whole)
+
+
+def by_signature(
+    keyed: Sequence[KeyedSource], values: Mapping[tuple[str, ...], Any]
+) -> dict[str, DataSource]:
+    """The SOURCE of each signature, "" for all that are not named. Raises `UsageError`.
+
+    A name before a = is a signature only where it is one of several to convert: a path may have
+    a = in it.
+    """
+    keys = values.get(("signature",), ())
+    sources: dict[str, DataSource] = {}
+    for each in keyed:
+        is_named = bool(each.key) and (each.key in keys or "all" in keys)
+        name = each.key if is_named else ""
+        if name in sources:
+            what = f"signature {name!r}" if name else "every signature"
+            raise UsageError(
+                f"--calibration gives {what} two sources",
+                hint="give --calibration KEY=SOURCE for each",
+            )
+        sources[name] = each.source if is_named else each.whole
+    return sources
 
 
 class _KeyedSource(_Source):

@@ -253,7 +253,7 @@ def _refuse_uncalibrated(recipes: Sequence[str], request: ConvertRequest) -> Non
     So it is refused before anything runs.
     """
     needy = [name for name in recipes if name in CALIBRATED]
-    if needy and not request.sources:
+    if needy and not (request.calibration or request.training):
         raise UsageError(
             f"calibration samples are needed for {listed(needy)}",
             hint='add calibration = "train.npz" to [data.NAME] or [model.PATTERN], with a few '

@@ -13,6 +13,7 @@ from wording import fails, says
 from edgeconv import plugins
 from edgeconv.cli import COMMANDS, command_named, run
 from edgeconv.cli.command import CommandCall, VerbCommand
+from edgeconv.conversion.plan import recipes_of
 from edgeconv.data import parse_source
 from edgeconv.data.location import PATH_OPTIONS
 from edgeconv.requests.bench import BenchRequest
@@ -461,5 +462,5 @@ def test_an_npu_implies_integers_alone_unless_the_file_says_no(own, capsys):
         assert table["full-integer"] == {"value": value, "from": f"edgeconv.toml:{line}"}
         chosen = Chosen(CheckRequest(config="edgeconv.toml"))
         (model,) = chosen.models([])
-        recipes = {each.name: each.only_integers for each in chosen.converting(model).recipes}
+        recipes = {each.name: each.only_integers for each in recipes_of(chosen.converting(model))}
         assert recipes == {"float32": False, "int8": value}

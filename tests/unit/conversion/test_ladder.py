@@ -22,9 +22,9 @@ from edgeconv.conversion.plan import REVISION, Plan, make_plan, resolve
 from edgeconv.conversion.prepare import Part, PreparedModel, dynamic_notes
 from edgeconv.conversion.run import Split
 from edgeconv.data import Samples, parse_source, write_samples
-from edgeconv.requests.convert import ConvertRequest, by_signature, named_shapes
+from edgeconv.requests.convert import ConvertRequest, named_shapes
 from edgeconv.requests.recipes import make_recipes
-from edgeconv.requests.texts import KEYED_SOURCE
+from edgeconv.requests.texts import KEYED_SOURCE, by_signature
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types import Signature, TensorSpec
 from edgeconv.types.errors import (

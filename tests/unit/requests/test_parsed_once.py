@@ -84,7 +84,6 @@ def test_a_call_in_python_hands_the_very_value_on(tmp_path):
     source = parse_source(str(tmp_path / "x.npy"))
     request = called(ConvertRequest, ("m",), {"to": "int8", "calibration": {"": source}})
     assert request.calibration[""] is source
-    assert request.sources[""] is source
     assert request.inputs().sources == (source,)
     with data.opened_samples(request.calibration[""], X) as opened:
         assert (opened.count, opened.text) == (3, str(tmp_path / "x.npy"))
@@ -99,7 +98,9 @@ def test_python_the_command_line_and_a_configuration_give_the_same_source(tmp_pa
     assert request_of(ConvertRequest, typed).training == value
     assert called(ConvertRequest, (), typed).training == value
     assert called(ConvertRequest, (), typed | {"training": value}).training is value
-    assert called(ConvertRequest, (), typed | {"calibration": {"k": text}}).sources == {"k": value}
+    assert called(ConvertRequest, (), typed | {"calibration": {"k": text}}).calibration == {
+        "k": value
+    }
     config = tmp_path / "edgeconv.toml"
     config.write_text(f'[convert]\nto = "int8"\ntraining = "{text}"\n', encoding="utf-8")
     table = Table(read_config(config), "convert", None)

@@ -69,7 +69,7 @@ def taken(
         arguments = {"to": "int8", "calibration": value, **others}
         with memory.named():
             request = called(ConvertRequest, ("m",), arguments, memory.filed)
-            (source,) = request.sources.values()
+            (source,) = request.calibration.values()
             use = edgeconv.data.LabelUse(needs=needs, outputs=outputs)
             opened = open_samples(source, inputs, labels=use)
             samples = opened.take(np.arange(opened.count))
@@ -341,7 +341,7 @@ def test_texts_are_taken_in_batches_too(words):
 )
 def test_what_are_no_samples_is_refused_by_the_name_of_the_argument(value):
     if value is None:
-        assert called(ConvertRequest, ("m", "int8"), {"calibration": None}).sources == {}
+        assert called(ConvertRequest, ("m", "int8"), {"calibration": None}).calibration == {}
         return
     with fails(InputRefused):
         taken(value)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sources import open_samples
 from wording import fails, says
 
+from edgeconv.conversion.plan import recipes_of
 from edgeconv.data import parse_preprocessing
 from edgeconv.data.source import LocalDataSet
 from edgeconv.plugins.scale.tune_confirming import can_be_trained, qat_advice
@@ -279,7 +280,7 @@ def test_the_recipe_file_says_the_same_recipe(tmp_path_factory, names, to):
     file.write_text(text, encoding="utf-8")
     table = Table(read_config(file), "convert", NOTHING_GRANTED)
     read = table.request(ConvertRequest, {"model": "model.tflite"})
-    assert read.recipes == (recipe,)
+    assert recipes_of(read) == (recipe,)
     assert str(read.calibration[""]) == str(file.parent / "c.npz")
     assert (read.preprocess.by_input, read.batch) == (parse_preprocessing("scale=1/255"), 1)
 
