@@ -7,7 +7,7 @@ import pytest
 from edge_models import Lite, Made, only
 
 from edgeconv import convert
-from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused
 
 
 @pytest.fixture(autouse=True)
@@ -75,31 +75,6 @@ def test_a_shape_that_the_samples_do_not_have_is_refused(brought, tmp_path):
             shape={"image": (1, 32, 32, 3)},
         )
     assert "has shape (24, 24, 20, 3), the model takes (n, 32, 32, 3)" in caught.value.message
-
-
-def test_a_shape_that_the_model_does_not_take_is_refused(brought, tmp_path):
-    with pytest.raises(InputRefused) as caught:
-        convert(
-            brought / "spatial",
-            out=tmp_path / "out",
-            to=["float32"],
-            shape={"image": (1, 32, 32, 4)},
-        )
-    assert "--shape image=1x32x32x4: the model's input has shape [?, ?, ?, 3]" in (
-        caught.value.message
-    )
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_batch_beside_another_in_a_shape_is_refused_at_once(brought, tmp_path):
-    with pytest.raises(UsageError, match="--shape gives 'image' the batch 1"):
-        convert(
-            brought / "spatial",
-            out=tmp_path / "out",
-            to=["float32"],
-            batch=2,
-            shape={"image": (1, 32, 32, 3)},
-        )
 
 
 # Inputs and outputs of every kind

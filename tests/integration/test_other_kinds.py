@@ -129,17 +129,3 @@ def test_the_ways_out_of_tensorflow_1_that_are_documented_lead_out(tmp_path):
             shutil.rmtree("SAVED_MODEL")
     np.testing.assert_allclose(answers[0], answers[1])
     np.testing.assert_allclose(answers[0], answers[2])
-
-
-def test_a_saved_model_of_either_tensorflow_is_taken_with_its_variables_and_refused_without(
-    tmp_path,
-):
-    import keras
-
-    write_first_tensorflow(tmp_path)
-    in_sequence(keras).export(tmp_path / "recurrent", verbose=False)
-    for name in ("WHOLE", "recurrent"):
-        assert load(tmp_path / name).signatures
-        shutil.rmtree(tmp_path / name / "variables")
-        with pytest.raises(InputRefused, match="variables/ is missing or empty"):
-            load(tmp_path / name)
