@@ -124,7 +124,8 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
         if msgspec.structs.replace(start.fixed, only_open=True) != fixed.fixed:
             return fixed
     if rung.step < 4 and known.has_loops:
-        is_fixed = rung.step == 2 and not known.converts
+        # Once they are fixed, the model does not show which dimensions were open.
+        is_fixed = rung.step == 2 and not (known.converts and known.shapes)
         fixed = rung if is_fixed else _fixed_rung(plan, known, other_keras=other_keras)
         fuses = plan.request.fuse_lstm and known.can_fuse and known.converts
         if rung.step < 3 and fuses:

@@ -251,6 +251,15 @@ def test_open_sizes_within_a_sample_become_those_of_the_samples(plan, prepared):
     assert rung.fixed == FixedShapes(batch=1, by_input={"x": (1, 7)}, only_open=True)
 
 
+def test_the_shapes_of_the_samples_stay_fixed_where_loops_are_unrolled(plan):
+    """A tagger of sentences: with its length open again, its loops could not be unrolled."""
+    one = plan()
+    fixed = next_rung(one, start(one), FAILED._replace(shapes={"x": (1, 7)}))
+    unrolled = next_rung(one, fixed, ModelFacts(converts=True, is_open=False, has_loops=True))
+    assert unrolled.text == "loops unrolled, shapes fixed to those of the samples: x [1, 7]"
+    assert unrolled.fixed == fixed.fixed
+
+
 def test_made_up_samples_say_nothing_of_a_models_sizes(plan, prepared):
     one = plan()
     rung = next_rung(
