@@ -91,7 +91,7 @@ class _Climb:
             return
         found = SessionResult(session, outcome.with_ladder(self.steps(recipe)))
         before = self.good.setdefault(recipe, found).examined
-        if outcome.floats.integer_share > before.floats.integer_share:
+        if _is_better(outcome, before):
             self.good[recipe] = found
         if are_curable(outcome.unruled):
             failures.append((attempt, left_in_float(recipe, outcome.unruled)))
@@ -109,6 +109,14 @@ class _Climb:
             LadderStep(attempt=attempt, failed=error.headline)
             for attempt, error in self.failures.get(recipe, ())
         )
+
+
+def _is_better(examined: VerifiedCandidate, other: VerifiedCandidate) -> bool:
+    """Whether only the other is poor, or else whether less of this one computes in float."""
+    is_poor, was_poor = (each.verification.grade == "poor" for each in (examined, other))
+    if is_poor != was_poor:
+        return was_poor
+    return examined.floats.integer_share > other.floats.integer_share
 
 
 def make_all(run: Run, recipes: Sequence[Recipe]) -> Outcome:

@@ -13,6 +13,7 @@ from edgeconv.conversion import climb
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.output_checks import errors_by_sample
 from edgeconv.model.tflite import summarize
+from edgeconv.model.tflite.layers import FloatsLeft
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.types import PostTraining, Recipe, Verification
 from edgeconv.types.errors import EdgeconvError, ToolFailed
@@ -132,6 +133,25 @@ def test_only_what_is_far_off_and_the_other_engine_has_is_compared(tmp_path, cha
     for grade, gains in (("poor", may), ("usable", False), ("close", False)):
         graded = replace(first, verification=replace(first.verification, grade=grade))
         assert climb.may_gain(graded, Graph()) is gains
+
+
+def test_of_two_attempts_less_is_in_float_unless_only_that_one_is_poor(tmp_path):
+    """A loop whose integers drift apart, all in integers, and the same unrolled."""
+    first = verified(tmp_path / "first.tflite", quantised_network("int8"))
+
+    def attempt(grade: Any, share: float) -> VerifiedCandidate:
+        verification = replace(first.verification, grade=grade)
+        return replace(first, verification=verification, floats=FloatsLeft((), share))
+
+    for (grade, share), (other_grade, other_share), is_better in (
+        (("close", 0.9), ("poor", 1.0), True),
+        (("poor", 1.0), ("usable", 0.9), False),
+        (("usable", 1.0), ("close", 0.9), True),
+        (("poor", 1.0), ("poor", 0.9), True),
+        (("close", 1.0), ("usable", 1.0), False),
+    ):
+        found, before = attempt(grade, share), attempt(other_grade, other_share)
+        assert climb._is_better(found, before) is is_better
 
 
 def test_tensorflow_is_not_started_for_a_tflite_that_has_a_file(tmp_path):
