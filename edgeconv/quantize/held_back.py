@@ -109,12 +109,11 @@ class HeldBackTrials:
         """Of a fold's file; that of int16x8 is mostly computed in floats, see `simulating`."""
         graph = fold.fitting
         file = self.file(graph, recipe, settings)
-        floating, bits = None, 8
-        if recipe.name == "int16x8":
+        floating, has_16_bits = None, recipe.name == "int16x8"
+        if has_16_bits:
             is_equalized = "equalization" in settings.methods
             floating = simulated(file.model, (graph.equalized[0] if is_equalized else graph).model)
-            bits = 16 if floating else 8
-        ends = graph.ends(bits) if recipe.has_ranges else {}
+        ends = graph.ends(16 if has_16_bits else 8) if recipe.has_ranges else {}
 
         def run(model: bytes, feeds: Mapping[str, Feed]) -> OutputArrays:
             model = with_logits(model)[0] if self._saturated else model
@@ -130,12 +129,11 @@ class HeldBackTrials:
         )
 
     def _few(self, fold: Fold) -> dict[str, Feed]:
+        feeds = fold.held_back
         work = max(1, work_of_invoke(fold.fitting.model))
-        return {
-            key: feed.take(range(min(len(feed), most)))
-            for key, feed in fold.held_back.items()
-            for most in (max(_FEWEST_ROUNDED, _ROUNDED_WORK // (work * feed.batch)),)
-        }
+        work *= max(feed.batch for feed in feeds.values())
+        most = max(_FEWEST_ROUNDED, _ROUNDED_WORK // work)
+        return {key: feed.take(range(min(len(feed), most))) for key, feed in feeds.items()}
 
     def _cut(self, outputs: OutputArrays, ends: Mapping[str, tuple[float, float]]) -> OutputArrays:
         """Outputs whose logits end where a file's range does, since nothing sees further.
