@@ -167,7 +167,7 @@ def _outside_of_the_cluster() -> Iterator[None]:
 
 
 def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
-    """Write a Keras 3 model as a SavedModel, as its own `export` does, with two differences.
+    """Write a Keras 3 model as a SavedModel that serves as its own `export` does.
 
     The outputs have the names of `output_names`, where Keras numbers them, and the shapes are
     `fixed`'s. Raises `InputRefused` where these do not fit the model, and ValueError or
@@ -176,7 +176,7 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
 
     def spec(name: str, tensor: Any) -> Any:
         shape = tuple(fixed.of(name, served_shape(model, tensor)))
-        return keras.InputSpec(dtype=tensor.dtype, shape=shape, name=name)
+        return tf.TensorSpec(shape, tensor.dtype, name=name)
 
     names = output_names(model)
 
@@ -187,10 +187,19 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
         return dict(zip(names, keras.tree.flatten(outputs), strict=True))
 
     specs = [spec(name, tensor) for name, tensor in inputs_of(model).items()]
-    archive = keras.export.ExportArchive()
-    archive.track(model)
-    archive.add_endpoint("serve", serve, input_signature=[pack_inputs(model, specs)])
-    archive.write_out(directory, verbose=False)
+    served = tf.function(serve, [pack_inputs(model, specs)], autograph=False)
+    concrete = served.get_concrete_function()
+    archive = tf.__internal__.tracking.AutoTrackable()
+    archive.serve = served
+    # Under the names by which Keras's TFSMLayer finds them.
+    for kind in ("variables", "trainable_variables", "non_trainable_variables"):
+        setattr(archive, kind, [variable.value for variable in getattr(model, kind)])
+    # Saving the whole model takes twice as long: TensorFlow looks at each layer several times.
+    known = {id(variable.handle) for variable in archive.variables}
+    if not known.issuperset(id(each) for each in concrete.captured_inputs):
+        archive.model = model
+    signatures = {"serve": concrete, SERVING_DEFAULT: concrete}
+    tf.saved_model.save(archive, directory, signatures=signatures)
 
 
 def export_inference(model: Any, directory: str, fixed: FixedShapes = FixedShapes()) -> None:
