@@ -100,15 +100,16 @@ def _make(run: Run, recipe: Recipe) -> SessionResult:
     run.on_progress(f"verifying {recipe.name}")
     expected = {part.signature.key: mapped_arrays(run.scratch / _OUTPUTS, trained.outputs)}
     graph = verify_graph(candidate, prepared.keys)
+    answers = session.answers(candidate.file, session.where)
     examined = verify_outputs(
         session,
         candidate,
         graph,
-        session.answers(candidate.file, session.where),
+        answers,
         expected,
         reference="model trained with quantization, in TensorFlow",
     )
-    verify_batches(session, candidate, graph.signatures)
+    verify_batches(session, candidate, graph.signatures, answers.outputs)
     record = msgspec.structs.replace(
         _record(trained), validated=_validated(run, prepared, examined, samples, trained.labels)
     )

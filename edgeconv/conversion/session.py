@@ -36,6 +36,7 @@ from edgeconv.quantize.worker import (
 from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import IdleRunners, RuntimePython, start_run
+from edgeconv.statistics.outputs import TOGETHER
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.processes.workers import start_ahead
@@ -77,6 +78,8 @@ _MOST_PRODUCTS = 3 * 10**9
 _MOST_PRODUCTS_ON_TARGET = 6 * 10**10
 _FEWEST = 8
 _MANY_PRODUCTS = 2 * 10**7
+# About half a second of these kernels.
+_MANY_PRODUCTS_SLOW = 5 * 10**8
 # That one answer in a hundred is another one shows in a hundred samples at least.
 _MOST_CALIBRATING = 200
 
@@ -261,7 +264,7 @@ class Session:
         """
         return [
             functools.partial(
-                self._start, part, file, target, self._samples_of(part, recipe), recipe
+                self._start, part, file, target, self.samples_of(part, recipe), recipe
             )
             for part in self.prepared.parts
         ]
@@ -275,6 +278,14 @@ class Session:
             else {name: array[rows[key]] for name, array in of_key.items()}
             for key, of_key in outputs.items()
         }
+
+    def batches_of(self, recipe: Recipe) -> tuple[int, ...]:
+        """How many samples a recipe runs on at once, each in its turn, to prove an open batch.
+
+        Slow kernels of a large model show with two what the float32 graph shows with more.
+        """
+        is_slow = recipe.name == "int16x8" and sum(TOGETHER) * self.products > _MANY_PRODUCTS_SLOW
+        return TOGETHER[:1] if is_slow else TOGETHER
 
     def _rows(self, part: Part, recipe: Recipe | None) -> NDArray[np.intp] | None:
         """The held-back samples that a recipe runs on; None for all."""
@@ -303,7 +314,8 @@ class Session:
         rows: NDArray[np.intp] = (chosen[:, None] * batch + np.arange(batch)).reshape(-1)
         return rows
 
-    def _samples_of(self, part: Part, recipe: Recipe | None) -> Path:
+    def samples_of(self, part: Part, recipe: Recipe | None) -> Path:
+        """Where the held-back samples are stored that a recipe runs on."""
         rows = self._rows(part, recipe)
         if rows is None:
             return part.split.held_back
@@ -378,6 +390,10 @@ class Session:
         # Threads in the kernels of 4 bits wait for each other by spinning, far longer than they
         # work. Another process is worth that for a large model only.
         spins = recipe is not None and recipe.name == "int8x4" and self.products > _MANY_PRODUCTS
+        # Samples that calibrate have the states that the float32 graph gave.
+        states = part.split.states if samples.name.startswith("held-back") else {}
+        # Reference kernels have one thread, and keep it long enough for another interpreter.
+        is_slow = recipe is not None and recipe.name == "int16x8" and self.products > _MANY_PRODUCTS
         return start_run(
             file,
             samples,
@@ -388,8 +404,8 @@ class Session:
             target=target,
             allowance=self.run.execution.allowance,
             idle=self.idle,
-            # Samples that calibrate have the states that the float32 graph gave.
-            states=part.split.states if samples.name.startswith("held-back") else {},
+            states=states,
+            others=self.run.execution.threads - 1 if is_slow and not states else 0,
         )
 
 

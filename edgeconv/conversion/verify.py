@@ -81,7 +81,7 @@ def _verify_float(session: Session, recipe: Recipe) -> VerifiedCandidate:
         {key: reference.arrays(key) for key in answers.outputs} if reference else None,
         reference="trained model in TensorFlow" if reference else "none: it is the source",
     )
-    verify_batches(session, candidate, graph.signatures)
+    verify_batches(session, candidate, graph.signatures, answers.outputs)
     return msgspec.structs.replace(verified, candidate=candidate)
 
 
@@ -172,7 +172,7 @@ def compare_candidates(session: Session, candidates: Candidates) -> Outcomes:
             verified = verify_outputs(
                 session, candidate, graph, answers, expected, reference="float32 .tflite"
             )
-            verify_batches(session, candidate, graph.signatures)
+            verify_batches(session, candidate, graph.signatures, answers.outputs)
             verified = verified.with_warnings(state_warnings(candidate, session.prepared.parts))
             if candidate.may_compete:
                 errors = errors_by_sample(candidate, answers.outputs, expected)

@@ -67,17 +67,19 @@ def start_run(
     allowance: Allowance = Allowance(),
     idle: IdleRunners | None = None,
     states: Mapping[str, str] = MappingProxyType({}),
+    others: int = 0,
 ) -> StoredRun:
     """Start running `model` on the stored samples in `samples` (see edgeconv.data).
 
     One of the `idle` processes takes it where there is one, and is given back after the run.
-    `states` has outputs that are fed back with the next sample, by input.
+    `states` has outputs that are fed back with the next sample, by input; without any, `others` is
+    how many more interpreters have their share of the samples.
 
     Raises `UsageError` where the target's Python does not exist.
     """
     runner = _runner(target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance))
     loaded = Model(file=model, signature=signature, batch=batch)
-    return StoredRun(runner, loaded, samples, idle or IdleRunners(keeps=False), states)
+    return StoredRun(runner, loaded, samples, idle or IdleRunners(keeps=False), states, others)
 
 
 class RunResult(NamedTuple):
@@ -137,6 +139,7 @@ class StoredRun:
         samples: Path,
         idle: IdleRunners,
         states: Mapping[str, str] = MappingProxyType({}),
+        others: int = 0,
     ) -> None:
         from edgeconv.data.samples import sample_files
 
@@ -148,7 +151,7 @@ class StoredRun:
         try:
             self._talk.tell(runner.request("load", str(model.file.absolute()), model))
             request = {"do": "run", "runtime": runner.package, "files": files}
-            self._talk.tell({**request, "states": dict(states)} if states else request)
+            self._talk.tell({**request, "states": dict(states), "others": others})
         except ToolFailed as error:
             # For `result`, which the caller waits for.
             self._failure = error

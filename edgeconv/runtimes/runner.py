@@ -27,7 +27,8 @@ load     load the model for "run": path "model", with "threads", "signature" (nu
          The answer has load_us
 run      run the inputs, (n, *sample) by name; the arrays of the answer are the outputs,
          (n, *shape) by name. "states" has the output that is fed back to an input with the next
-         batch, by input: of the samples only the first is taken there
+         batch, by input: of the samples only the first is taken there. "others" is how many more
+         times the model is loaded, to run a share of the samples each at the same time
 time     load the model, as load does, and time it on the arrays, the samples of one invoke.
          warmup: the least number of invokes before timing; warmup_seconds: the longest warm-up,
          which ends when the times are stable; repeats, seconds: the most timed invokes and
@@ -122,6 +123,7 @@ class RequestHandler:
 
     def __init__(self) -> None:
         self.model: Any = None
+        self.load: Any = None
         self.batch = 1
         self.memory: Any = None
 
@@ -175,7 +177,8 @@ class RequestHandler:
     def do_load(self, package: Any, request: dict[str, Any], arrays: Batch) -> Answer:  # noqa: ARG002
         """Load a model, to stay."""
         self.batch = request["batch"]
-        self.model, load_us = time_call(model_loader(package, request))
+        self.load = model_loader(package, request)
+        self.model, load_us = time_call(self.load)
         return {"load_us": load_us, "gpu": getattr(self.model, "gpu", None)}, {}
 
     def do_run(self, _: Any, request: dict[str, Any], arrays: Batch) -> Answer:
@@ -183,7 +186,8 @@ class RequestHandler:
         for name, file in request.get("files", {}).items():
             arrays[name] = np.load(file, mmap_mode="r")
         run = feeding_back(self.model.run, request.get("states", {}))
-        return {}, run_batches(run, arrays, self.batch)
+        others = [self.load().run for _ in range(request.get("others", 0))]
+        return {}, run_batches(run, arrays, self.batch, *others)
 
 
 def time_call(function: Callable[[], Any]) -> tuple[Any, float]:
@@ -459,11 +463,32 @@ def feeding_back(
     return run_next if states else run
 
 
-def run_batches(run: Callable[[Batch], Batch], inputs: Mapping[str, Any], size: int) -> Batch:
-    """What `run` gives for the samples `size` at a time: outputs (n, *shape) by name."""
+def run_batches(
+    run: Callable[[Batch], Batch],
+    inputs: Mapping[str, Any],
+    size: int,
+    *others: Callable[[Batch], Batch],
+) -> Batch:
+    """What `run` gives for the samples `size` at a time: outputs (n, *shape) by name.
+
+    With `others` that do the same, each has its share of the samples, in a thread of its own.
+    """
     fed = list(batches(inputs, size))
     sizes = [len(next(iter(batch.values()))) for batch in fed]
-    return join_batches([run(batch) for batch in fed], sizes)
+    if not others:
+        return join_batches([run(batch) for batch in fed], sizes)
+    from concurrent.futures import ThreadPoolExecutor
+
+    runs = (run, *others)
+    share = -(-len(fed) // len(runs))
+
+    def start(number: int) -> Any:
+        part = fed[number * share : (number + 1) * share]
+        return pool.submit(lambda: [runs[number](batch) for batch in part])
+
+    with ThreadPoolExecutor(len(runs)) as pool:
+        shares = [start(number) for number in range(len(runs))]
+        return join_batches([answer for each in shares for answer in each.result()], sizes)
 
 
 def join_batches(runs: list[Batch], sizes: list[int]) -> Batch:

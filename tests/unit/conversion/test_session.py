@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 from two_dense import two_dense
 
+from edgeconv.conversion import batches, verify
 from edgeconv.conversion import session as sessions
-from edgeconv.conversion import verify
 from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.run import Run
 from edgeconv.conversion.session import Session
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.model.tflite import multiplications
 from edgeconv.requests.recipes import make_recipes
+from edgeconv.runtimes.local import RuntimePython
 from edgeconv.system.store import Cache
-from edgeconv.types import Execution, Recipe
-from edgeconv.types.errors import EdgeconvError, ToolFailed
+from edgeconv.types import Execution, Recipe, TensorSpec
+from edgeconv.types.errors import BatchRefused, EdgeconvError, ToolFailed
 
 
 def session_in(scratch: Path) -> Session:
@@ -66,8 +67,8 @@ def test_slow_kernels_verify_on_as_many_samples_as_their_multiplications_allow(
     part: Any = SimpleNamespace(signature=SimpleNamespace(key="k"), split=split)
     cast("Any", session.prepared).parts = (part,)
     int8, wide = make_recipes(["int8", "int16x8"])
-    assert session._samples_of(part, int8) == held_back
-    chosen = read_samples(session._samples_of(part, wide)).arrays["x"][:, 0]
+    assert session.samples_of(part, int8) == held_back
+    chosen = read_samples(session.samples_of(part, wide)).arrays["x"][:, 0]
     outputs = {"k": {"y": np.arange(64)}}
     assert session.some_outputs(outputs, int8)["k"]["y"].tolist() == list(range(64))
     assert session.some_outputs(outputs, wide)["k"]["y"].tolist() == chosen.tolist()
@@ -120,6 +121,8 @@ def test_a_file_runs_while_the_next_is_made_and_nothing_waits_for_the_trained_mo
     events: list[str] = []
 
     class Running:
+        outputs: dict[str, Any] = {}  # noqa: RUF012
+
         def close(self) -> None:
             pass
 
@@ -155,3 +158,59 @@ def test_a_file_runs_while_the_next_is_made_and_nothing_waits_for_the_trained_mo
         *("make weight-only-int8", "run weight-only-int8", "verifying dynamic"),
         "verifying weight-only-int8",
     ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "slow", "held_back", "ran"),
+    [
+        ("int8", 0, 8, [(2, 2), (7, 7)]),
+        ("int16x8", 10**12, 8, [(2, 2), (7, 7)]),
+        # Kernels that take long run two samples at once.
+        ("int16x8", 0, 8, [(2, 2)]),
+        # There are no seven that each ran alone.
+        ("int8", 0, 5, [(2, 2), (7, 1), (7, 7)]),
+    ],
+)
+def test_several_samples_at_once_are_compared_with_what_each_gave_alone(
+    tmp_path, monkeypatch, recipe, slow, held_back, ran
+):
+    values = np.arange(20, dtype=np.float32)[:, None]
+    session = session_in(tmp_path)
+    session.prepared.float_model.write_bytes(two_dense())
+    session.run = cast("Any", SimpleNamespace(scratch=tmp_path, execution=Execution()))
+    session.where = RuntimePython()
+    monkeypatch.setattr(sessions, "_MANY_PRODUCTS_SLOW", slow)
+    stored = tmp_path / "held-back", tmp_path / "calibration"
+    write_samples(Samples({"x": values[:held_back]}, None, ""), stored[0])
+    write_samples(Samples({"x": values}, None, ""), stored[1])
+    split = SimpleNamespace(
+        held_back=stored[0],
+        held_back_count=held_back,
+        calibration=stored[1],
+        batch=1,
+        states={},
+        stacked=(),
+    )
+    part: Any = SimpleNamespace(signature=SimpleNamespace(key="k"), split=split)
+    cast("Any", session.prepared).parts = (part,)
+    runs: list[tuple[int, int]] = []
+    added = 0.0
+
+    def start(_: Path, samples: Path, *, batch: int, **__: Any) -> Any:
+        given = read_samples(samples).arrays["x"]
+        runs.append((len(given), batch))
+        outputs = {"y": given * 2 + added * (batch > 1)}
+        return SimpleNamespace(result=lambda: SimpleNamespace(outputs=outputs))
+
+    monkeypatch.setattr(batches, "start_run", start)
+    (made,) = make_recipes([recipe])
+    candidate = Candidate(recipe=made, file=session.prepared.float_model, engine="litert")
+    signature: Any = SimpleNamespace(
+        key="k", inputs=(TensorSpec(name="x", shape=(-1, 1), dtype="float32"),)
+    )
+    alone = {"k": {"y": values[:held_back] * 2}}
+    batches.verify_batches(session, candidate, [signature], alone)
+    assert runs == ran
+    added = 1.0
+    with pytest.raises(BatchRefused):
+        batches.verify_batches(session, candidate, [signature], alone)

@@ -236,6 +236,15 @@ def test_the_runs_of_a_model_are_the_same_with_more_threads(place):
     np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize(("others", "batch"), [(1, 1), (1, 4), (3, 1), (9, 4)])
+def test_other_interpreters_take_their_share_of_the_samples_in_their_order(others, batch, place):
+    model = difference_model(dynamic=True)
+    inputs = {"first": A, "second": B}
+    _, outputs = execute(place, model, inputs, signature="go", batch=batch, others=others)
+    np.testing.assert_array_equal(outputs["total"], A + B)
+    np.testing.assert_array_equal(outputs["twice"], 2 * A)
+
+
 # What cannot be run
 
 
