@@ -26,7 +26,7 @@ from edgeconv.system.store import (
     tool_versions,
 )
 from edgeconv.system.store.converted import recorded_path
-from edgeconv.system.store.files import sha256_once
+from edgeconv.system.store.hashed import sha256_once
 from edgeconv.types import (
     Artifact,
     CalibrationRange,

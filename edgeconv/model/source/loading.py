@@ -16,7 +16,8 @@ from edgeconv.model.tflite import is_quantized, oldest_runtime, summarize
 from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
 from edgeconv.model.tflite.operators import likely_recipe
 from edgeconv.model.tflite.structure import MOST_DIMENSIONS
-from edgeconv.system.store.files import sha256_once, sha256_tree
+from edgeconv.system.store.files import sha256_tree
+from edgeconv.system.store.hashed import sha256_once
 from edgeconv.types import (
     Artifact,
     Inspection,

@@ -23,6 +23,8 @@ from edgeconv.types.errors import OutputRefused
 
 # What the top of a project has.
 _OF_PROJECTS = (".git", "edgeconv.toml", "pyproject.toml")
+# The notes of a path have the hash of its content, and those of a hash the path that has it.
+_CONVERTED = "converted"
 Noun = TypeVar("Noun", bound=msgspec.Struct)
 # By the path of the model: what this process has converted, also where no note can be written.
 _hashes: dict[str, str] = {}
@@ -32,16 +34,16 @@ def note_converted(model: str | Path, sha256: str) -> None:
     """Note that the model at this path was converted as it is now, where a note can be written."""
     path = os.path.realpath(model)
     if not was_converted(model, sha256):
-        _write(_note(path), sha256)
-    if _read(_note(sha256)) != path:
-        _write(_note(sha256), path)
+        write_note(_CONVERTED, path, sha256)
+    if read_note(_CONVERTED, sha256) != path:
+        write_note(_CONVERTED, sha256, path)
     _hashes[path] = sha256
 
 
 def was_converted(model: str | Path, sha256: str) -> bool:
     """Whether the last conversion here of the model at this path was of this content."""
     path = os.path.realpath(model)
-    return sha256 in (_hashes.get(path), _read(_note(path)))
+    return sha256 in (_hashes.get(path), read_note(_CONVERTED, path))
 
 
 def recorded_path(model: str | Path, directory: Path) -> str:
@@ -77,26 +79,31 @@ def find_source(recorded: str, sha256: str, directory: Path) -> Path:
     the nearest directory above has, or the name, if there is none.
     """
     named = [str(top / recorded) for top in directory.absolute().parents]
-    noted = [*(path for path, each in _hashes.items() if each == sha256), _read(_note(sha256))]
+    noted = [
+        *(path for path, each in _hashes.items() if each == sha256),
+        read_note(_CONVERTED, sha256),
+    ]
     noted = [path for path in noted if Path(path).name == recorded]
     there = [path for path in (*named, *noted) if os.path.lexists(path)]
     converted = (path for path in there if was_converted(path, sha256))
     return Path(next(converted, next(iter(there), recorded)))
 
 
-def _read(note: Path) -> str:
+def read_note(kind: str, about: str) -> str:
+    """What this user's last note of a kind says about something, "" without one."""
     try:
-        return note.read_text(encoding="utf-8", errors="surrogateescape")
+        return _note(kind, about).read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return ""
 
 
-def _write(note: Path, text: str) -> None:
+def write_note(kind: str, about: str, text: str) -> None:
+    """Note something for the user's later processes, where that is possible."""
+    note = _note(kind, about)
     with contextlib.suppress(OSError, OutputRefused):
         note.parent.mkdir(parents=True, exist_ok=True)
         publish_bytes(text.encode(errors="surrogateescape"), note)
 
 
-def _note(about: str) -> Path:
-    """The note of a path, the hash of its content; or of a hash, the path that has it."""
-    return state_directory() / "converted" / hash_of(about)
+def _note(kind: str, about: str) -> Path:
+    return state_directory() / kind / hash_of(about)

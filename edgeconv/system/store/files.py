@@ -20,7 +20,6 @@ import hashlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -309,12 +308,6 @@ def _holds_pointer(path: Path) -> bool:
     return False
 
 
-# The system's clock for files goes in steps of up to a hundredth of a second.
-CLOCK_STEP_NS = 20_000_000
-# The hashes of files by their state.
-_hashes: dict[tuple[int, ...], str] = {}
-
-
 def sha256_file(path: Path) -> str:
     """The sha256 of a file's bytes, as hexadecimal."""
     digest = hashlib.sha256()
@@ -322,31 +315,6 @@ def sha256_file(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def sha256_once(path: Path) -> str:
-    """The sha256 of a file's bytes, which a process reads once while the file does not change.
-
-    A file is unchanged while its device, inode, size, mtime and ctime are. No program can choose
-    the ctime, so a change is noticed after which a tool has put the mtime back. Changes within one
-    step of the clock look alike: the hash of a file that has only just changed is not remembered.
-    Writes past the file system, or with the clock set back, are not noticed.
-    """
-    state = _state(path)
-    known = _hashes.get(state)
-    if known is not None:
-        return known
-    is_settled = time.time_ns() - max(state[-2:]) > CLOCK_STEP_NS
-    known = sha256_file(path)
-    if is_settled and _state(path) == state:
-        _hashes[state] = known
-    return known
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    status = path.stat()
-    identity = (status.st_dev, status.st_ino, status.st_size)
-    return (*identity, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def sha256_tree(
