@@ -301,10 +301,32 @@ def sandbox_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _ConfigurableOption(click.Option):
-    """An option that a configuration may give: without being typed it is not yet missing."""
+    """An option that a configuration may give: without being typed it is not yet missing.
+
+    What is typed twice is a list where it `joins`, and otherwise refused.
+    """
+
+    def __init__(self, *args: Any, joins: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._joins = joins
 
     def value_is_missing(self, value: Any) -> bool:  # noqa: ARG002
         return False
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        if self.is_flag or self.multiple:
+            super().add_to_parser(parser, ctx)
+        else:
+            parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append")
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        value, source = super().consume_value(ctx, opts)
+        typed = opts.get(self.name or "")
+        if self.multiple or not isinstance(typed, list):
+            return value, source
+        if len(typed) > 1 and not self._joins:
+            raise click.UsageError(f"{self.opts[-1]} is given {len(typed)} times", ctx)
+        return ",".join(typed), source
 
 
 class _ConfigurableArgument(click.Argument):
@@ -334,6 +356,7 @@ def _parameter(leaf: Leaf) -> click.Parameter:
         type=_type(leaf),
         is_flag=leaf.takes == "flag",
         multiple=leaf.several,
+        joins=leaf.text.is_list,
         default=default,
         show_default=option.is_shown and has_default,
         required=leaf.is_required,

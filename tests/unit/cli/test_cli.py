@@ -371,6 +371,18 @@ def test_a_comma_list_drops_spaces_and_what_is_empty():
     assert comma_list("") == []
 
 
+def test_a_list_that_is_typed_twice_is_one_list_and_any_other_option_is_refused(capsys):
+    convert = cli.cli.get_command(click.Context(cli.cli), "convert")
+    assert isinstance(convert, click.Command)
+    # Flags, and options that are made for it, may be repeated as before.
+    words = ["m.keras", "--to", "int8", "--to", "dynamic,float16", "--full-integer"]
+    others = ["--full-integer", "--state", "a=b", "--state", "c=d"]
+    call = convert.make_context("convert", [*words, *others]).obj
+    assert call.request.to == ("int8", "dynamic", "float16")
+    assert run(["convert", "m.keras", "--out", "a", "--out", "b"]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
 def test_execution_options_become_seconds_bytes_and_threads():
     given = {"models": ("m",), "timeout-s": 5.0, "memory-limit-mib": 3, "no-cache": True}
     made = request_of(BenchRequest, given | {"trust-model": ("0" * 64,)}).execution
