@@ -194,8 +194,9 @@ def export_keras(model: Any, directory: str, fixed: FixedShapes = FixedShapes())
     # Under the names by which Keras's TFSMLayer finds them.
     for kind in ("variables", "trainable_variables", "non_trainable_variables"):
         setattr(archive, kind, [variable.value for variable in getattr(model, kind)])
+    archive.used = list(concrete.variables)
     # Saving the whole model takes twice as long: TensorFlow looks at each layer several times.
-    known = {id(variable.handle) for variable in archive.variables}
+    known = {id(variable.handle) for variable in archive.used}
     if not known.issuperset(id(each) for each in concrete.captured_inputs):
         archive.model = model
     signatures = {"serve": concrete, SERVING_DEFAULT: concrete}
