@@ -289,13 +289,25 @@ def is_quantized_tensor(tensor: TensorT) -> bool:
 def _weight_tensors(model: ModelT) -> list[TensorT]:
     weights = []
     for graph in model.subgraphs:
-        parameters = {i for tensor in graph.tensors for i in parameter_tensors(tensor)}
+        others = {i for tensor in graph.tensors for i in parameter_tensors(tensor)}
+        others |= _first_states(model, graph)
         weights += [
             tensor
             for index, tensor in enumerate(graph.tensors)
-            if index not in parameters and is_constant(model, tensor) and _is_weight(tensor)
+            if index not in others and is_constant(model, tensor) and _is_weight(tensor)
         ]
     return weights
+
+
+def _first_states(model: ModelT, graph: SubGraphT) -> set[int]:
+    """Zeros that nothing but a loop reads: what it begins with."""
+    read_by: dict[bool, set[int]] = {True: set(), False: set()}
+    for operator in graph.operators:
+        read_by[operator_name(model, operator) in RUN_GRAPHS].update(operator.inputs)
+    constant = {
+        i for i in read_by[True] - read_by[False] - {-1} if is_constant(model, graph.tensors[i])
+    }
+    return {i for i in constant if not any(bytes(model.buffers[graph.tensors[i].buffer].data))}
 
 
 def _is_weight(tensor: TensorT) -> bool:

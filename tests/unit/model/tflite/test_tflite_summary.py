@@ -157,6 +157,20 @@ def test_blockwise_scales_are_parameters_and_their_weights_quantised():
     assert summary.weight_bytes == 6
 
 
+@pytest.mark.parametrize(("first", "is_weight"), [(0.0, False), (0.5, True)])
+def test_zeros_that_a_loop_begins_with_are_no_weights(first, is_weight):
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32")
+    w = graph.tensor("w", (3, 4), "int8", data=WEIGHTS, scale=[0.1, 0.2, 0.3])
+    y = graph.tensor("y", (1, 3), "float32")
+    state = graph.tensor("h", (1, 6), "float32", data=np.full(6, first, np.float32))
+    z = graph.tensor("z", (1, 6), "float32")
+    graph.operator("FULLY_CONNECTED", [x, w, -1], [y], version=12)
+    graph.operator("WHILE", [state], [z])
+    summary = summary_of(graph.model([x], [y]))
+    assert summary.quantized_weight_share == pytest.approx(2 / 3 if is_weight else 1.0)
+
+
 def int8_chain(*steps: str, float_ends: bool = False) -> schema.ModelT:
     """One tensor through `steps`; QUANTIZE and DEQUANTIZE switch between int8 and float32."""
     graph = Graph()
