@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -378,7 +379,7 @@ def _by_input(
         (array,), (spec,) = arrays.names, inputs
         if fits(_shape_of(arrays.by_name[array], read=False)[1:], spec.shape[1:]):
             renames = {spec.name: array}
-    array_of = _arrays_of_inputs(source, arrays.names, renames, names)
+    array_of = _arrays_of_inputs(source, arrays, renames, names)
     columns = {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
     if not source.held:
         return columns
@@ -414,10 +415,10 @@ def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
 
 
 def _arrays_of_inputs(
-    source: DataSource, arrays: tuple[str, ...], renames: dict[str, str], names: list[str]
+    source: DataSource, arrays: Arrays, renames: dict[str, str], names: list[str]
 ) -> dict[str, str]:
     """The name of the array for each input."""
-    if "" in arrays:
+    if "" in arrays.names:
         if len(names) > 1:
             raise InputRefused(
                 f"{source} holds one array, the model takes {len(names)}: {listed(names)}",
@@ -428,22 +429,26 @@ def _arrays_of_inputs(
                 "an .npz file with an array for each",
             )
         return {names[0]: ""}
-    array_of = renames or {name: name for name in arrays}
+    array_of = renames or {name: name for name in arrays.names}
     missing = [name for name in names if name not in array_of]
     extra = [name for name in array_of if name not in names]
     if missing or extra:
-        raise _mismatch(source, missing, extra, names)
+        raise _mismatch(source, missing, extra, names, has_labels=arrays.labels is not None)
     return {name: array_of[name] for name in names}
 
 
 def _mismatch(
-    source: DataSource, missing: list[str], extra: list[str], names: list[str]
+    source: DataSource, missing: list[str], extra: list[str], names: list[str], *, has_labels: bool
 ) -> InputRefused:
     parts = [f"the model's input {name!r} has no array" for name in missing]
     parts += [f"the array {name!r} is not an input" for name in extra]
     # What was renamed already was renamed wrongly; the kind's own options stay.
     kept = {name: value for name, value in source.options.items() if name not in names}
     likely = {name: _likely_array(name, missing, extra) for name in names}
+    left = filter(_LABELS.fullmatch, (name for name in extra if name not in likely.values()))
+    # With the inputs alone, the labels would be left out without a word.
+    if source.kind == "npz" and not has_labels and (labels := next(left, "")):
+        kept |= {"labels": labels}
     renamed = structs.replace(source, options=kept | likely)
     return InputRefused(
         f"{source}: {'; '.join(parts)} (the model takes {quoted(names)})",
@@ -451,6 +456,10 @@ def _mismatch(
         if source.held
         else f"say which array each input gets: '{renamed}'",
     )
+
+
+# How tutorials name an array of labels.
+_LABELS = re.compile(r"(y|labels?|targets?|class(es)?)(_\w+)?", re.IGNORECASE)
 
 
 def _likely_array(name: str, missing: list[str], extra: list[str]) -> str:

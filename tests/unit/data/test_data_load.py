@@ -204,6 +204,20 @@ def test_a_single_array_or_number_is_refused_with_any_option(saved, tmp_path):
         load_samples(saved(images=X, more=X, y=Y) + "?labels=y", (IMAGE,))
 
 
+@pytest.mark.parametrize("name", ["label", "y_test", "Target"])
+def test_an_array_that_is_called_like_labels_is_taken_for_these_in_the_advice(name, saved):
+    with pytest.raises(InputRefused) as refused:
+        load_samples(saved(**{"image": X, name: Y}), (IMAGE,))
+    source = refused.value.hint.split("'")[1]
+    assert load_samples(source, (IMAGE,)).labels.tolist() == Y.tolist()
+
+
+def test_no_other_array_is_taken_for_labels_that_are_there(saved):
+    with pytest.raises(InputRefused) as refused:
+        load_samples(saved(image=X, labels=Y, target=X), (IMAGE,))
+    assert "?image=image'" in refused.value.hint
+
+
 @pytest.mark.parametrize(("stored", "dtype"), [("float64", "float32"), ("int64", "int32")])
 def test_a_dtype_is_cast_by_the_step_that_says_so(stored, dtype, saved):
     steps = parse_preprocessing(f"dtype={dtype}")
