@@ -112,13 +112,13 @@ def _tried(
         return recipe, ()
     short = {each.name: each.short_name for each in graph.layers if each.name in layers}
     rules = tuple(LayerRule(pattern=each, precision="float32") for each in short.values())
-    names = quoted(short.values(), _NAMED)
+    stay = _stay(short.values(), _NAMED)
     if not rules:
         return recipe, ()
     if any(front.jumps for front in fronts) and not recipe.only_integers:
         # Too rare for the samples to show what it costs.
         return _with_rules(recipe, rules), (
-            f"{names} stay in float, since integers next to a jump are often on its wrong side",
+            f"{stay}, since integers next to a jump are often on its wrong side",
         )
     if _rounded_db(trials, fronts, 16 if recipe.name == "int16x8" else 8) >= _ROUNDED_DB:
         return recipe, ()
@@ -139,11 +139,17 @@ def _tried(
     if recipe.only_integers:
         return recipe, (
             f"an integer input has one scale for all values of {inputs}: without --io and "
-            f"--full-integer {names} would stay in float, {ratios}",
+            f"--full-integer {quoted(short.values(), _NAMED)} would stay in float, {ratios}",
         )
     return _with_rules(recipe, rules), (
-        f"{names} stay in float, since one scale does not fit all values of {inputs}: {ratios}",
+        f"{stay}, since one scale does not fit all values of {inputs}: {ratios}",
     )
+
+
+def _stay(layers: Iterable[str], most: int) -> str:
+    """The beginning of a note: "'a' stays in float", "'a', 'b' stay in float"."""
+    names = tuple(dict.fromkeys(layers))
+    return f"{quoted(names, most)} {'stays' if len(names) == 1 else 'stay'} in float"
 
 
 def _with_rules(recipe: Recipe, rules: Sequence[LayerRule]) -> Recipe:
@@ -201,10 +207,11 @@ def with_float_softmax(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, 
     if not costly:
         return recipe, ()
     rules = tuple(LayerRule(pattern=layer, precision="float32") for layer in costly)
-    note = (
-        f"{quoted(costly, 3)} stay in float: the softmax of 16 bits alone would leave "
-        f"{min(costly.values()):.1f} dB"
-    )
+    least_db = min(costly.values())
+    why = f"the softmax of 16 bits alone would leave {least_db:.1f} dB"
+    if least_db == -MAX_SNR_DB:
+        why = "the output is the same for all samples, so they do not show what 16 bits would cost"
+    note = f"{_stay(costly, _NAMED)}: {why}"
     return msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules)), (note,)
 
 
@@ -292,15 +299,16 @@ def _note(
     before_db: float,
     samples: int,
 ) -> str:
-    def named(precision: Precision) -> str:
+    def named(precision: Precision) -> list[str]:
         layers = (each for each in graph.layers[::-1] if chosen.get(each.name) == precision)
-        return quoted(dict.fromkeys(each.short_name for each in layers), _NAMED_LAYERS)
+        return list(dict.fromkeys(each.short_name for each in layers))
 
-    sixteen = "int16x8" in chosen.values()
-    also = f", and {named('int16x8')} get 16 bits" if sixteen else ""
+    floats, sixteen = _stay(named("float32"), _NAMED_LAYERS), named("int16x8")
+    verb = "gets" if len(sixteen) == 1 else "get"
+    also = f", and {quoted(sixteen, _NAMED_LAYERS)} {verb} 16 bits" if sixteen else ""
     before = "no file that runs" if before_db == -MAX_SNR_DB else f"{before_db:.1f} dB"
     return (
-        f"{named('float32')} stay in float{also}, since small numbers are magnified there: "
+        f"{floats}{also}, since small numbers are magnified there: "
         f"SNR {after_db:.1f} dB instead of {before} on {samples} samples"
     )
 
