@@ -18,6 +18,7 @@ from edgeconv.data.samples import evenly, is_image
 from edgeconv.data.suspects import (
     answer_remarks,
     are_hit,
+    classes_of,
     is_at_chance,
     is_larger,
     is_overdriven,
@@ -239,7 +240,7 @@ def verify_samples(
     useless = [
         f"the float model's answers in {name!r} have nothing to do with the labels"
         for name, output in outputs.items()
-        if not unsettled and is_at_chance(output, labels)
+        if not unsettled and is_at_chance(output, classes_of(labels, name))
     ]
     is_unscaled = _has_pixels(record.inputs) and any(map(is_saturated, outputs.values()))
     overdriven = [

@@ -342,7 +342,8 @@ def split_labels(
         name: renames.get(name, "" if renames else name) for name in outputs if name not in inputs
     }
     chosen = {name: array for name, array in array_of.items() if array in arrays.by_name and array}
-    if not chosen:
+    # An array alone is the samples, whatever it is called.
+    if not chosen or not (renames or set(arrays.names).difference(chosen.values())):
         return arrays, renames, {}
     kept = {name: array for name, array in renames.items() if name not in chosen}
     used = set(kept.values())
@@ -364,8 +365,10 @@ def used_labels(
         return None
     if use.needs == "if classes":
         are_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
-        if by_output or not are_classes or arrays.no_classes:
+        by_output = {} if are_classes else {n: a for n, a in by_output.items() if _are_classes(a)}
+        if not (by_output or are_classes) or arrays.no_classes:
             return None
+        labels = None if by_output else labels
     only_classes = use.needs != "numbers"
     if by_output:
         if labels is not None:
@@ -399,6 +402,7 @@ def _by_output(
         )
         for name, column in by_output.items()
     }
+    checked = {n: a.reshape(-1) if _are_classes(a) else a for n, a in checked.items()}
     if len(outputs) == 1:
         return checked[outputs[0]]
     fields = [(name, array.dtype, array.shape[1:]) for name, array in checked.items()]
@@ -406,6 +410,12 @@ def _by_output(
     for name, array in checked.items():
         rows[name] = array
     return rows
+
+
+def _are_classes(column: Array | Items) -> bool:
+    if not isinstance(column, np.ndarray):
+        return False
+    return column.dtype.kind in "iu" and column.shape[1:] in ((), (1,))
 
 
 def _whole(where: str, column: Array | Items) -> Array:

@@ -132,6 +132,7 @@ class ArrayFiles:
         self._directory = directory
         self._columns: dict[str, _Column] = {}
         self._labels = ""
+        self._label_names: tuple[str, ...] = ()
         self.count = 0
 
     def add(self, inputs: Any, labels: Any, most: int | None = None) -> None:
@@ -142,7 +143,8 @@ class ArrayFiles:
             each = ", ".join(f"{self._what(name)} {count}" for name, count in counts.items())
             raise InputRefused(
                 f"{self._word}: the arrays have different numbers of samples: {each}",
-                hint="each sample needs a value for every input, and a label if there are any",
+                hint="each sample needs a value for every input, and a label if there are any; "
+                "labels of several outputs are a dictionary by their names",
             )
         if self._columns and arrays.keys() != self._columns.keys():
             raise InputRefused(
@@ -187,27 +189,31 @@ class ArrayFiles:
         given = dict(named)
         by_output = isinstance(labels, Mapping)
         if by_output:
-            if "" in named:
-                # An array of any name is taken for the only input.
-                given = {next(n for n in ("inputs", "inputs_") if n not in labels): inputs}
+            if not labels or not all(isinstance(name, str) and name for name in labels):
+                raise InputRefused(
+                    f"{self._word} has labels with the keys {list(labels)[:5]}",
+                    hint="their keys are the names of the model's outputs",
+                )
             if named.keys() & labels.keys():
                 raise InputRefused(
                     f"{self._word} has labels by output, and inputs not named apart from them",
                     hint="give two dictionaries without a common key",
                 )
             given |= labels
+            self._label_names = tuple(labels)
         elif labels is not None:
             self._labels = next(
                 n for n in (_LABEL_ARRAY, f"{_LABEL_ARRAY}_", "y_") if n not in named
             )
             given[self._labels] = labels
+            self._label_names = (self._labels,)
         arrays = {name: self._array(name, value) for name, value in given.items()}
         return {name: self._with_samples(name, arrays) for name in arrays}
 
     def _with_samples(self, name: str, arrays: Mapping[str, Array]) -> Array:
         """The array with a first dimension: a label alone belongs to a single sample."""
         array = arrays[name]
-        if self._labels and not arrays[self._labels].ndim:
+        if not all(arrays[label].ndim for label in self._label_names):
             return array[None]
         if not array.ndim:
             raise InputRefused(

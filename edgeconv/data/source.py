@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import structs
@@ -238,7 +238,8 @@ def open_samples(
     arrays, renames = _read(of_source, renames, names, has_features, labels.outputs)
     _check_rate(source, arrays.rate_hz, steps)
     arrays, renames, by_output = split_labels(arrays, renames, names, labels.outputs)
-    columns = _by_input(source, arrays, renames, inputs)
+    known = _Labeled(labels.outputs, bool(by_output) or arrays.labels is not None)
+    columns = _by_input(source, arrays, renames, inputs, known)
     inputs = _with_stacked(columns, inputs, steps)
     for spec in inputs:
         column = columns[spec.name]
@@ -369,8 +370,17 @@ def _sorted_options(
     return own, renames
 
 
+class _Labeled(NamedTuple):
+    outputs: Sequence[str]
+    has_labels: bool
+
+
 def _by_input(
-    source: DataSource, arrays: Arrays, renames: dict[str, str], inputs: tuple[TensorSpec, ...]
+    source: DataSource,
+    arrays: Arrays,
+    renames: dict[str, str],
+    inputs: tuple[TensorSpec, ...],
+    known: _Labeled,
 ) -> dict[str, Column]:
     """The columns under the names of the inputs, in their order, none missing or left over."""
     names = [spec.name for spec in inputs]
@@ -379,7 +389,7 @@ def _by_input(
         (array,), (spec,) = arrays.names, inputs
         if fits(_shape_of(arrays.by_name[array], read=False)[1:], spec.shape[1:]):
             renames = {spec.name: array}
-    array_of = _arrays_of_inputs(source, arrays, renames, names)
+    array_of = _arrays_of_inputs(source, arrays.names, renames, names, known)
     columns = {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
     if not source.held:
         return columns
@@ -415,46 +425,57 @@ def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
 
 
 def _arrays_of_inputs(
-    source: DataSource, arrays: Arrays, renames: dict[str, str], names: list[str]
+    source: DataSource,
+    arrays: tuple[str, ...],
+    renames: dict[str, str],
+    names: list[str],
+    known: _Labeled,
 ) -> dict[str, str]:
     """The name of the array for each input."""
-    if "" in arrays.names:
-        if len(names) > 1:
-            raise InputRefused(
-                f"{source} holds one array, the model takes {len(names)}: {listed(names)}",
-                hint=f"give a dictionary with the keys {quoted(names)}"
-                if source.held
-                else "name the columns of each: for a table "
-                f"'{structs.replace(source, options=dict.fromkeys(names, 'COLUMNS'))}'; or give "
-                "an .npz file with an array for each",
-            )
-        return {names[0]: ""}
-    array_of = renames or {name: name for name in arrays.names}
+    if "" in arrays and len(names) > 1:
+        raise InputRefused(
+            f"{source} holds one array, the model takes {len(names)}: {listed(names)}",
+            hint=f"give a dictionary with the keys {quoted(names)}"
+            if source.held
+            else "name the columns of each: for a table "
+            f"'{structs.replace(source, options=dict.fromkeys(names, 'COLUMNS'))}'; or give "
+            "an .npz file with an array for each",
+        )
+    array_of = renames or {name or names[0]: name for name in arrays}
     missing = [name for name in names if name not in array_of]
     extra = [name for name in array_of if name not in names]
     if missing or extra:
-        raise _mismatch(source, missing, extra, names, has_labels=arrays.labels is not None)
+        raise _mismatch(source, missing, extra, names, known)
     return {name: array_of[name] for name in names}
 
 
 def _mismatch(
-    source: DataSource, missing: list[str], extra: list[str], names: list[str], *, has_labels: bool
+    source: DataSource, missing: list[str], extra: list[str], names: list[str], known: _Labeled
 ) -> InputRefused:
+    # Where every input has its array, the other ones may be labels.
+    others = [] if missing else [name for name in known.outputs if name not in names]
+    what = "neither an input nor an output" if others else "not an input"
     parts = [f"the model's input {name!r} has no array" for name in missing]
-    parts += [f"the array {name!r} is not an input" for name in extra]
+    parts += [f"the array {name!r} is {what}" for name in extra]
+    near = {out: n for n in extra for out in get_close_matches(n, others, n=1)}
     # What was renamed already was renamed wrongly; the kind's own options stay.
     kept = {name: value for name, value in source.options.items() if name not in names}
     likely = {name: _likely_array(name, missing, extra) for name in names}
-    left = filter(_LABELS.fullmatch, (name for name in extra if name not in likely.values()))
+    used = {*likely.values(), *near.values()}
+    left = filter(_LABELS.fullmatch, (name for name in extra if name not in used))
     # With the inputs alone, the labels would be left out without a word.
-    if source.kind == "npz" and not has_labels and (labels := next(left, "")):
+    if source.kind == "npz" and not (known.has_labels or near) and (labels := next(left, "")):
         kept |= {"labels": labels}
-    renamed = structs.replace(source, options=kept | likely)
+    renamed = structs.replace(source, options=kept | likely | near)
+    hint = f"say which array each input gets: '{renamed}'"
+    if source.held:
+        hint = f"give a dictionary with the keys {quoted(names)}"
+        if others:
+            hint = f"did you mean {quoted(near)}? " if near else ""
+            hint += f"labels have the names of outputs: {quoted(others)}"
+    has = f", and has the outputs {quoted(others)}" if others else ""
     return InputRefused(
-        f"{source}: {'; '.join(parts)} (the model takes {quoted(names)})",
-        hint=f"give a dictionary with the keys {quoted(names)}"
-        if source.held
-        else f"say which array each input gets: '{renamed}'",
+        f"{source}: {'; '.join(parts)} (the model takes {quoted(names)}{has})", hint=hint
     )
 
 

@@ -333,17 +333,24 @@ class Hits(msgspec.Struct, frozen=True, kw_only=True):
         return self.gained - self.lost > deviations * math.sqrt(max(1, self.gained + self.lost))
 
 
+def classes_of(labels: Array | None, output: str) -> Array | None:
+    """The class numbers (samples,) of an output; one array of labels is for any of them."""
+    if labels is not None and labels.dtype.names:
+        labels = labels[output] if output in labels.dtype.names else None
+    return labels if labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu" else None
+
+
 def hits_of(
     labels: Array | None, outputs: Mapping[str, Array], others: Mapping[str, Array]
 ) -> Hits | None:
     """The labels (samples,) that a model's first answers with classes hit; None without both."""
-    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
-        return None
     for name, output in outputs.items():
-        if output.ndim == 2 and output.shape[1] > 1 and len(output) == len(labels):
-            own, other = (each[name].argmax(axis=1) == labels for each in (outputs, others))
+        classes = classes_of(labels, name)
+        is_scored = output.ndim == 2 and output.shape[1] > 1
+        if classes is not None and is_scored and len(output) == len(classes):
+            own, other = (each[name].argmax(axis=1) == classes for each in (outputs, others))
             return Hits(
-                count=len(labels),
+                count=len(classes),
                 own=int(own.sum()),
                 other=int(other.sum()),
                 gained=int((other & ~own).sum()),

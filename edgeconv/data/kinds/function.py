@@ -196,7 +196,7 @@ def _arrays(location: str, result: Any) -> Arrays:
         result, labels = result
     named = dict(result) if hasattr(result, "keys") else {"": result}
     if hasattr(labels, "keys"):
-        if "" in named or named.keys() & labels.keys():
+        if named.keys() & labels.keys():
             raise InputRefused(
                 f"{location} returned labels by output, and inputs not named apart from them",
                 hint="return two dictionaries without a common key",

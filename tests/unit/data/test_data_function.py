@@ -55,6 +55,9 @@ def test_labels_may_be_a_dictionary_by_output(module):
     labels = open_samples("mydata:load", (X,), allow_code=True, labels=use).labels
     assert labels["b"].tolist() == [[0.5], [0.25]]
     module(returning("np.ones((2, 2), np.float32), {'a': [1, 0]}"))
+    named = open_samples("mydata:load", (X,), allow_code=True, labels=use).labels
+    assert named["a"].tolist() == [1, 0]
+    module(returning("{'x': np.ones((2, 2), np.float32), 'a': [1, 0]}, {'a': [1, 0]}"))
     with fails(InputRefused):
         open_samples("mydata:load", (X,), allow_code=True, labels=use)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from edgeconv.data.suspects import are_hit, more_right
+from edgeconv.data.suspects import are_hit, classes_of, more_right
 
 LABELS = np.arange(60) % 5
 RIGHT = {"p": np.eye(5, dtype=np.float32)[LABELS]}
@@ -33,3 +33,15 @@ def test_what_chance_explains_is_not_better():
         (str(i), {"p": np.eye(5, dtype=np.float32)[random.integers(0, 5, 60)]}) for i in range(12)
     ]
     assert more_right(LABELS, ONE, others) == ("", None)
+
+
+def test_labels_by_output_are_held_against_the_answers_of_their_own():
+    labels = np.zeros(60, [("q", np.int64), ("box", np.float64, (2,))])
+    labels["q"] = LABELS
+    both = {"p": ONE["p"], "q": RIGHT["p"], "box": np.zeros((60, 2))}
+    assert are_hit(labels, both)
+    assert not are_hit(labels, both | {"q": ONE["p"]})
+    assert are_hit(LABELS, {"q": RIGHT["p"]})
+    assert classes_of(labels, "p") is None
+    assert classes_of(labels, "box") is None
+    assert classes_of(labels, "q").tolist() == LABELS.tolist()

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from sources import open_samples, opened_samples, split_taken
+from sources import open_local, open_samples, opened_samples, split_taken
 from wording import fails
 
 from edgeconv.data import LabelUse, read_samples, write_samples
-from edgeconv.types import TensorSpec
+from edgeconv.types import DataSource, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 
 IMAGE = TensorSpec(name="image", dtype="float32", shape=(-1, 4))
@@ -88,6 +88,41 @@ def test_labels_of_an_output_are_checked_and_named(tmp_path, bad):
     np.savez(tmp_path / "d.npz", image=X, kind=KIND, box=bad)
     with fails(InputRefused):
         open_samples(f"{tmp_path}/d.npz", (IMAGE,), labels=BOTH)
+
+
+def test_class_numbers_in_a_column_are_one_a_sample(tmp_path):
+    np.savez(tmp_path / "d.npz", image=X, kind=KIND[:, None], box=BOX[:, :1])
+    labels = open_samples(f"{tmp_path}/d.npz", (IMAGE,), labels=BOTH).labels
+    assert (labels["kind"].shape, labels["box"].shape) == ((12,), (12, 1))
+
+
+def test_a_calibration_set_has_the_labels_of_outputs_that_are_classes(named):
+    use = LabelUse(needs="if classes", outputs=("kind", "box"))
+    labels = open_samples(str(named), (IMAGE,), labels=use).labels
+    assert labels.dtype.names == ("kind",)
+
+
+def test_an_array_alone_is_the_samples_whatever_it_is_called(tmp_path):
+    np.savez(tmp_path / "d.npz", kind=X)
+    opened = open_samples(f"{tmp_path}/d.npz", (IMAGE,), labels=BOTH)
+    assert (list(opened.columns), opened.labels) == (["image"], None)
+
+
+def test_an_array_of_no_output_is_named_with_the_output_that_may_be_meant(tmp_path):
+    np.savez(tmp_path / "d.npz", image=X, kinds=KIND, box=BOX)
+    with fails(InputRefused) as error:
+        open_samples(f"{tmp_path}/d.npz", (IMAGE,), labels=BOTH)
+    followed = error.value.hint.split("'")[1]
+    assert open_samples(followed, (IMAGE,), labels=BOTH).labels.dtype.names == ("kind", "box")
+    # Labels of one array would contradict those by output.
+    np.savez(tmp_path / "d.npz", image=X, kinds=KIND, box=BOX, y=KIND)
+    with fails(InputRefused) as error:
+        open_samples(f"{tmp_path}/d.npz", (IMAGE,), labels=BOTH)
+    assert "labels=" not in error.value.hint
+    held = DataSource(kind="npz", location=f"{tmp_path}/d.npz", held="data (ndarray)")
+    with fails(InputRefused) as error:
+        open_local(held, (IMAGE,), labels=BOTH)
+    assert "'kind'" in error.value.hint
 
 
 ANY_LABELS = [BOX, KIND.astype(np.float32), KIND[:5], KIND.astype(str), np.full(12, np.nan)]
