@@ -22,6 +22,7 @@ from edgeconv.gate.drops import (
     worst_drop,
 )
 from edgeconv.gate.numbers import own_number
+from edgeconv.reporting.columns import refuse_several_outputs
 from edgeconv.statistics.estimate import Estimate, Levels
 from edgeconv.types import (
     FULL_INTEGER,
@@ -75,7 +76,8 @@ def check(
     A failed gate is a result, not an error. What was not measured fails: missing and non-finite
     numbers, artifacts that did not run, and recipes with limits or locked models that are not in
     the report. Raises `InputRefused` for a report without artifacts and for slices that do not fit
-    it, `UsageError` for a budget without limits and for a method that does not fit the metric.
+    it, `UsageError` for a budget without limits, for a method that does not fit the metric, and
+    for labels of several outputs.
     """
     artifacts = [each for each in report.measurements if each.role == "artifact"]
     if not artifacts:
@@ -83,6 +85,7 @@ def check(
             f"the report {report.title!r} has no artifacts to check",
             hint="measure them with edgeconv bench",
         )
+    refuse_several_outputs(report)
     gate = _Gate(report, budget, statistics, locked, grouping_of(report, slices))
     trained = [*gate.of_trained(), *(gate.of_loss() if guards else ())]
     results = [*trained, *gate.of_artifacts(artifacts), *gate.of_missing(artifacts)]

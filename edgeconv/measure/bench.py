@@ -17,10 +17,9 @@ from edgeconv.measure.machine import LoadMonitor, load_warnings
 from edgeconv.measure.matrix import version_matrix
 from edgeconv.measure.metrics.scoring import (
     Scorer,
-    chosen_name,
     commonest_share,
     flips,
-    metrics_of,
+    make_scorer,
     wants_labels,
 )
 from edgeconv.measure.model_files import (
@@ -44,7 +43,7 @@ from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.statistics.comparison import drop_of, latency_ratio_interval
 from edgeconv.system.store import read_noun, refuse_inputs, scratch_directory, writable_directory
 from edgeconv.types import (
-    TOP1,
+    Accuracy,
     Artifact,
     Comparison,
     Conditions,
@@ -55,7 +54,6 @@ from edgeconv.types import (
     Measuring,
     Preprocessing,
     Report,
-    Signature,
     SourceModel,
     TensorSpec,
     TrainingRecord,
@@ -90,9 +88,9 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
     names = CommonNames(model_files, trained)
     steps, preprocessing_notes = preprocessing_of(model_files, request.preprocess)
     with scratch_directory() as scratch, contextlib.ExitStack() as stack:
-        samples, limited = _sampled(stack, request, names.inputs, steps)
+        samples, limited = _sampled(stack, request, names, steps)
         run = BenchRun(samples, measuring, execution, scratch, on_progress)
-        scorer = _scorer(run, source, model_files[0].signature)
+        scorer = _scorer(run, source, names.outputs)
         estimates = npu_estimates(run, model_files)
         runtimes = stack.enter_context(open_runtimes(run, trained))
         matrix = version_matrix(run, model_files, names) if measuring.versions is not None else ()
@@ -100,6 +98,8 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         measured = with_npu(rows.artifacts(), estimates)
         identity = _identity(samples, steps if source else {})
     first = rows.baseline
+    accuracies = (row.accuracy for row in (first, *measured) if row)
+    labels = scorer.labels_of(next(filter(None, accuracies), None))
     conditions = watch.conditions if runtimes.is_here else None
     artifacts = tuple(file.artifact for file in model_files if file.artifact)
     report = Report(
@@ -113,13 +113,13 @@ def bench(request: BenchRequest, *, on_progress: Callable[[str], None] = lambda 
         training=training,
         artifacts=artifacts,
         conditions=conditions,
-        labels=_class_labels(samples),
+        labels=_class_labels(labels),
         class_names=samples.class_names,
         command=("edgeconv", "bench", *request.words()),
         notes=(
             *notes,
             *preprocessing_notes,
-            *measurement_warnings(first, samples, training, artifacts),
+            *measurement_warnings(first, samples, labels, training, artifacts),
             *_of_times(measuring, conditions),
             *runtimes.notes,
             *limited,
@@ -144,7 +144,7 @@ def bench_versions(
     names = CommonNames(model_files, trained)
     steps, _ = preprocessing_of(model_files, request.preprocess)
     with scratch_directory() as scratch, contextlib.ExitStack() as stack:
-        samples, _ = _sampled(stack, request, names.inputs, steps)
+        samples, _ = _sampled(stack, request, names, steps)
         run = BenchRun(samples, request.measuring, execution, scratch, on_progress)
         return version_matrix(run, model_files, names)
 
@@ -174,7 +174,7 @@ def _of_times(measuring: Measuring, conditions: Conditions | None) -> tuple[str,
 def _sampled(
     stack: contextlib.ExitStack,
     request: BenchRequest,
-    inputs: tuple[TensorSpec, ...],
+    names: CommonNames,
     steps: Mapping[str, Preprocessing],
 ) -> tuple[EvaluationSet, tuple[str, ...]]:
     """The samples to measure on: of a SOURCE, open as long as the stack, or made up.
@@ -182,15 +182,18 @@ def _sampled(
     Where their number is not chosen, slow runtimes get fewer; a note says how many.
     """
     if request.data is None:
-        batch = data.batch_size(data.synthetic_inputs(inputs))
-        made_up = data.synthetic_samples(inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
+        batch = data.batch_size(data.synthetic_inputs(names.inputs))
+        made_up = data.synthetic_samples(names.inputs, _SYNTHETIC_SAMPLES, _SYNTHETIC_SEED)
         return EvaluationSet(made_up, None, batch), (_MADE_UP,)
     opened = data.opened_samples(
         request.data,
-        inputs,
+        names.inputs,
         preprocessing=steps,
         allow_code=request.execution.allow_code,
-        labels=data.LabelUse(needs="numbers" if request.measuring.metrics else "classes"),
+        labels=data.LabelUse(
+            needs="numbers" if request.measuring.metrics else "classes",
+            outputs=tuple(spec.name for spec in names.outputs),
+        ),
         allowance=request.execution.allowance,
     )
     source = stack.enter_context(opened)
@@ -215,21 +218,17 @@ def _identity(samples: EvaluationSet, steps: Mapping[str, Preprocessing]) -> Dat
     )
 
 
-def _scorer(run: BenchRun, source: DataSource | None, signature: Signature) -> Scorer:
+def _scorer(run: BenchRun, source: DataSource | None, outputs: tuple[TensorSpec, ...]) -> Scorer:
     """The metrics to compute. Raises `InputRefused` without labels for them, `UsageError`."""
-    has_labels = run.samples.labels is not None
-    choices = run.measuring.metrics or ((TOP1,) if has_labels else ())
-    metrics = metrics_of(choices, allow_code=run.execution.allow_code)
-    for name, metric in metrics.items():
-        if wants_labels(metric) and not has_labels:
+    scorer = make_scorer(run, outputs)
+    for name, metric in scorer.metrics.items():
+        if wants_labels(metric) and not scorer.labels:
             raise InputRefused(
                 f"the metric {name} needs labels, and {source or 'made-up data'} has none",
                 hint="--data SOURCE?labels=ARRAY, or remove the metric: the outputs are compared "
                 "with the baseline's anyway",
             )
-    if run.measuring.output or any(map(wants_labels, metrics.values())):
-        chosen_name({spec.name for spec in signature.outputs}, run.measuring.output)
-    return Scorer(run, metrics)
+    return scorer
 
 
 def _measure(
@@ -256,8 +255,7 @@ def _measure(
     return rows, watch
 
 
-def _class_labels(samples: EvaluationSet) -> tuple[int, ...]:
-    labels = samples.labels
+def _class_labels(labels: NDArray[np.generic] | None) -> tuple[int, ...]:
     if labels is None or labels.ndim != 1 or labels.dtype != np.int64 or labels.min() < 0:
         return ()
     return tuple(labels.tolist())
@@ -336,7 +334,9 @@ def with_baseline(
     row = msgspec.structs.replace(row, latency_ratio=ratio, latency_ratio_interval=interval)
     if baseline is None:
         return row
-    row = msgspec.structs.replace(row, size_ratio=row.size_bytes / baseline.size_bytes)
+    metrics = tuple(_with_drop(each, baseline.metrics) for each in row.metrics)
+    size_ratio = row.size_bytes / baseline.size_bytes
+    row = msgspec.structs.replace(row, size_ratio=size_ratio, metrics=metrics)
     if not (row.accuracy and baseline.accuracy):
         return row
     is_same = row.sha256 == baseline.sha256 and row.accuracy == baseline.accuracy
@@ -349,6 +349,15 @@ def with_baseline(
         fixed=counts[0],
         broken=counts[1],
     )
+
+
+def _with_drop(metric: Accuracy, others: Sequence[Accuracy]) -> Accuracy:
+    """A further metric with its drop from the baseline's."""
+    before = next((each for each in others if each.title == metric.title), None)
+    if before is None:
+        return metric
+    drop, interval = drop_of(before, metric)
+    return msgspec.structs.replace(metric, drop=drop, drop_interval=interval)
 
 
 def compared(
@@ -391,12 +400,13 @@ def _comparison(row: Measurement, other: Measurement) -> Comparison:
 def measurement_warnings(
     baseline: Measurement | None,
     samples: EvaluationSet,
+    labels: NDArray[np.generic] | None,
     training: TrainingRecord | None,
     artifacts: Sequence[Artifact],
 ) -> tuple[str, ...]:
-    """All signs of that in what was measured on these samples."""
+    """All signs of that in what was measured on these samples; the accuracy is of `labels`."""
     return (
-        *accuracy_warnings(baseline, samples.labels, training),
+        *accuracy_warnings(baseline, labels, training),
         *training_data_warnings(artifacts, samples.text),
         *range_warnings(artifacts, () if samples.is_made_up else _float_ranges(samples)),
     )

@@ -205,7 +205,7 @@ def _metrics(before: Measurement, after: Measurement) -> Iterator[NumberChange]:
 
 def _by_metric(model: Measurement) -> dict[str, Accuracy]:
     accuracies = (*([model.accuracy] if model.accuracy else []), *model.metrics)
-    return {accuracy.metric: accuracy for accuracy in accuracies}
+    return {accuracy.title: accuracy for accuracy in accuracies}
 
 
 def _interval(was: Accuracy | None, now: Accuracy | None) -> tuple[float, float] | None:
@@ -448,7 +448,7 @@ def _samples(report: Report) -> dict[str, str]:
 def _metric_names(report: Report) -> list[str]:
     rows = [row for row in _rows(report) if row.accuracy is not None]
     return [
-        accuracy.metric
+        accuracy.title
         for row in rows
         for accuracy in (row.accuracy, *row.metrics)
         if accuracy is not None

@@ -12,7 +12,9 @@ import msgspec
 import numpy as np
 
 from edgeconv import data
+from edgeconv.data.checks import check_labels
 from edgeconv.data.preprocessing import describe
+from edgeconv.data.suspects import classes_of
 from edgeconv.measure.doctor_trials import (
     LEAST_SAMPLES,
     STANDARDIZED,
@@ -25,6 +27,7 @@ from edgeconv.measure.doctor_trials import (
     stored_of,
     try_candidates,
 )
+from edgeconv.measure.metrics.scoring import labels_of_one
 from edgeconv.measure.model_files import find_model_files, float_inputs, preprocessing_of
 from edgeconv.measure.timing import run_trained
 from edgeconv.model import source
@@ -82,7 +85,8 @@ def doctor(
         steps = (searched.declared if chosen_steps is None else chosen_steps) or {
             "": Preprocessing()
         }
-        with _opened(data_source, searched.spec, steps, execution) as whole:
+        with _opened(data_source, searched.spec, searched.outputs, steps, execution) as opened:
+            whole, output = _of_classes(opened, searched.outputs, request.output)
             chosen = pick_samples(whole, samples, searched.batch)
         base = steps.get(searched.spec.name, steps.get("", Preprocessing()))
         tried = try_candidates(chosen, stored_of(chosen), base)
@@ -92,7 +96,7 @@ def doctor(
     assert chosen.labels is not None
     limits = int(whole.labels.min()), int(whole.labels.max())
     parts = _parts(outputs, len(tried), chosen.count)
-    scored = score_candidates(parts, chosen.labels, label_limits=limits, output=request.output)
+    scored = score_candidates(parts, chosen.labels, label_limits=limits, output=output)
     return _diagnosis(model, runtime, whole, chosen, tried, scored)
 
 
@@ -108,18 +112,41 @@ def _refuse_early(
         return
     spec = only_float_input(str(model), signature)
     neutral = steps or {"": Preprocessing()}
-    with _opened(data_source, spec, neutral, execution):
+    outputs = tuple(each.name for each in signature.outputs)
+    with _opened(data_source, spec, outputs, neutral, execution):
         pass
 
 
+def _of_classes(
+    samples: DataSet, outputs: Sequence[str], output: str | None
+) -> tuple[DataSet, str | None]:
+    """The samples with the labels of the output that is judged, and its name.
+
+    Without a name it is the only one that has labels, or class numbers.
+    """
+    labels = samples.labels
+    if labels is not None and labels.dtype.names:
+        judged = [name for name in labels.dtype.names if classes_of(labels, name) is not None]
+        of_classes = labels[judged] if judged and output is None else labels
+        labels, output = labels_of_one(of_classes, outputs, output)
+    if labels is not None:
+        labels = check_labels(samples.text, labels, samples.count)
+    return dataclasses.replace(samples, labels=labels), output
+
+
 def _opened(
-    source: DataSource, spec: TensorSpec, steps: Mapping[str, Preprocessing], execution: Execution
+    source: DataSource,
+    spec: TensorSpec,
+    outputs: tuple[str, ...],
+    steps: Mapping[str, Preprocessing],
+    execution: Execution,
 ) -> AbstractContextManager[DataSet]:
     return data.opened_samples(
         source,
         (spec,),
         preprocessing=steps,
         allow_code=execution.allow_code,
+        labels=data.LabelUse(outputs=outputs),
         allowance=execution.allowance,
     )
 
@@ -231,6 +258,7 @@ class SearchedModel:
     kind: SourceKind
     key: str
     spec: TensorSpec
+    outputs: tuple[str, ...]
     declared: Mapping[str, Preprocessing]
 
     @property
@@ -259,6 +287,7 @@ def open_model(
         kind=loaded.kind,
         key=signature.key,
         spec=only_float_input(str(model), signature),
+        outputs=tuple(each.name for each in signature.outputs),
         declared=declared,
     )
 

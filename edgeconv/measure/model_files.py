@@ -313,8 +313,8 @@ class CommonNames:
 
     Those of the trained model, where they can be read, else of the first artifact, else of the
     first file. `inputs` are what samples are given for: a size that one file leaves open and
-    another fixes is fixed. `key` is the trained model's signature key; `notes` say which files
-    are run under other names than their own.
+    another fixes is fixed. `outputs` are those of the first file. `key` is the trained model's
+    signature key; `notes` say which files are run under other names than their own.
     """
 
     def __init__(self, model_files: Sequence[ModelFile], trained: SourceModel | None) -> None:
@@ -328,6 +328,8 @@ class CommonNames:
         self.key = compared.key if compared else first.key
         self._common = compared or next(published, first)
         self.inputs = _renamed(first, self._common)
+        named = _matched(first.outputs, self._common.outputs)
+        self.outputs = tuple(structs.replace(s, name=named[s.name]) for s in first.outputs)
         self.notes: dict[str, None] = {}
         before: list[tuple[str, tuple[TensorSpec, ...]]] = []
         for model_file in model_files:

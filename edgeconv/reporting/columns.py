@@ -12,9 +12,12 @@ from edgeconv.reporting.units import (
     duration_interval,
     factor_interval,
     interval_value,
+    metric_drop,
     metric_heading,
     metric_value,
 )
+from edgeconv.types.errors import UsageError
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +35,7 @@ SAME_SPEED = "≈1×"
 class ModelRow:
     """One measured model, with harmless texts and what its cells need from its report.
 
+    `metrics` has the further ones by their headings, and `drops` their drops from the baseline.
     `qat` is how the file was trained on for quantization, and `training` the baseline's training
     where any file was. `error` is "" where it ran.
     """
@@ -42,6 +46,7 @@ class ModelRow:
     mark: Mark
     error: str
     metrics: dict[str, str]
+    drops: dict[str, str]
     qat: QatRecord | None
     training: TrainingRecord | None
 
@@ -147,6 +152,7 @@ def model_rows(report: Report) -> tuple[ModelRow, ...]:
             mark=mark_of(model.name, report.verdict),
             error=units.first_line(model.error),
             metrics={metric_heading(each): metric_value(each) for each in model.metrics},
+            drops={metric_heading(each): metric_drop(each) for each in model.metrics},
             qat=trained.get(model.sha256),
             training=report.training if model.role == "baseline" and trained else None,
         )
@@ -185,13 +191,24 @@ def metric_columns(rows: Sequence[ModelRow]) -> list[ModelColumn]:
 def accuracy_heading(report: Report) -> str:
     """The heading of the first metric: "accuracy" for top1, else its name."""
     accuracy = first_accuracy(report)
-    is_plain = accuracy is None or accuracy.metric == "top1"
+    is_plain = accuracy is None or accuracy.title == "top1"
     return "accuracy" if accuracy is None or is_plain else metric_heading(accuracy)
 
 
 def first_accuracy(report: Report) -> Accuracy | None:
     """The first accuracy that was measured, whose metric stands for the report."""
     return next((model.accuracy for model in all_models(report) if model.accuracy), None)
+
+
+def refuse_several_outputs(report: Report) -> None:
+    """Raise `UsageError` for accuracies of several outputs, of which one is to be judged."""
+    each = (a for model in all_models(report) for a in (model.accuracy, *model.metrics) if a)
+    outputs = list(dict.fromkeys(a.output for a in each if a.output))
+    if outputs:
+        raise UsageError(
+            f"there are labels of {len(outputs)} outputs, {quoted(outputs)}, and one is judged",
+            hint=f'choose it: output = "{outputs[0]}" in [bench], or bench --output {outputs[0]}',
+        )
 
 
 def _kernel_flips(model: Measurement) -> int | None:

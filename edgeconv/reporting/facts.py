@@ -90,7 +90,7 @@ def _measured(report: Report, rows: Sequence[ModelRow]) -> Iterator[Column[Model
             under = below if below and below.is_under else None
             yield _shown(column, capital(column.heading), under)
         if plain.heading == "accuracy":
-            yield from (_shown(each, each.heading) for each in metric_columns(rows))
+            yield from map(_shown_metric, metric_columns(rows))
 
 
 def _shown(column: ModelColumn, heading: str, below: ModelColumn | None = None) -> Column[ModelRow]:
@@ -106,6 +106,16 @@ def _shown(column: ModelColumn, heading: str, below: ModelColumn | None = None) 
         return number(text, column.number(row.model), under=under)
 
     return Column(heading, cell)
+
+
+def _shown_metric(column: ModelColumn) -> Column[ModelRow]:
+    """A further metric, with its drop below."""
+
+    def cell(row: ModelRow) -> Cell:
+        value = column.number and column.number(row.model)
+        return number(column.text(row), value, under=row.drops.get(column.heading, ""))
+
+    return Column(column.heading, cell)
 
 
 def _is_there(column: Column[ModelRow], rows: Sequence[ModelRow]) -> bool:

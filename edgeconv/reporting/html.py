@@ -297,9 +297,9 @@ def _plots(report: Report) -> dict[str, Plot | None]:
 
 def _worth(report: Report) -> Worth:
     first = first_accuracy(report)
-    if first is None or first.metric == "top1":
+    if first is None or first.title == "top1":
         return Worth()
-    name = units.plain(first.metric)
+    name = units.plain(first.title)
     return Worth(name, is_share(first), first.higher_is_better)
 
 

@@ -24,14 +24,14 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 def render_csv(report: Report, *others: Report) -> str:
     """One line for each model of every report; numbers that are missing or not finite are empty."""
     pairs = [(each, model) for each in (report, *others) for model in all_models(each)]
-    metrics = list(dict.fromkeys(metric_heading(a) for _, m in pairs for a in m.metrics))
+    metrics = list(dict.fromkeys(name for _, model in pairs for name in _further(model)))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     npus = list(dict.fromkeys(estimate.npu for _, m in pairs for estimate in m.npu))
     estimated = [f"{npu}: {name}" for npu in npus for name in _NPU]
     writer.writerow([*_TEXTS, *_NUMBERS, *map(safe, metrics), *map(safe, estimated), "error"])
     for each, model in pairs:
-        values = {metric_heading(a): a.value for a in model.metrics}
+        values = _further(model)
         own = {estimate.npu: estimate for estimate in model.npu}
         writer.writerow(
             [
@@ -43,6 +43,13 @@ def render_csv(report: Report, *others: Report) -> str:
             ]
         )
     return file.getvalue()
+
+
+def _further(model: Measurement) -> dict[str, float]:
+    """The further metrics by their headings, and their drops."""
+    values = {metric_heading(each): each.value for each in model.metrics}
+    drops = {f"{metric_heading(e)} drop": e.drop for e in model.metrics if e.drop is not None}
+    return values | drops
 
 
 def to_pandas(report: Report) -> Any:
@@ -80,7 +87,7 @@ _TEXTS: dict[str, Callable[[Report, Measurement], str]] = {
     "grade": lambda _, model: model.grade,
     "sha256": lambda _, model: model.sha256,
     "budget": lambda report, model: mark_of(model.name, report.verdict).replace(units.ABSENT, ""),
-    "metric": lambda _, model: model.accuracy.metric if model.accuracy else "",
+    "metric": lambda _, model: model.accuracy.title if model.accuracy else "",
 }
 _NUMBERS = {heading: of for column in COLUMNS for heading, of in column.csv_numbers.items()}
 # What is estimated for each NPU.

@@ -191,7 +191,8 @@ def _below_model(row: ModelRow) -> Iterator[Text]:
         yield Text(f"did not run: {row.error}", style="red")
     yield from map(dim, pace_lines(row.model))
     if row.metrics:
-        yield dim(", ".join(f"{name} {value}" for name, value in row.metrics.items()))
+        each = (f"{name} {value} {row.drops[name]}" for name, value in row.metrics.items())
+        yield dim(", ".join(map(str.rstrip, each)))
     if row.model.accuracy is None:
         yield from map(dim, agreement_lines(row.model))
     yield from map(dim, qat_remarks(row.qat) if row.qat else ())

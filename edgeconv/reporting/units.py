@@ -124,7 +124,15 @@ def metric_value(accuracy: Accuracy | None) -> str:
 
 def metric_heading(accuracy: Accuracy) -> str:
     """Its name, with an arrow where less is better."""
-    return f"{plain(accuracy.metric)}{'' if accuracy.higher_is_better else ' ↓'}"
+    return f"{plain(accuracy.title)}{'' if accuracy.higher_is_better else ' ↓'}"
+
+
+def metric_drop(accuracy: Accuracy) -> str:
+    """Its drop from the baseline: "drop 0.17 pp [−0.15, 0.48]"; "" where that is not known."""
+    if accuracy.drop is None:
+        return ""
+    interval = interval_value(accuracy.drop_interval, accuracy)
+    return f"drop {with_interval(drop_value(accuracy.drop, accuracy), interval)}"
 
 
 def drop_value(drop: float | None, metric: Metric) -> str:

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from edgeconv.requests.request import ALLOW_CODE, leaves_of
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory
-from edgeconv.types import Budget, DataSource, MetricChoice
+from edgeconv.types import MAE, Budget, DataSource
 from edgeconv.types.errors import EdgeconvError, InputRefused
 from edgeconv.types.words import first_line, quoted
 
@@ -46,7 +46,6 @@ _KERAS = ("keras", "tf_keras")
 _LOADING = "edgeconv.model.source.loading"
 # Held back to verify with, beyond the samples that calibrate.
 _HELD_BACK = 64
-_OF_NUMBERS = MetricChoice("mae")
 
 
 class InMemory:
@@ -139,10 +138,10 @@ class InMemory:
         is_free = not measuring.metrics if measuring else getattr(request, "metric", "") is None
         if not (self._has_float_labels and is_free):
             return request
-        on_progress(f"the labels are floats, so the metric is {_OF_NUMBERS.name}")
+        on_progress(f"the labels are floats, so the metric is {MAE}")
         if measuring is None:
-            return replace(request, metric=_OF_NUMBERS)
-        return replace(request, measuring=replace(measuring, metrics=(_OF_NUMBERS,)))
+            return replace(request, metric=MAE)
+        return replace(request, measuring=replace(measuring, metrics=(MAE,)))
 
     def _place(self) -> Path:
         """A new directory."""
@@ -222,7 +221,7 @@ class InMemory:
             value = value()
         inputs, labels = _split(word, value)
         self._note_labels(word, labels)
-        if _is_table(inputs):
+        if _is_table(inputs) and not isinstance(labels, Mapping):
             return self._table(word, inputs, labels)
         files = ArrayFiles(word, self._place())
         kind = _kind(inputs)

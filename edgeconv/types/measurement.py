@@ -64,16 +64,25 @@ class Accuracy(FrozenStruct, kw_only=True, frozen=True):
     for the others `per_sample` has one number a sample, of which `value` is the mean or what
     the metric computes of them. Both are in the order of the data set, so that two measurements
     of the same samples can be paired. `predicted` is the class of each sample, for metrics that
-    have one.
+    have one. `output` is the one that was measured, where several have labels, else "". `drop` and
+    `drop_interval` are those of a further metric, as `Measurement` has them of the first.
     """
 
     metric: str = "top1"
+    output: str = ""
     value: float
     samples: int
     higher_is_better: bool = True
     correct: str = ""
     per_sample: tuple[float, ...] = ()
     predicted: tuple[int, ...] = ()
+    drop: float | None = None
+    drop_interval: tuple[float, float] | None = None
+
+    @property
+    def title(self) -> str:
+        """The metric, after the output where several were measured: "age mae"."""
+        return f"{self.output} {self.metric}".lstrip()
 
 
 class Agreement(Distance, kw_only=True, frozen=True):

@@ -56,8 +56,9 @@ class MetricChoice(FrozenStruct, frozen=True):
     """A metric: a name of `edgeconv.plugins.METRICS`, or a function of the user's in a module.
 
     The function is called with (outputs, labels): arrays (n, ...) by output name, strings as
-    objects that are bytes, and an array (n, ...) or None. It returns one number a sample. With the
-    attribute `higher_is_better = False` less is better.
+    objects that are bytes, and an array (n, ...) or None, or arrays by output where these have
+    labels. It returns one number a sample. With the attribute `higher_is_better = False` less is
+    better.
     """
 
     name: str
@@ -67,7 +68,7 @@ class MetricChoice(FrozenStruct, frozen=True):
         return f"{self.module}:{self.name}" if self.module else self.name
 
 
-TOP1 = MetricChoice("top1")
+TOP1, MAE = MetricChoice("top1"), MetricChoice("mae")
 
 
 class Measuring(FrozenStruct, frozen=True, kw_only=True):
@@ -77,11 +78,12 @@ class Measuring(FrozenStruct, frozen=True, kw_only=True):
     every file is run in too, to see where it is right. `npus`: those that every file is compiled
     for, which gives estimates and no answers. `accelerator`, `python` and `binary` are for
     the runtimes that know them. `threads` is the interpreter's. `metrics`: none takes top1, where
-    there are labels. `output`: the one that labels are for, None for the only one. `profile` and
-    `layers`: the time of each operator, and the error of each layer, too. `every`: the
-    period in seconds at which invokes are timed too; `cold`: the number of fresh processes in which
-    load and first invoke are. Without `is_timed` every model is run only to see that it does, in
-    one round, and there are no times and no memory.
+    there are labels, or mae, by what these are. `output`: the one that labels are for, None for the
+    only one, or for each that has labels of its own. `profile` and `layers`: the time of each
+    operator, and the error of each layer, too. `every`: the period in seconds at which invokes are
+    timed too; `cold`: the number of fresh processes in which load and first invoke are. Without
+    `is_timed` every model is run only to see that it does, in one round, and there are no times and
+    no memory.
     """
 
     rounds: int = 3

@@ -13,7 +13,7 @@ import pytest
 
 import edgeconv
 from edgeconv.types import Conversion
-from edgeconv.types.errors import InputRefused
+from edgeconv.types.errors import InputRefused, UsageError
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(80, 6)).astype(np.float32)
@@ -166,6 +166,49 @@ def test_a_model_that_is_refused_is_named_and_not_its_file(keras, place):
         edgeconv.convert(keras.Sequential(layers, name="net"), "float16")
     assert error.value.message.startswith("model 'net': ")
     assert list(place.glob("net.tflites/*.keras")) == []
+
+
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
+def test_labels_by_output_are_judged_by_every_verb(tf, place, name):
+    module = importlib.import_module(name)
+    x = RNG.normal(size=(240, 6)).astype(np.float32)
+    by_output = {"kind": x[:, :3].argmax(axis=1), "age": np.rint(20 + 9 * x[:, 3])[:, None]}
+    given = module.Input((6,), name="x")
+    kind = module.layers.Dense(3, activation="softmax", name="kind")
+    outputs = {"kind": kind(given), "age": module.layers.Dense(1, name="age")(given)}
+    model = module.Model(given, outputs, name="heads")
+    kind.set_weights([4 * np.eye(6, 3), np.zeros(3)])
+    batches = tf.data.Dataset.from_tensor_slices((x, by_output)).batch(32)
+    made = edgeconv.convert(model, to=["float32", "int8"], calibration=batches, **PLAIN)
+    assert not made["int8"].calibration[0].suspicions
+    shuffled = (x, by_output | {"kind": RNG.permutation(by_output["kind"])})
+    suspected = edgeconv.convert(model, to="int8", out="no", calibration=shuffled, **PLAIN)
+    assert len(suspected["int8"].calibration[0].suspicions) == 1
+    report = edgeconv.bench(made, data=batches, **QUICK)
+    for row in (report.baseline, *report.measurements):
+        each = (row.accuracy, *row.metrics)
+        assert [(a.output, a.metric) for a in each] == [("kind", "top1"), ("age", "mae")]
+    assert all(row.metrics[0].drop is not None for row in report.measurements)
+    assert report.baseline.accuracy.value > 0.99
+    assert edgeconv.doctor(model, batches).trials[0].accuracy.samples == 48
+    assert edgeconv.doctor(model, batches, output="kind").classes == 3
+    with pytest.raises(InputRefused):
+        edgeconv.doctor(model, batches, output="age")
+
+
+@pytest.mark.slow
+def test_a_search_is_for_one_output_of_several_with_labels(keras, place):
+    given = keras.Input((6,), name="x")
+    heads = {"kind": keras.layers.Dense(3, name="kind"), "age": keras.layers.Dense(1, name="age")}
+    model = keras.Model(given, {name: head(given) for name, head in heads.items()}, name="heads")
+    by_output = {"kind": RNG.integers(0, 3, 80), "age": X[:, 0]}
+    options: dict[str, Any] = {"calibration": RNG.normal(size=(40, 6)), "to": "int8", "trials": 1}
+    with pytest.raises(UsageError):
+        edgeconv.tune(model, (X, by_output), 0.5, **options)
+    searched = edgeconv.tune(model, (X, by_output), 0.5, output="age", out="age", **options)
+    assert searched.metric == "mae"
+    searched = edgeconv.tune(model, (X, {"kind": by_output["kind"]}), 0.5, out="kind", **options)
+    assert searched.metric == "top1"
 
 
 @pytest.mark.slow

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv import plugins
 from edgeconv.data.arrays import as_tensorflow_takes, holds_strings
+from edgeconv.data.checks import check_labels
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
-from edgeconv.measure.metrics.classes import TOP1
+from edgeconv.measure.metrics import classes
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
 from edgeconv.runtimes.interface import Arrays
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
-from edgeconv.types import Accuracy, MetricChoice
+from edgeconv.types import MAE, TOP1, Accuracy, MetricChoice, TensorSpec
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, unknown_name
+from edgeconv.types.words import quoted
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from edgeconv.measure.models import BenchRun
 
 
@@ -35,7 +37,8 @@ def top1(outputs: Arrays, labels: NDArray[np.generic], output: str | None) -> Ac
     whose scores are not all finite counts as wrong. Raises `UsageError` if the output
     must be named, `InputRefused` if it does not fit the labels.
     """
-    return accuracy_of("top1", TOP1.score(chosen_output(outputs, output), labels), counts=True)
+    scored = classes.TOP1.score(chosen_output(outputs, output), labels)
+    return accuracy_of("top1", scored, counts=True)
 
 
 def commonest_share(labels: NDArray[np.generic]) -> float:
@@ -43,6 +46,69 @@ def commonest_share(labels: NDArray[np.generic]) -> float:
     if not len(labels):
         return 1.0
     return float(np.unique(labels, return_counts=True)[1].max() / len(labels))
+
+
+Labels = NDArray[Any]
+
+
+def labels_by_output(
+    labels: Labels | None, names: Collection[str], output: str | None
+) -> dict[str, Labels]:
+    """The labels (n, ...) of each output that is measured; see `Samples.labels`.
+
+    `names` are those of all outputs; `output` is the one to measure, None for all with labels.
+    Raises `UsageError` for an unknown one, and where one array may be for any of several.
+    """
+    if output is not None:
+        chosen_name(names, output)
+    if labels is None:
+        return {}
+    if not labels.dtype.names:
+        return {chosen_name(names, output): labels}
+    labeled = {name: labels[name] for name in labels.dtype.names}
+    if output is None:
+        return labeled
+    if output not in labeled:
+        raise UsageError(
+            f"the output {output!r} has no labels", hint=f"labels are there for {quoted(labeled)}"
+        )
+    return {output: labeled[output]}
+
+
+def labels_of_one(
+    labels: Labels | None, names: Collection[str], output: str | None
+) -> tuple[Labels | None, str | None]:
+    """The labels (n, ...) of the only output that is measured, and its name; None without labels.
+
+    The arguments and errors are those of `labels_by_output`. Raises `UsageError` for labels of
+    several outputs.
+    """
+    labeled = labels_by_output(labels, names, output)
+    if len(labeled) > 1:
+        raise UsageError(
+            f"there are labels of {len(labeled)} outputs, {quoted(labeled)}, and this takes those "
+            "of one",
+            hint=f"choose one: --output {next(iter(labeled))}",
+        )
+    return next(((each, name) for name, each in labeled.items()), (None, output))
+
+
+def usual_metric(
+    source: str, output: TensorSpec, labels: Labels, *, are_named: bool
+) -> MetricChoice:
+    """The metric of an output's labels (n, ...): top1 of class numbers, mae of other numbers.
+
+    Whole numbers for an output of one number are classes where they are two neighbors at most, or
+    one array for a whole model: `are_named` says that they are labels of this output. Raises
+    `InputRefused` for one-hot labels, and others that are no class numbers.
+    """
+    is_lone = are_named and math.prod(output.shape[1:]) == 1
+    if labels.dtype.kind == "f" and not np.isin(labels, (0, 1)).all():
+        return MAE
+    if labels.dtype.kind in "iu" and is_lone and np.ptp(labels) > 1:
+        return MAE
+    check_labels(source, labels, len(labels), what=f"the labels of the output {output.name!r}")
+    return TOP1
 
 
 def accuracy_of(
@@ -91,7 +157,8 @@ def chosen_name(names: Collection[str], output: str | None) -> str:
     if output is None:
         raise UsageError(
             f"the model has {len(names)} outputs: {', '.join(sorted(names))}",
-            hint="say with --output which one the labels are for",
+            hint="say with --output which one the labels are for, or give labels of each under "
+            "its name",
         )
     if output not in names:
         raise unknown_name("output", output, names)
@@ -113,10 +180,15 @@ def flips(before: Accuracy, after: Accuracy) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Scorer:
-    """The metrics to compute, by name."""
+    """The metrics to compute, by name, with the labels (n, ...) of each output that has some.
+
+    `usual` is the metric of each output, where none was chosen for all of them.
+    """
 
     run: BenchRun
     metrics: Mapping[str, Metric | SimilarityMetric | MetricChoice]
+    labels: Mapping[str, Labels]
+    usual: Mapping[str, MetricChoice]
 
     def accuracies(self, outputs: Arrays, reference: Arrays | None) -> tuple[Accuracy, ...]:
         """The accuracies of one model's outputs, arrays (n, ...) by name, in the metrics' order.
@@ -125,28 +197,53 @@ class Scorer:
         a metric is not finite, `InputRefused` or `UsageError` where outputs, labels and metric do
         not fit each other.
         """
-        accuracies = (self._accuracy(name, outputs, reference) for name in self.metrics)
-        return tuple(each for each in accuracies if each is not None)
+        found: list[Accuracy] = []
+        refused: dict[str, InputRefused] = {}
+        for name, metric in self.metrics.items():
+            if isinstance(metric, MetricChoice):
+                found.append(self._own(name, metric, outputs))
+            elif isinstance(metric, Metric):
+                found += self._labeled(name, metric, outputs, refused)
+            elif reference is not None:
+                scored = metric.score(_numbers(outputs), _numbers(reference))
+                found.append(accuracy_of(name, scored))
+        measured = {each.output for each in found}
+        for output, error in refused.items():
+            if output not in measured:
+                raise InputRefused(f"the output {output!r}: {error.message}", hint=error.hint)
+        return tuple(found)
 
-    def _accuracy(self, name: str, outputs: Arrays, reference: Arrays | None) -> Accuracy | None:
-        metric, labels = self.metrics[name], self.run.samples.labels
-        if isinstance(metric, MetricChoice):
-            return self._own(name, metric, outputs)
-        if isinstance(metric, SimilarityMetric):
-            if reference is None:
-                return None
-            return accuracy_of(name, metric.score(_numbers(outputs), _numbers(reference)))
-        assert labels is not None
+    def labels_of(self, accuracy: Accuracy | None) -> Labels | None:
+        """The labels (n, ...) that an accuracy is of; None without labels."""
+        if accuracy is not None and accuracy.output:
+            return self.labels[accuracy.output]
+        return next(iter(self.labels.values()), self.run.samples.labels)
+
+    def _labeled(
+        self, name: str, metric: Metric, outputs: Arrays, refused: dict[str, InputRefused]
+    ) -> Iterator[Accuracy]:
+        """The metric of each output that it is for; of several, `refused` has the others."""
         if not outputs:
             raise InputRefused(
                 "no output of the model has one row for each sample, which the metric "
                 f"{name} needs",
                 hint="measure without labels, or export it with the samples in the first dimension",
             )
-        scored = metric.score(chosen_output(outputs, self.run.measuring.output), labels)
-        return accuracy_of(
-            name, scored, counts=metric.counts, higher_is_better=metric.higher_is_better
-        )
+        for output, labels in self.labels.items():
+            if str(self.usual.get(output, name)) != name:
+                continue
+            try:
+                scored = metric.score(chosen_output(outputs, output), labels)
+            except InputRefused as error:
+                if len(self.labels) == 1:
+                    raise
+                refused.setdefault(output, error)
+                continue
+            accuracy = accuracy_of(
+                name, scored, counts=metric.counts, higher_is_better=metric.higher_is_better
+            )
+            shown = output if len(self.labels) > 1 else ""
+            yield msgspec.structs.replace(accuracy, output=shown)
 
     def _own(self, name: str, metric: MetricChoice, outputs: Arrays) -> Accuracy:
         directory = Path(tempfile.mkdtemp(prefix="metric-", dir=self.run.scratch))
@@ -196,7 +293,9 @@ def call_own(job: OwnJob) -> OwnAnswer:
     with users_code(job.directory):
         function = users_function(job.metric.module, job.metric.name, job.directory)
         outputs = as_tensorflow_takes({n: np.load(files / f) for n, f in job.outputs.items()})
-        labels = np.load(files / "labels.npy") if (files / "labels.npy").exists() else None
+        labels: Any = np.load(files / "labels.npy") if (files / "labels.npy").exists() else None
+        if labels is not None and labels.dtype.names:
+            labels = {each: labels[each] for each in labels.dtype.names}
         with Blamed(name, job.directory):
             values: Any = function(outputs, labels)
         with Blamed(f"{name}, what it returned,", job.directory):
@@ -213,6 +312,30 @@ def call_own(job: OwnJob) -> OwnAnswer:
 def _numbers(outputs: Arrays) -> dict[str, NDArray[np.generic]]:
     """The outputs that are not strings."""
     return {name: array for name, array in outputs.items() if not holds_strings(array)}
+
+
+def make_scorer(run: BenchRun, outputs: Sequence[TensorSpec]) -> Scorer:
+    """The metrics of a run, of labels of these outputs by their names, and the usual ones.
+
+    Raises as `labels_by_output`, `usual_metric` and `metrics_of`.
+    """
+    choices, allow_code = run.measuring.metrics, run.execution.allow_code
+    metrics = metrics_of(choices, allow_code=allow_code)
+    is_used = not choices or any(map(wants_labels, metrics.values()))
+    specs = {spec.name: spec for spec in outputs}
+    given = run.samples.labels if is_used else None
+    labels = labels_by_output(given, specs, run.measuring.output)
+    if choices:
+        return Scorer(run, metrics, labels, {})
+    are_named = given is not None and bool(given.dtype.names)
+    usual = {
+        name: usual_metric(run.samples.text, specs[name], each, are_named=are_named)
+        for name, each in labels.items()
+    }
+    # Accuracies have drops, flips and classes to show, so they come first.
+    labels = dict(sorted(labels.items(), key=lambda each: usual[each[0]] != TOP1))
+    usual = {name: usual[name] for name in labels}
+    return Scorer(run, metrics_of([*usual.values()], allow_code=allow_code), labels, usual)
 
 
 def metrics_of(

@@ -16,6 +16,7 @@ from typing import Protocol
 import msgspec
 from msgspec.structs import replace
 
+from edgeconv.reporting.columns import refuse_several_outputs
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.table import Verb
@@ -189,6 +190,7 @@ def _measure(
         measuring=replace(job.measuring.measuring, runtimes=tuple(runtimes.values())),
     )
     report: Report = Verb[Report]("bench")(request)
+    refuse_several_outputs(report)
     # A device's kernels are compared with this processor's, whose rows are in the report.
     rows = [row for row in report.measurements if row.role == "artifact"]
     for cell in cells:

@@ -162,9 +162,9 @@ def _search(run: TuneRun) -> Tuning:
             open_evaluators(
                 {"search": samples.search, "fresh": samples.fresh},
                 prepared.float_model,
-                part.signature.key,
+                part.signature,
                 samples.batch,
-                measuring,
+                msgspec.structs.replace(measuring, output=samples.output),
                 request.execution,
                 directory,
             )

@@ -18,7 +18,7 @@ from edgeconv.measure.metrics.scoring import (
     Scorer,
     accuracy_of,
     chosen_output,
-    metrics_of,
+    make_scorer,
     wants_labels,
 )
 from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate, open_runtimes
@@ -28,7 +28,7 @@ from edgeconv.runtimes.choice import verified_in
 from edgeconv.runtimes.interface import Arrays, Model, Runtime, RuntimeSession
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.store import scratch_directory
-from edgeconv.types import TOP1, Accuracy, Execution, Latency, Loss, Measuring, Timing
+from edgeconv.types import Accuracy, Execution, Latency, Loss, Measuring, Signature, Timing
 from edgeconv.types.errors import InputRefused, ToolFailed
 
 if TYPE_CHECKING:
@@ -51,16 +51,19 @@ class Evaluator:
     """
 
     def __init__(
-        self, run: BenchRun, runtime: Runtime, reference: Runtime, floating: Path, signature: str
+        self,
+        run: BenchRun,
+        runtime: Runtime,
+        reference: Runtime,
+        floating: Path,
+        signature: Signature,
     ) -> None:
-        """Runs the float32 model. Raises as `metrics_of` and `evaluate` do."""
+        """Runs the float32 model. Raises as `make_scorer` and `evaluate` do."""
         self._run = run
         self._runtime, self._has_own_kernels = runtime, reference is not runtime
-        self._signature = signature
-        labels = run.samples.labels
-        choices = run.measuring.metrics or (() if labels is None else (TOP1,))
-        self.metric = str(choices[0]) if choices else AGREEMENT
-        self._scorer = Scorer(run, metrics_of(choices, allow_code=run.execution.allow_code))
+        self._signature = signature.key
+        self._scorer = make_scorer(run, signature.outputs)
+        self.metric = next(iter(self._scorer.metrics), AGREEMENT)
         _refuse_metric(self._scorer, run)
         self._float_classes: NDArray[np.int64] | None = None
         self._float_accuracy = self._accuracy(floating, reference)
@@ -205,7 +208,7 @@ def predicted_classes(outputs: Arrays, output: str | None) -> NDArray[np.int64]:
 def open_evaluators(
     sources: Mapping[str, DataSet],
     floating: Path,
-    signature: str,
+    signature: Signature,
     batch: int,
     measuring: Measuring,
     execution: Execution,

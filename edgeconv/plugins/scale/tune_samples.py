@@ -11,7 +11,7 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ from edgeconv.conversion.plan import REVISION
 from edgeconv.conversion.run import Split, split_opened
 from edgeconv.data.checks import as_written
 from edgeconv.data.preprocessing import describe
+from edgeconv.measure.metrics.scoring import labels_of_one
 from edgeconv.measure.model_files import float_inputs
 from edgeconv.model.source import opening_key
 from edgeconv.plugins import npu_compiler
@@ -149,7 +150,8 @@ class SearchSamples:
     """The samples of one search, open to be read.
 
     `calibration_source` is the SOURCE of the samples `calibration`, and `recipe_source` the same
-    relative to the folder of the recipe.
+    relative to the folder of the recipe. `output` is the one that the labels are for, if that is
+    known.
     """
 
     search: DataSet
@@ -159,28 +161,31 @@ class SearchSamples:
     calibration_source: DataSource
     recipe_source: DataSource
     calibration_identity: DataIdentity
+    output: str | None
 
 
 @contextlib.contextmanager
 def open_samples(
-    request: TuneRequest, inputs: tuple[TensorSpec, ...], calibration_file: Path
+    request: TuneRequest, signature: Signature, calibration_file: Path
 ) -> Iterator[SearchSamples]:
-    """The samples of a request for these inputs, to be read within the block.
+    """The samples of a request for a model, to be read within the block.
 
     Calibration samples are the user's. Where there are none, they are taken from the search
     samples and stored in `calibration_file`, which the recipe names. Raises as
-    `data.opened_samples` and `split_samples` do.
+    `data.opened_samples` and `split_samples` do, and `UsageError` for labels of several outputs.
     """
+    outputs = tuple(spec.name for spec in signature.outputs)
     steps, execution = request.preprocess.by_input, request.execution
     opening = functools.partial(
         data.opened_samples,
-        inputs=inputs,
+        inputs=float_inputs(signature),
         preprocessing=steps,
         allow_code=execution.allow_code,
         allowance=execution.allowance,
     )
-    labels = data.LabelUse(needs="numbers" if request.metric else "classes")
-    with opening(request.data, labels=labels) as opened:
+    labels = data.LabelUse(needs="numbers" if request.metric else "classes", outputs=outputs)
+    with opening(request.data, labels=labels) as given:
+        opened, output = _of_one_output(given, outputs, request)
         batch = data.batch_size(opened.inputs)
         search, fresh = split_samples(opened, request.samples, request.max_drop, batch)
         if request.calibration and not request.calibration.held:
@@ -190,12 +195,14 @@ def open_samples(
             # The recipe names a file, also where the samples came from memory.
             content = archive_of(search, batch)
             if request.calibration:
-                with opening(request.calibration, labels=data.LabelUse(needs="none")) as given:
-                    content = archive_of(given, batch, given.count)
+                without = data.LabelUse(needs="none", outputs=outputs)
+                with opening(request.calibration, labels=without) as own:
+                    content = archive_of(own, batch, own.count)
             publish_all({calibration_file: content})
             source = DataSource(kind="npz", location=str(calibration_file))
             recipe_source = structs.replace(source, location=calibration_file.name)
-        with opening(source, labels=data.LabelUse(needs="if classes")) as calibration:
+        of_classes = data.LabelUse(needs="if classes", outputs=outputs)
+        with opening(source, labels=of_classes) as calibration:
             if request.calibration:
                 refuse_shared(calibration, fresh)
             yield SearchSamples(
@@ -211,7 +218,20 @@ def open_samples(
                     sha256=data.identity(source, allow_code=execution.allow_code),
                     preprocessing=describe(steps),
                 ),
+                output=output,
             )
+
+
+def _of_one_output(
+    samples: DataSet, outputs: Sequence[str], request: TuneRequest
+) -> tuple[DataSet, str | None]:
+    """The samples with the labels of the output that a search is for, and its name."""
+    output, labels = request.output or None, samples.labels
+    is_own = request.metric is not None and request.metric.module
+    if labels is None or not labels.dtype.names or is_own:
+        return samples, output
+    labels, output = labels_of_one(labels, outputs, output)
+    return replace(samples, labels=labels), output
 
 
 class SampleOpener:
@@ -240,8 +260,7 @@ class SampleOpener:
     def split(self, run: Run, signature: Signature, _: Sequence[Sequence[bytes]]) -> Split:
         """What calibrates and what is held back, for `conversion.run.Run`."""
         self._stack.close()
-        inputs = float_inputs(signature)
-        opening = open_samples(self._run.request, inputs, self._run.calibration_file)
+        opening = open_samples(self._run.request, signature, self._run.calibration_file)
         self._samples = self._stack.enter_context(opening)
         return split_opened(run, signature, self._samples.calibration)
 

@@ -64,7 +64,7 @@ def _run(config: str, check: Check, report: Report, model: Measurement) -> Track
         "machine": report.environment.machine,
         "processor": report.environment.cpu,
         "data": report.data.source if report.data else "",
-        "metric": model.accuracy.metric if model.accuracy else "",
+        "metric": model.accuracy.title if model.accuracy else "",
         "error": model.error,
     }
     mark = mark_of(model.name, check.verdict)
@@ -96,7 +96,7 @@ def _numbers(check: Check, model: Measurement) -> Iterator[tuple[str, float]]:
         "broken": model.broken,
     }
     yield from ((name, float(value)) for name, value in numbers.items() if value is not None)
-    yield from ((f"metric_{each.metric}", each.value) for each in model.metrics)
+    yield from ((f"metric_{each.title}".replace(" ", "_"), each.value) for each in model.metrics)
     findings = [each for each in check.verdict.findings if each.model == model.name]
     if findings:
         yield "limits_broken", float(sum(not each.ok for each in findings))

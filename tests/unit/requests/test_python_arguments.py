@@ -425,6 +425,7 @@ def test_a_table_that_cannot_be_taken_is_refused():
         frame.where(frame["a"] > 0),
         (frame, Y[:3]),
         frame.set_axis(list("aabc"), axis=1),
+        (frame.astype({"a": str}), {"y": Y}),
     ):
         with fails(InputRefused):
             taken(value)
