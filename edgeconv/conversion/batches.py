@@ -1,4 +1,4 @@
-"""Whether an open batch is one: a file runs 2 and 7 samples at once as it runs each alone."""
+"""Whether an open batch is one: a file runs several samples at once as it runs each alone."""
 
 from __future__ import annotations
 
