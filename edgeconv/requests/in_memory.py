@@ -56,8 +56,9 @@ class InMemory:
         self._count = 0
         self.model: Path | None = None
         self._has_float_labels = False
-        # What messages say in place of a temporary path.
+        # What messages say in place of a temporary path, and errors in place of one that goes.
         self._names: dict[str, str] = {}
+        self._gone_with_errors = ""
 
     def filed(self, leaf: Leaf, value: Any, arguments: Mapping[str, Any]) -> Any:
         """An option's value: what is in memory as a path or a SOURCE. Raises `InputRefused`."""
@@ -100,10 +101,10 @@ class InMemory:
                 shutil.copytree(self.model, path)
             elif not (path.is_file() and filecmp.cmp(path, self.model, shallow=False)):
                 publish_all({path: self.model})
-            # Errors name no file that goes with them.
-            self._names[str(path.absolute())] = self._names[str(self.model)]
+            self._gone_with_errors = str(path.absolute())
+            self._names[self._gone_with_errors] = self._names[str(self.model)]
             yield str(path)
-            del self._names[str(path.absolute())]
+            del self._names[self._gone_with_errors]
             undo.pop_all()
 
     @contextlib.contextmanager
@@ -121,7 +122,8 @@ class InMemory:
         """A result that names the arguments and not their temporary files."""
         if isinstance(value, str):
             for path, name in self._names.items():
-                value = value.replace(path, f"{name} (in memory)")
+                if path != self._gone_with_errors:
+                    value = value.replace(path, f"{name} (in memory)")
             return value
         if isinstance(value, tuple) and value and isinstance(value[0], str | msgspec.Struct):
             return tuple(map(self.shown, value))

@@ -222,6 +222,7 @@ def test_the_other_verbs_take_models_and_samples_too(keras, place):
         model, (X, labels), 0.2, calibration=RNG.normal(size=(40, 6)), to="int8", trials=1
     )
     assert tuning.ok
+    assert tuning.model == str(place / "net.tuned" / "net.keras")
     assert (place / "net.tuned" / "net.keras").is_file()
     recipe = (place / "net.tuned" / tuning.recipe_file).read_text(encoding="utf-8")
     assert "net.calibration.npz" in recipe

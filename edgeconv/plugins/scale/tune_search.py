@@ -32,7 +32,6 @@ from edgeconv.types import (
     Loss,
     Objective,
     Opening,
-    PostTrainingMethod,
     Precision,
     Recipe,
     RecipeName,
@@ -44,8 +43,9 @@ if TYPE_CHECKING:
     Measure = Callable[[Recipe], TuningTrial]
     Sensitivities = Callable[[Precision], Sequence[Sensitivity]]
     from edgeconv.requests.tune import TuneRequest
+    from edgeconv.types.conversion import Methods
 
-    _Settings = tuple[CalibrationRange, tuple[PostTrainingMethod, ...]]
+    _Settings = tuple[CalibrationRange, Methods]
 
 _BYTES: dict[Precision, float] = {
     "int4": 0.5,
@@ -192,7 +192,11 @@ def _base(trials: Iterable[TuningTrial], mix: Mix) -> TuningTrial | None:
     bases = [
         trial
         for trial in trials
-        if trial.recipe.name == mix.base and trial.is_uniform and trial.loss is not None
+        if trial.recipe.name == mix.base
+        and trial.is_uniform
+        and trial.loss is not None
+        # It would choose anew for each mix.
+        and trial.recipe.methods != ("auto",)
     ]
     return min(bases, key=_drop, default=None)
 
@@ -378,6 +382,7 @@ def enough_samples(budget: float) -> int:
 # No NPU computes in floats, and Vela 5.2 ends by SIGFPE on weights of 4 bits.
 _ON_NPU: tuple[RecipeName, ...] = ("int8", "int16x8")
 _WITHOUT_METHODS = ("float32", "float16")
+_AS_CONVERTED = ("int8", "int16x8")
 # Balancing the ranges of channels helps where activations or weights have few bits.
 _EQUALIZED = (*FOUR_BIT, "int8")
 
@@ -420,6 +425,9 @@ def _settings(name: RecipeName, calibration: int, equalizes: bool) -> tuple[_Set
     # With 16 bits there is room for every value, and nothing to gain by clipping.
     if name in CALIBRATED and name != "int16x8" and calibration >= RANGE_SAMPLES["mse"]:
         settings.append(("auto", layerwise))
+    # What `convert` makes: `auto` leaves in float what no scale serves.
+    if name in _AS_CONVERTED and calibration:
+        settings.append(("auto", ("auto",)))
     return tuple(settings)
 
 

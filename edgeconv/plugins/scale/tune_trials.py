@@ -260,7 +260,8 @@ def untimed(estimate: NpuEstimate) -> str:
 
 def name_of(recipe: Recipe) -> str:
     """The recipe's name, its ranges and methods, and how many layers have which other precision."""
-    ranges = [] if recipe.calibration_range == "minmax" else [f"{recipe.calibration_range} ranges"]
+    is_plain = recipe.calibration_range == "minmax" or recipe.methods == ("auto",)
+    ranges = [] if is_plain else [f"{recipe.calibration_range} ranges"]
     name = " + ".join((recipe.name, *ranges, *recipe.methods))
     if not recipe.layers:
         return name

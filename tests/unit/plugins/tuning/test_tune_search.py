@@ -95,7 +95,7 @@ class Model:
         return self.drops[layer] if precision == "int4" else 0.0
 
     def space(self, names: Sequence[str] = NAMES[:-1]) -> Space:
-        recipes = {one.name: one for one in make_recipes(names, methods=None)}
+        recipes = {one.name: one for one in make_recipes(names, methods=["none"])}
         ordered = in_order(recipes, "size")
         uniform = tuple(recipes[name] for name in ordered)
         return Space("size", uniform, sum(self.weights), self.sensitivities)
