@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 
 from rich.text import Text
@@ -102,10 +103,13 @@ def _current(diagnosis: Diagnosis) -> Iterator[str]:
     now = next(trial for trial in diagnosis.trials if trial.is_current)
     if not now.fits:
         yield f"In use now: {_accuracy(now)}."
-    elif len(diagnosis.fits) == 1:
-        yield "It is in use already: there is nothing to change."
-    else:
+    elif len(diagnosis.fits) > 1:
         yield "The one in use now is among them."
+    elif re.fullmatch(r"dtype=\w+", now.preprocess):
+        # Samples are opened here without that step, and by no other command.
+        yield f"Only the type is to change: without this, {diagnosis.stored_dtype} is refused."
+    else:
+        yield "It is in use already: there is nothing to change."
 
 
 def _accuracy(trial: Trial) -> str:

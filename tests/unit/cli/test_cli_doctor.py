@@ -8,6 +8,7 @@ from click.testing import CliRunner
 from commands import captured
 from doctor_models import classifier, images, stored
 from golden_files import assert_golden
+from wording import says
 
 from edgeconv.cli.verbs import doctor as command
 from edgeconv.reporting.pages import text_of
@@ -66,6 +67,13 @@ EXAMPLES = (
     diagnosis(0, 3, scores="logits", available=48),
     diagnosis(1, 0, label_offset=-1),
 )
+
+
+def test_a_type_that_only_doctor_changes_by_itself_is_something_to_change():
+    plain = diagnosis(1, 0)
+    (now, *others) = plain.trials
+    typed = msgspec.structs.replace(now, preprocess="dtype=float32")
+    says(text_of(msgspec.structs.replace(plain, trials=(typed, *others))).splitlines()[-1])
 
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
