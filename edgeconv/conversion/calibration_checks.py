@@ -259,7 +259,7 @@ def verify_samples(
     found = (
         *record.suspicions,
         *layers,
-        *_scaled_twice(twice),
+        *(_scaled_twice(statistics, twice) if statistics and twice else ()),
         *(Suspicion(remark, is_wrong) for remark in remarks),
         *(Suspicion(remark, seen) for remark in useless),
         *overdriven,
@@ -330,19 +330,20 @@ def _unsettled(check: StatisticsCheck) -> Iterator[Suspicion]:
         )
 
 
-def _scaled_twice(twice: ScaledTwice | None) -> Iterator[Suspicion]:
-    if twice is None:
-        return
+def _scaled_twice(check: StatisticsCheck, twice: ScaledTwice) -> Iterator[Suspicion]:
     reason = (
         f"the model divides {twice.name!r} by {twice.divisor:.4g} itself, and they reach "
         f"{twice.high:.3g} only"
     )
-    if hits := twice.hits:
+    hits = twice.hits
+    # `_layer_suspicions` says the same of the same steps.
+    is_said = check.farthest is None and check.hits and check.better == twice.steps
+    if hits and not is_said:
         reason += (
             f"; of {hits.count} labels its answers hit {hits.own} as they are, and {hits.other} "
             f"with {twice.steps}"
         )
-    else:
+    elif not hits:
         reason += f": give them unscaled, or with --preprocess '{twice.steps}'"
     yield Suspicion(reason, twice.is_confirmed)
 

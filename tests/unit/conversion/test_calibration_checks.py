@@ -7,6 +7,7 @@ import pytest
 
 from edgeconv.conversion.calibration_checks import CalibrationCheck, verify_samples
 from edgeconv.data.suspects import Hits
+from edgeconv.tf.normalization import ScaledTwice
 from edgeconv.tf.reference import StatisticsCheck
 from edgeconv.tf.statistics_probe import Layer, LayerDistance, distances, share_left
 from edgeconv.types import CalibrationRecord, InputRange
@@ -160,6 +161,15 @@ def test_without_normalization_layers_extremes_and_labels_are_certain(
 ):
     given = record(20.5)
     assert verify_samples(given, outputs, labels, without_layers(**facts)).is_wrong is is_wrong
+
+
+def test_what_labels_say_of_the_same_steps_is_said_once():
+    hits = Hits(count=64, own=2, other=60, gained=58, lost=0)
+    twice = ScaledTwice(name="image", divisor=255.0, high=1.0, steps="scale=255", hits=hits)
+    statistics = without_layers(better="scale=255", hits=hits, twice=twice)
+    found = verify_samples(record(), DIFFERENT, None, statistics).suspicions
+    assert len(found) == 2
+    assert sum("of 64 labels" in each.reason for each in found) == 1
 
 
 @pytest.mark.parametrize(("high", "is_wrong"), [(1 / 255, True), (0.04, True), (0.2, False)])
