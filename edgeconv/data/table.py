@@ -377,7 +377,9 @@ def choose(
     if twice:
         raise InputRefused(
             f"{location} has more than one column called {quoted(twice, _SHOWN)}",
-            hint="rename them, so that it is clear which is meant",
+            hint="header=no if the first row is data"
+            if all(map(_is_number, names))
+            else "rename them, so that it is clear which is meant",
         )
     labels = options.get("labels")
     if labels is not None and labels not in names:

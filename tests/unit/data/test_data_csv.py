@@ -193,6 +193,7 @@ def test_the_dialects_of_csv_read_the_same(text, name, options, table):
         ("a,y\n1,1e300\n", {"labels": "y"}, "not a class number"),
         ('a,y\n1,"dog\ncat"\n', {"labels": "y"}, "goes over several lines"),
         ("a,b,a\n1,2,3\n", {}, "more than one column called 'a'"),
+        ("7,0.5,0.5\n1,2,3\n", {}, "more than one column called '0.5' header=no"),
         ("y\n1\n", {"labels": "y"}, "no columns but the labels"),
         ('a,b\n1,"2\n3,4\n', {}, "odd number of quotation marks"),
         (b"a,b\n1,2\n3,\xff\n", {}, "not UTF-8 text: bad byte in line 3"),
