@@ -185,8 +185,9 @@ def check_labels(
 
 def _check_classes(where: str, labels: Array) -> None:
     if labels.dtype.kind not in "iu":
-        hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot; or "
-        hint += "leave the labels out with ?labels=none"
+        hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot; "
+        hint += "compare numbers with --metric mae or mse; " if labels.dtype.kind == "f" else ""
+        hint += "or leave the labels out with ?labels=none"
         raise InputRefused(f"{where} are {labels.dtype}, not integers", hint=hint)
     if labels.ndim != 1:
         column = labels.ndim == 2 and labels.shape[1] == 1
