@@ -11,8 +11,9 @@ import pytest
 from graph_files import block, graph, meta_graph, write
 
 from edgeconv import scan
-from edgeconv.model.source.scanning.keras_files import scan_config
+from edgeconv.model.source.scanning.keras_files import QUANTIZED_BY_KERAS, scan_config
 from edgeconv.model.source.scanning.nodes import Findings
+from edgeconv.model.source.scanning.refusing import admit_model
 from edgeconv.types import Scan
 from edgeconv.types.errors import InputRefused
 
@@ -125,6 +126,18 @@ def archive(path: Path, config: Any, *, metadata: str = "3.15.0", **members: byt
 
 def whats(found: Scan) -> str:
     return " ".join(each.what for each in found.findings if each.severity == "error")
+
+
+def test_what_keras_has_quantized_is_not_taken_for_code_of_the_user(tmp_path):
+    quantizer = {"class_name": "AbsMaxQuantizer", "module": "keras.quantizers", "config": {}}
+    config = {"activation_quantizer": {**quantizer, "registered_name": None}}
+    whole = {"class_name": "Int8QuantizationConfig", "module": "keras.quantizers", "config": config}
+    layer = {**DENSE, "config": {"name": "d", "quantization_config": whole}}
+    path = archive(tmp_path / "m.keras", model_of(layer))
+    assert whats(scan(path)) == QUANTIZED_BY_KERAS
+    with pytest.raises(InputRefused) as refused:
+        admit_model(path)
+    assert "--trust-model" not in refused.value.hint
 
 
 @pytest.mark.parametrize("version", ["2.15.0", "3.15.0", "2."])

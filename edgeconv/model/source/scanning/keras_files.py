@@ -39,6 +39,7 @@ from edgeconv.types.errors import OutputRefused, WorkerCrashed, WorkerOutOfMemor
 
 RUNS_CODE = "loading it would run code from the file"
 UNREADABLE_LAYERS = "layers that cannot be read"
+QUANTIZED_BY_KERAS = "layers that Keras's quantize() made"
 # Classes of Keras that call what the file names.
 _CALLS = {
     "Lambda": RUNS_CODE,
@@ -191,7 +192,10 @@ class _ConfigWalk:
             why = self._refusal(called, module, registered)
             # An optimizer or a loss of Keras itself is not a finding.
             is_plain = module is None or (isinstance(module, str) and _KERAS.fullmatch(module))
-            if why and (is_read or not is_plain):
+            if why and is_read and module == "keras.quantizers" and not registered:
+                why = "they multiply integers, which TFLite's converter does not take"
+                self._findings.add("class", path, QUANTIZED_BY_KERAS, why)
+            elif why and (is_read or not is_plain):
                 is_named = isinstance(registered, str) and ">" in registered
                 shown = registered if is_named else called
                 is_taken = why != _LOOKED_UP or not self._has_graph

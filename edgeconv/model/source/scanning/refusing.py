@@ -20,7 +20,12 @@ from edgeconv.model.source.kinds import find_model, unreadable
 from edgeconv.model.source.saved_model import garbled, number_of_graph
 from edgeconv.model.source.scanning.copying import write_keras_metadata, write_saved_model
 from edgeconv.model.source.scanning.graphs import MetaGraph, read_meta_graphs
-from edgeconv.model.source.scanning.keras_files import RUNS_CODE, UNREADABLE_LAYERS, scan_config
+from edgeconv.model.source.scanning.keras_files import (
+    QUANTIZED_BY_KERAS,
+    RUNS_CODE,
+    UNREADABLE_LAYERS,
+    scan_config,
+)
 from edgeconv.model.source.scanning.nodes import Findings, NodeCheck, families
 from edgeconv.model.source.scanning.paths import PathCheck, asset_files
 from edgeconv.model.source.wire import MalformedWire, TooMuchWire, mapped, messages
@@ -129,6 +134,8 @@ def _hint(scan: Scan) -> str:
         return "replace it by a layer of Keras's own, and save the model as NAME.keras"
     if any(each.what.startswith(UNREADABLE_LAYERS) for each in errors):
         return "save the model as NAME.keras where it was trained, and give that"
+    if all(each.what == QUANTIZED_BY_KERAS for each in errors):
+        return "convert the model as it was before quantize()"
     is_code = "class" in kinds
     code = (
         "give the module that has it with --custom-objects MODULE, or export the model as a "
