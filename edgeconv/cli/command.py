@@ -303,7 +303,7 @@ def sandbox_option(function: Callable[..., Any]) -> Callable[..., Any]:
 class _ConfigurableOption(click.Option):
     """An option that a configuration may give: without being typed it is not yet missing.
 
-    What is typed twice is a list where it `joins`, and otherwise refused.
+    What is typed twice is one list where it `joins`, and otherwise the last, as usual.
     """
 
     def __init__(self, *args: Any, joins: bool, **kwargs: Any) -> None:
@@ -324,9 +324,7 @@ class _ConfigurableOption(click.Option):
         typed = opts.get(self.name or "")
         if self.multiple or not isinstance(typed, list):
             return value, source
-        if len(typed) > 1 and not self._joins:
-            raise click.UsageError(f"{self.opts[-1]} is given {len(typed)} times", ctx)
-        return ",".join(typed), source
+        return ",".join(typed) if self._joins else typed[-1], source
 
 
 class _ConfigurableArgument(click.Argument):
