@@ -412,6 +412,7 @@ LEFT = {
     "convert to full-integer int8 first": "a conversion makes integer ends of such files only",
     "convert the model to a single .tflite file": "no converter here keeps weights apart",
     "no converter writes such a file": "no export here does either",
+    "as it was before quantize()": "all other models here are as they were",
     "give a file that a TFLite converter wrote": "hostile files are refused with it",
     "allow this one file with --trust-model": "tests/hostile/test_verbs.py tells what it allows",
     "correct the data, or rename its arrays": "the rows of other tests have right names",
