@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -484,6 +485,10 @@ class Conversion(Result, kw_only=True, frozen=True):
     def __fspath__(self) -> str:
         return self.directory
 
+    def __iter__(self) -> Iterator[RecipeName]:
+        """The recipes that were made, as a dictionary gives its keys."""
+        return (artifact.recipe.name for artifact in self.artifacts)
+
     def __getitem__(self, recipe: str) -> PublishedArtifact:
         """The artifact of a recipe. Raises `ToolFailed` where it was not made, `UsageError`."""
         for artifact in self.artifacts:
@@ -493,9 +498,7 @@ class Conversion(Result, kw_only=True, frozen=True):
             if failure.recipe == recipe:
                 message = f"{recipe} was not made: {failure.message}"
                 raise ToolFailed(message, hint=failure.hint)
-        raise unknown_name(
-            "recipe of this conversion", recipe, [a.recipe.name for a in self.artifacts]
-        )
+        raise unknown_name("recipe of this conversion", str(recipe), self)
 
 
 def _fields(artifact: Artifact) -> dict[str, Any]:

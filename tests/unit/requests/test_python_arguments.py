@@ -470,8 +470,10 @@ def test_a_result_gives_its_files_and_interpreters(conversion):
     answer = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
     expected = X[:1] @ WEIGHTS.T.astype(np.float32) + BIASES
     np.testing.assert_allclose(answer, expected, atol=1)
-    with fails(UsageError):
-        _ = conversion["int9"]
+    assert list(conversion) == ["float16", "int8"]
+    for unknown in ("int9", 0):
+        with fails(UsageError):
+            _ = conversion[unknown]
     failed = Failure(recipe="int8", error="InputRefused", message="too far", hint="more samples")
     refused = Conversion(directory="out", artifacts=(), failures=(failed,))
     with fails(ToolFailed):
