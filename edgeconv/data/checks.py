@@ -166,7 +166,7 @@ def check_labels(
             hint="give class numbers: np.unique(y, return_inverse=True)[1]",
         )
     if only_classes:
-        _check_classes(where, labels)
+        labels = _checked_classes(where, labels)
     if labels.ndim < 1 or labels.shape[0] != count:
         number = labels.shape[0] if labels.ndim else 1
         raise InputRefused(
@@ -174,7 +174,11 @@ def check_labels(
             hint="name the labels that belong to these samples: ?labels=ARRAY",
         )
     if only_classes:
-        return _non_negative(where, labels).astype(np.int64)
+        if labels.size and (labels.min() < 0 or labels.max() > np.iinfo(np.int64).max):
+            raise InputRefused(
+                f"{where} run from {labels.min()} to {labels.max()}", hint="number classes from 0"
+            )
+        return labels.astype(np.int64)
     if labels.dtype.kind not in "biuf" or not np.isfinite(labels).all():
         raise InputRefused(
             f"{where} are {labels.dtype}, and not all of them are finite numbers",
@@ -183,26 +187,40 @@ def check_labels(
     return labels if labels.dtype.kind == "f" else labels.astype(np.int64)
 
 
-def _check_classes(where: str, labels: Array) -> None:
+def class_numbers(labels: Array) -> Array | None:
+    """The class numbers (n,) that labels are, however they are written; None where they are none.
+
+    They are whole numbers of shape (n,) or (n, 1), zeros and ones of any dtype, or one-hot rows
+    (n, classes).
+    """
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.reshape(-1)
+    if labels.ndim == 1 and labels.dtype.kind in "iu":
+        return labels
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
+        return None
+    ones = labels == 1
+    if not (ones | (labels == 0)).all():
+        return None
+    if labels.ndim == 2 and (ones.sum(axis=1) != 1).any():
+        return None
+    numbers: Array = ones.argmax(axis=1) if labels.ndim == 2 else ones.astype(np.int64)
+    return numbers
+
+
+def _checked_classes(where: str, labels: Array) -> Array:
+    numbers = class_numbers(labels)
+    if numbers is not None:
+        return numbers
     if labels.dtype.kind not in "iu":
-        hint = "give class numbers: y.astype(np.int64), or y.argmax(-1) where y is one-hot; "
+        hint = "give class numbers: y.astype(np.int64); "
         hint += "compare numbers with --metric mae or mse; " if labels.dtype.kind == "f" else ""
         hint += "or leave the labels out with ?labels=none"
         raise InputRefused(f"{where} are {labels.dtype}, not integers", hint=hint)
-    if labels.ndim != 1:
-        column = labels.ndim == 2 and labels.shape[1] == 1
-        hint = "give one number per sample: " + (
-            "y.ravel()" if column else "y.argmax(-1) if one-hot"
-        )
-        raise InputRefused(f"{where} have shape {labels.shape}, not (n,)", hint=hint)
-
-
-def _non_negative(where: str, labels: Array) -> Array:
-    if labels.size and (labels.min() < 0 or labels.max() > np.iinfo(np.int64).max):
-        raise InputRefused(
-            f"{where} run from {labels.min()} to {labels.max()}", hint="number classes from 0"
-        )
-    return labels
+    raise InputRefused(
+        f"{where} have shape {labels.shape}, not (n,)",
+        hint="give one number per sample, or one-hot rows",
+    )
 
 
 def _check_dtype(where: str, array: Array, expected: np.dtype[Any]) -> None:
@@ -365,8 +383,8 @@ def used_labels(
     if use.needs == "none":
         return None
     if use.needs == "if classes":
-        are_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
-        by_output = {} if are_classes else {n: a for n, a in by_output.items() if _are_classes(a)}
+        are_classes = labels is not None and class_numbers(labels) is not None
+        by_output = {} if are_classes else _only_classes(by_output)
         if not (by_output or are_classes) or arrays.no_classes:
             return None
         labels = None if by_output else labels
@@ -403,7 +421,10 @@ def _by_output(
         )
         for name, column in by_output.items()
     }
-    checked = {n: a.reshape(-1) if _are_classes(a) else a for n, a in checked.items()}
+    checked = {
+        n: a.reshape(-1) if a.dtype.kind == "i" and a.shape[1:] == (1,) else a
+        for n, a in checked.items()
+    }
     if len(outputs) == 1:
         return checked[outputs[0]]
     fields = [(name, array.dtype, array.shape[1:]) for name, array in checked.items()]
@@ -413,10 +434,11 @@ def _by_output(
     return rows
 
 
-def _are_classes(column: Array | Items) -> bool:
-    if not isinstance(column, np.ndarray):
-        return False
-    return column.dtype.kind in "iu" and column.shape[1:] in ((), (1,))
+def _only_classes(by_output: Mapping[str, Array | Items]) -> dict[str, Array]:
+    """The class numbers (n,) of the outputs whose labels are classes."""
+    arrays = {name: each for name, each in by_output.items() if isinstance(each, np.ndarray)}
+    numbers = {name: class_numbers(array) for name, array in arrays.items()}
+    return {name: each for name, each in numbers.items() if each is not None}
 
 
 def _whole(where: str, column: Array | Items) -> Array:

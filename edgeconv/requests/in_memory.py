@@ -209,7 +209,7 @@ class InMemory:
 
         if word == "data" and labels is not None and not isinstance(labels, Mapping):
             values = np.asarray(labels)
-            # Zeros and ones are classes, one-hot or of two: refused with the way to give them.
+            # Zeros and ones are classes, one-hot or of two.
             is_measure = values.dtype.kind == "f" and not np.isin(values, (0, 1)).all()
             self._has_float_labels |= is_measure
 

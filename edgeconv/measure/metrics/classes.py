@@ -1,7 +1,8 @@
 """Metrics of outputs and labels: of classes, of numbers, of tokens.
 
 Scores of classes are (n, classes), or (n, 1) and (n,) for two classes: the scores of class 1,
-as a sigmoid or a logit gives them. Labels are class numbers from 0. Scores of tokens are
+as a sigmoid or a logit gives them. Labels are class numbers from 0, (n,) or (n, 1), zeros and ones
+of any dtype, or one-hot rows. Scores of tokens are
 (n, positions, vocabulary), labels (n, positions): positions with a label below 0 do not count,
 and a sample of more positions weighs more.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from edgeconv.data.checks import class_numbers
 from edgeconv.measure.metrics.scores import (
     Array,
     Floats,
@@ -30,25 +32,26 @@ _TOP = 5
 _ROUNDING = 0.01
 
 
-def classes_of(scores: Array, labels: Array) -> int:
-    """The number of classes. Raises `InputRefused` where labels (n,) do not fit the scores."""
+def classes_of(scores: Array, labels: Array) -> tuple[int, Array]:
+    """The number of classes, and of each sample, (n,). Raises `InputRefused` for unfit labels."""
     need = "class metrics need one score per class"
     check_count(scores, labels, need)
     if scores.ndim > 2 or 0 in scores.shape[1:]:
         raise no_fit(scores, labels, need)
-    if labels.ndim != 1 or labels.dtype.kind not in "biu":
+    numbers = class_numbers(labels)
+    if numbers is None:
         raise InputRefused(
             f"labels of {labels.dtype} {labels.shape} are not class numbers",
             hint="--metric mae or mse for numbers, masked_accuracy or perplexity for tokens",
         )
     classes = 2 if scores.ndim == 1 else max(2, scores.shape[1])
-    if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
-        beyond = labels.max() if labels.max() >= classes else labels.min()
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < classes:
+        beyond = numbers.max() if numbers.max() >= classes else numbers.min()
         raise InputRefused(
             f"a label is {beyond}, and the model has {classes} classes",
             hint="labels count from 0; are they for another model, or do they start at 1?",
         )
-    return classes
+    return classes, numbers
 
 
 def predicted(scores: Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -76,14 +79,14 @@ def _threshold(scores: Array) -> float:
 
 def top1(scores: Array, labels: Array) -> Scored:
     """Whether the class with the highest score is the label: 1 or 0, (n,)."""
-    classes_of(scores, labels)
+    _, labels = classes_of(scores, labels)
     classes = predicted(scores)
     return Scored((classes == labels).astype(np.float64), classes)
 
 
 def top5(scores: Array, labels: Array) -> Scored:
     """Whether the label is among the five classes with the highest scores: 1 or 0, (n,)."""
-    classes = classes_of(scores, labels)
+    classes, labels = classes_of(scores, labels)
     if classes <= _TOP:
         raise InputRefused(
             f"the model has {classes} classes, of which top5 is always right",
@@ -107,7 +110,7 @@ def auc(scores: Array, labels: Array) -> Scored:
     Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
     characteristic curves", Biometrics 44 (1988): their placements are the two terms.
     """
-    classes = classes_of(scores, labels)
+    classes, labels = classes_of(scores, labels)
     present = np.unique(labels)
     if len(present) < 2:
         raise InputRefused(
@@ -158,7 +161,7 @@ def f1(scores: Array, labels: Array) -> Scored:
     it: F1 of a class is the ratio of two sums over the samples, twice the true positives to all
     that are predicted or labeled so.
     """
-    classes_of(scores, labels)
+    _, labels = classes_of(scores, labels)
     classes = predicted(scores)
     occurring = np.union1d(labels, classes[classes >= 0])
     values = np.zeros(len(labels), np.float64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgeconv import plugins
 from edgeconv.data.arrays import as_tensorflow_takes, holds_strings
-from edgeconv.data.checks import check_labels
+from edgeconv.data.checks import check_labels, class_numbers
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
 from edgeconv.measure.metrics import classes
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
@@ -96,14 +96,14 @@ def labels_of_one(
 def usual_metric(
     source: str, output: TensorSpec, labels: Labels, *, are_named: bool
 ) -> MetricChoice:
-    """The metric of an output's labels (n, ...): top1 of class numbers, mae of other numbers.
+    """The metric of an output's labels (n, ...): top1 of classes, mae of other numbers.
 
     Whole numbers for an output of one number are classes where they are two neighbors at most, or
     one array for a whole model: `are_named` says that they are labels of this output. Raises
-    `InputRefused` for one-hot labels, and others that are no class numbers.
+    `InputRefused` for labels that are neither.
     """
     is_lone = are_named and math.prod(output.shape[1:]) == 1
-    if labels.dtype.kind == "f" and not np.isin(labels, (0, 1)).all():
+    if labels.dtype.kind == "f" and class_numbers(labels) is None:
         return MAE
     if labels.dtype.kind in "iu" and is_lone and np.ptp(labels) > 1:
         return MAE
@@ -214,10 +214,13 @@ class Scorer:
         return tuple(found)
 
     def labels_of(self, accuracy: Accuracy | None) -> Labels | None:
-        """The labels (n, ...) that an accuracy is of; None without labels."""
-        if accuracy is not None and accuracy.output:
-            return self.labels[accuracy.output]
-        return next(iter(self.labels.values()), self.run.samples.labels)
+        """The labels (n, ...) that an accuracy is of, of classes (n,); None without labels."""
+        labels = next(iter(self.labels.values()), self.run.samples.labels)
+        if accuracy is None or labels is None:
+            return labels
+        if accuracy.output:
+            labels = self.labels[accuracy.output]
+        return class_numbers(labels) if accuracy.predicted else labels
 
     def _labeled(
         self, name: str, metric: Metric, outputs: Arrays, refused: dict[str, InputRefused]

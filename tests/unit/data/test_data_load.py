@@ -139,6 +139,22 @@ def test_one_input_with_its_samples_in_rows_keeps_its_batch(saved):
     assert (stacked.inputs[0].shape, batch_size(stacked.inputs)) == ((1, 20, 8), 1)
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (Y[:, None], Y),
+        ((Y > 0).astype("f"), Y > 0),
+        (Y[:, None] > 0, Y > 0),
+        (np.eye(3, dtype="B")[Y], Y),
+        (np.eye(3, dtype="f")[Y], Y),
+    ],
+)
+def test_classes_are_taken_as_keras_takes_them(saved, labels, classes):
+    taken = load_samples(saved(image=X, labels=labels), (IMAGE,)).labels
+    assert taken is not None
+    assert (taken.dtype, taken.tolist()) == (np.int64, classes.tolist())
+
+
 @pytest.mark.parametrize("arrays", [{"x_train": X}, {"x": X, "labels": Y}])
 def test_the_only_array_is_for_the_only_input(tmp_path, arrays):
     np.savez(tmp_path / "data.npz", **arrays)
@@ -181,10 +197,10 @@ HUGE[2, 0, 1, 0] = 1e38
         ({"x": np.ones((5, 28, 28), "f")}, (ROWS,)),
         ({"nodes": X[0], "edges": X[0]}, (NODES, EDGES)),
         ({"image": X, "labels": Y[:5]}, (IMAGE,)),
-        ({"image": X, "labels": Y.astype("f")}, (IMAGE,)),
-        ({"image": X, "labels": Y.astype(bool)}, (IMAGE,)),
-        ({"image": X, "labels": Y[:, None]}, (IMAGE,)),
-        ({"image": X, "labels": np.eye(6, dtype="B")}, (IMAGE,)),
+        ({"image": X, "labels": Y + np.float32(0.5)}, (IMAGE,)),
+        ({"image": X, "labels": Y.astype("f") * 2}, (IMAGE,)),
+        ({"image": X, "labels": np.ones((6, 6), "B")}, (IMAGE,)),
+        ({"image": X, "labels": np.eye(6, 5)}, (IMAGE,)),
         ({"image": X, "labels": Y.astype("b") - 1}, (IMAGE,)),
         ({"image": X, "labels": Y + np.uint64(2**63)}, (IMAGE,)),
     ],

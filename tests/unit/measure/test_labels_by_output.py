@@ -63,6 +63,18 @@ def test_each_output_with_labels_has_its_metric_and_classes_come_first(two, tmp_
     assert measured(again) == BOTH
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bool"])
+def test_one_hot_labels_are_classes(two, dtype):
+    report = bench(two, {"age": AGE, "kind": np.eye(3, dtype=dtype)[KIND]})
+    assert (measured(report), report.labels) == (BOTH, tuple(KIND.tolist()))
+    assert report.measurements[0].accuracy.value == 1.0
+    chosen = bench(two, {"kind": np.eye(3, dtype=dtype)[KIND]}, metric=["top1", "auc", "f1"])
+    (row,) = chosen.measurements
+    assert [each.value for each in (row.accuracy, *row.metrics)] == [1.0, 1.0, 1.0]
+    lone = TensorSpec(name="p", dtype="float32", shape=(-1, 1))
+    assert usual_metric("d", lone, np.array([0, 1, 1], dtype), are_named=True) == TOP1
+
+
 def test_whole_numbers_are_classes_only_where_an_output_has_them(two):
     by_output = {"age": np.rint(AGE).astype(int)[:, None], "kind": KIND[:, None]}
     assert measured(bench(two, by_output)) == BOTH
@@ -102,8 +114,7 @@ def test_the_only_output_with_labels_is_measured_or_the_one_that_is_chosen(two):
 @pytest.mark.parametrize(
     "bad",
     [
-        {"kind": np.eye(3, dtype=np.float32)[KIND], "age": AGE},
-        {"kind": np.eye(3, dtype=int)[KIND], "age": AGE},
+        {"kind": np.ones((60, 3), int), "age": AGE},
         {"kind": KIND + 1, "age": AGE},
         {"kind": KIND[:5], "age": AGE},
         {"kind": KIND, "age": np.stack([AGE, AGE], axis=1)},
