@@ -188,7 +188,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 def _run(args: Sequence[str] | None) -> int:
     from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed
-    from edgeconv.system.processes.workers import end_on_signals
+    from edgeconv.system.processes.signals import end_on_signals
 
     end_on_signals()
     try:

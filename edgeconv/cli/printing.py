@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from edgeconv.system.processes.escaping import encodable, harmless_line, plain
-from edgeconv.system.processes.tasks import CountedLine
+from edgeconv.system.processes.progress import CountedLine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

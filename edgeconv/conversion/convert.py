@@ -6,8 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published, make_plan
-from edgeconv.conversion.publish import finish_artifact, publish
-from edgeconv.conversion.run import Run, cache_artifact, find_cached
 from edgeconv.system.processes.failures import machine_error
 from edgeconv.system.store import Cache, cache_directory, owned, scratch_directory
 from edgeconv.system.store.converted import note_converted
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from edgeconv.conversion.run import Run
     from edgeconv.requests.convert import ConvertRequest
 
 
@@ -33,6 +32,9 @@ def convert(
     plan, execution = make_plan(request), request.execution
     if len(published := _up_to_date(plan)) == len(plan.recipes):
         return _conversion(plan, published, published, ())
+    # Not before: a conversion in which nothing changed loads little.
+    from edgeconv.conversion.run import Run
+
     waiting = f"waiting for another run into {plan.directory}"
     lock = owned(plan.directory, on_wait=lambda: on_progress(waiting))
     with lock, _scratch() as scratch:
@@ -42,6 +44,9 @@ def convert(
 
 
 def _convert_missing(run: Run) -> Conversion:
+    from edgeconv.conversion.publish import publish
+    from edgeconv.conversion.run import find_cached
+
     plan = run.plan
     published = _up_to_date(plan)
     cached = {
@@ -69,7 +74,9 @@ def _make(
 ) -> Iterator[tuple[Recipe, FinishedArtifact | EdgeconvError]]:
     """Make and verify each recipe; yields what is to be published, or the error it ended in."""
     from edgeconv.conversion.climb import make_all
+    from edgeconv.conversion.publish import finish_artifact
     from edgeconv.conversion.qat import make_qat
+    from edgeconv.conversion.run import cache_artifact
 
     run.cache.refuse_unwritable()
     derived = [recipe for recipe in recipes if recipe.qat is None]

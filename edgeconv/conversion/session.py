@@ -37,8 +37,8 @@ from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import IdleRunners, RuntimePython, start_run
 from edgeconv.statistics.outputs import TOGETHER
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.processes.workers import start_ahead
 from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
 from edgeconv.types import TargetRuntime

@@ -19,7 +19,6 @@ from types import ModuleType
 
 from msgspec.structs import replace
 
-from edgeconv.data.kinds.folders import kind_of
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Allowance, DataSource
@@ -178,6 +177,8 @@ def _kind_of_path(path: str) -> str:
 
 
 def _kind_of_directory(path: Path) -> str:
+    from edgeconv.data.kinds.folders import kind_of
+
     if (path / "dataset_info.json").is_file():
         return "tfds"
     if any(path.glob("*.parquet")):

@@ -28,7 +28,7 @@ from edgeconv.statistics.outputs import (
     is_another,
     loses_answers,
 )
-from edgeconv.system.processes.tasks import CountedLine
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import Acceleration, Agreement, LayerError
 from edgeconv.types.errors import (
     InputRefused,

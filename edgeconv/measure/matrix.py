@@ -20,7 +20,7 @@ from edgeconv.runtimes.choice import matching_versions
 from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.isolated import is_present, isolated_target
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.system.processes.tasks import CountedLine
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.store import (
     Cache,
     cache_directory,

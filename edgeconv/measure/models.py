@@ -27,7 +27,7 @@ from edgeconv.measure.timing import NAME, check_pace
 from edgeconv.runtimes.choice import compared_with, leased, open_runtime
 from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings, Timed
 from edgeconv.runtimes.local import LocalRuntime
-from edgeconv.system.processes.tasks import CountedLine
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import Environment, RuntimeChoice, SourceModel
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed

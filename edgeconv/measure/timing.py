@@ -19,8 +19,9 @@ from edgeconv.data.samples import mapped_arrays
 from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
 from edgeconv.statistics.comparison import median_interval
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.tasks import CountedLine, start_task
+from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.processes.workers import poll_until
 from edgeconv.system.store import tool_versions
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline

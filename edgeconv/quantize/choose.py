@@ -25,7 +25,8 @@ from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.quantize.rules import unruled_floats, with_eight_bits
 from edgeconv.quantize.spared import Sparing, sparings
 from edgeconv.statistics.grades import THRESHOLDS
-from edgeconv.system.processes.tasks import CountedLine, report_progress
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, MethodTrial, PostTraining
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError

@@ -19,7 +19,8 @@ from edgeconv.quantize.refine.layers import from_rows, to_rows
 from edgeconv.quantize.refine.rounding import absmax_scales, round_nearest
 from edgeconv.quantize.rules import BLOCKS, RuledLayer
 from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds
-from edgeconv.system.processes.tasks import CountedLine, report_progress
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, Precision, Recipe, Sensitivity
 from edgeconv.types.errors import ToolFailed
 

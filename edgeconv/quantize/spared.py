@@ -15,7 +15,8 @@ from edgeconv.model.tflite import multiplications
 from edgeconv.quantize.quantize import MethodSettings, make_file, quantize_model
 from edgeconv.quantize.rules import RuledLayer, ruled_layers, with_eight_bits
 from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds
-from edgeconv.system.processes.tasks import CountedLine, report_progress
+from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, LayerRule
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 

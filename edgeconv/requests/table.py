@@ -379,9 +379,10 @@ def _to_train(
 
 def sandboxed(mode: SandboxMode | None) -> AbstractContextManager[None]:
     """For the block, the sandbox of children; None takes the user's configuration."""
-    from edgeconv.system.processes.sandbox import using
     from edgeconv.system.store.user import read_user_config
 
     if mode is None and (mode := read_user_config().sandbox) == "auto":
         return nullcontext()
+    from edgeconv.system.processes.sandbox import using
+
     return using(mode)

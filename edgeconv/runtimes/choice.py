@@ -15,14 +15,11 @@ import os
 import re
 import sys
 import time
-from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from edgeconv.plugins import runtime_module
-from edgeconv.runtimes.isolated import distribution_of
-from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import (
     cache_directory,
     hash_of,
@@ -30,6 +27,7 @@ from edgeconv.system.store import (
     publish_sealed,
     read_sealed,
     scratch_directory,
+    tool_versions,
     writable_directory,
 )
 from edgeconv.types import RuntimeChoice, RuntimeVersions, TargetRuntime
@@ -167,7 +165,7 @@ def default_target(name: str) -> TargetRuntime:
     version = _DEFAULT_VERSION[name]
     if name == "arm64":
         # That of this environment, so that only the kernels differ.
-        version = metadata.version("ai-edge-litert")
+        version = tool_versions()["ai-edge-litert"]
     return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
 
 
@@ -265,6 +263,9 @@ def index_versions(name: str) -> list[str]:
 
 
 def _listed_by_pip(name: str) -> list[str]:
+    from edgeconv.runtimes.isolated import distribution_of
+    from edgeconv.system.processes.workers import run_program
+
     distribution = distribution_of(name)
     pip = ["-I", "-m", "pip", "index", "versions", distribution, "--disable-pip-version-check"]
     with scratch_directory() as scratch:

@@ -18,7 +18,7 @@ def refusal(tmp_path, monkeypatch, capsys) -> Callable[[Path], str]:
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr("edgeconv.system.processes.workers.end_on_signals", lambda: None)
+    monkeypatch.setattr("edgeconv.system.processes.signals.end_on_signals", lambda: None)
 
     def convert(model: Path) -> str:
         code = run(["convert", str(model), "--to", "float32", "-o", "out", "-q"])

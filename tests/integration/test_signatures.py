@@ -131,7 +131,7 @@ def test_all_and_key_source_from_the_command_line(
     """In another order, and with made-up samples where none are needed."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(folder / "cache"))
     monkeypatch.chdir(folder)
-    monkeypatch.setattr("edgeconv.system.processes.workers.end_on_signals", lambda: None)
+    monkeypatch.setattr("edgeconv.system.processes.signals.end_on_signals", lambda: None)
     options = [f"--calibration={key}={source}" for key, source in reversed(sources.items())]
     command = ["convert", str(brought / "coder"), "-o", "all", "--to", "int8", *options]
     assert run([*command, "--signature", "all", "-q"]) == 0, capsys.readouterr().err

@@ -25,16 +25,22 @@ HEAVY = QUANTIZER_PACKAGES | {
     "scipy",
     "vl_convert",
 }
+# With what an unchanged run has no use for: none of it is slow alone.
+IDLE = HEAVY | {
+    *("importlib.metadata", "email", "logging", "concurrent.futures"),
+    *("edgeconv.conversion.run", "edgeconv.model.tflite", "edgeconv.model.source.scanning"),
+    *("edgeconv.runtimes.isolated", "edgeconv.system.processes.tasks"),
+}
 
 
-def loaded_by(code: str, *arguments: str) -> set[str]:
-    """Which heavy modules a fresh process has loaded at the end of `code`."""
+def loaded_by(code: str, *arguments: str, of: set[str] = HEAVY) -> set[str]:
+    """Which of these modules a fresh process has loaded at the end of `code`."""
     program = (
         "import sys\n"
         "try:\n"
         f"    {code}\n"
         "except SystemExit as ended: assert not ended.code, ended.code\n"
-        f"print(*({HEAVY!r} & {{*sys.modules}}), file=sys.stderr)\n"
+        f"print(*({of!r} & {{*sys.modules}}), file=sys.stderr)\n"
     )
     command = [sys.executable, "-c", program, *arguments]
     done = captured(command)

@@ -12,9 +12,11 @@ from pathlib import Path
 import msgspec
 from places import SUPPORT
 
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.tasks import CountedLine, report_progress, start_task
-from edgeconv.system.processes.workers import Child, end_on_signals
+from edgeconv.system.processes.signals import end_on_signals
+from edgeconv.system.processes.tasks import report_progress, start_task
+from edgeconv.system.processes.workers import Child
 from edgeconv.training.members import ClusterMember, ProcessSettings, run_cluster
 from edgeconv.training.ports import local_cluster
 from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, OperatorCount

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from edgeconv.model.source.keras_names import unusable_names
 from edgeconv.model.source.kinds import LocatedModel, find_model, unreadable
-from edgeconv.model.source.saved_model import read_functions
-from edgeconv.model.tflite import is_quantized, oldest_runtime, summarize
-from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
-from edgeconv.model.tflite.operators import likely_recipe
-from edgeconv.model.tflite.structure import MOST_DIMENSIONS
 from edgeconv.system.store.files import sha256_tree
 from edgeconv.system.store.hashed import sha256_once
 from edgeconv.types import (
@@ -140,6 +134,8 @@ def keras_file_signature(path: str | Path) -> Signature | None:
             hint="call it on a batch before saving, or export a SavedModel with a signature",
         )
     if inspection.unusable_names:
+        from edgeconv.model.source.keras_names import unusable_names
+
         raise unusable_names(inspection.model.path, inspection.unusable_names)
     return inspection.declared
 
@@ -161,6 +157,9 @@ def refuse_quantized(model: SourceModel) -> None:
     """Raise `InputRefused` for a quantized .tflite: its errors would be taken for the model's."""
     if model.kind != "tflite":
         return
+    from edgeconv.model.tflite import is_quantized, summarize
+    from edgeconv.model.tflite.operators import likely_recipe
+
     content = _content(Path(model.path))
     summary = summarize(content, where=model.path)
     if is_quantized(summary):
@@ -180,6 +179,8 @@ def artifact_of_file(path: str | Path) -> Artifact:
     The recipe is the one that it looks like. `verification` says that it was not compared with a
     float model; `key` is empty. Raises `InputRefused` for what is not a .tflite.
     """
+    from edgeconv.model.tflite.operators import likely_recipe
+
     inspection = inspect_model(path)
     model = inspection.model
     if model.kind != "tflite":
@@ -246,7 +247,9 @@ def _inspect_keras(model: SourceModel, *, count: bool) -> Inspection:
 
 
 def _inspect_tflite(model: SourceModel) -> Inspection:
+    from edgeconv.model.tflite import oldest_runtime, summarize
     from edgeconv.model.tflite.arena import missing_in_micro
+    from edgeconv.model.tflite.flatbuffer import has_weights_outside, read
 
     data, where = _content(Path(model.path)), model.path
     summary = summarize(data, where=where)
@@ -392,6 +395,8 @@ def refuse_unusable(where: str, signature: Signature) -> None:
 
 def _problem(tensor: TensorSpec, *, is_input: bool) -> str:
     """What is wrong with a tensor alone, or ""."""
+    from edgeconv.model.tflite.structure import MOST_DIMENSIONS
+
     if len(tensor.shape) > MOST_DIMENSIONS:
         return f"has {len(tensor.shape)} dimensions, which is more than any kernel takes"
     if any(size < -1 or (is_input and size == 0) for size in tensor.shape):
@@ -439,6 +444,8 @@ def _by_key(model: SourceModel, key: str | None) -> Signature:
 
 def _without_signature(model: SourceModel) -> InputRefused:
     """The refusal, with the functions that a signature can be made of."""
+    from edgeconv.model.source.saved_model import read_functions
+
     is_saved = model.kind == "saved_model"
     functions = read_functions(Path(model.path), model.opening.tags) if is_saved else ()
     listed = "".join(f"\n  {function.text}" for function in functions[:_MOST_FUNCTIONS])

@@ -24,7 +24,7 @@ from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
 from edgeconv.plugins.scale.sweep_plan import PlannedCell, SweepPlan, make_plan
 from edgeconv.reporting.sweeps import JSON_NAME, NAMES, write_sweep
 from edgeconv.statistics.comparison import pareto_front
-from edgeconv.system.processes.tasks import CountedLine
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.store import owned, read_noun, refuse_inputs
 from edgeconv.types import (
     EVERY_RECIPE,

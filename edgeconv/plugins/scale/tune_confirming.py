@@ -29,7 +29,7 @@ from edgeconv.plugins.scale.tune_trials import TimeIsUp, TrialRunner
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.reporting import units
 from edgeconv.system.processes.escaping import shell_line
-from edgeconv.system.processes.tasks import CountedLine
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import (
     FULL_INTEGER,
     Confirmation,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hint
 import msgspec
 
 from edgeconv.system.processes.failures import FAILURE, ChildFailure, NewLines, report_faults
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.workers import Child, poll_until
 from edgeconv.types import Allowance
 from edgeconv.types.decoding import ready
@@ -32,23 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from edgeconv.system.processes.sandbox import Access
-
-
-class CountedLine(str):
-    """A line of progress: what is being done, of which `completed` of `total` steps are over.
-
-    A display may add the numbers and estimate how long the rest takes.
-    """
-
-    __slots__ = ("completed", "total")
-    completed: int
-    total: int
-
-    def __new__(cls, text: str, completed: int, total: int) -> CountedLine:
-        """A line."""
-        line = super().__new__(cls, text)
-        line.completed, line.total = completed, total
-        return line
 
 
 Answer = TypeVar("Answer")

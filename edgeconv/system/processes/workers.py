@@ -25,11 +25,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO, Protocol, TypeVar
 
 from edgeconv.system.processes.failures import fault_of, no_room, tail
 from edgeconv.system.processes.sandbox import Access, start_command
+from edgeconv.system.processes.signals import raise_interrupt
 from edgeconv.types import Allowance
 from edgeconv.types.errors import (
     Cause,
@@ -66,8 +66,6 @@ _WAIT_FOR_A_LINE = ("/bin/sh", "-c", 'ulimit -c 0; read -r _ && exec "$@"', "sh"
 
 
 _running: set[Child] = set()
-# Not a threading.Event: its lock could be held by what the signal interrupts.
-_interrupted = False
 
 
 class Child:
@@ -304,8 +302,7 @@ def poll_until(is_over: Callable[[], bool], on_poll: Callable[[], None] = lambda
     Meanwhile every child's allowance is enforced. Raises `KeyboardInterrupt` where that was lost.
     """
     for poll in itertools.count():
-        if _interrupted:
-            raise KeyboardInterrupt
+        raise_interrupt()
         if is_over():
             return
         if poll % _POLLS_PER_CHECK == 0:
@@ -362,24 +359,6 @@ def resident_bytes(pid: int) -> int:
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += process.memory_info().rss
     return total
-
-
-def end_on_signals() -> None:
-    """Make Ctrl-C and SIGTERM an exception that cannot get lost, so that no child is left behind.
-
-    Native code such as the import of numpy may clear errors, an interrupt among them. So every wait
-    for a child raises it again.
-    """
-    global _interrupted
-    _interrupted = False
-
-    def stop(_signal: int, _frame: FrameType | None) -> None:
-        global _interrupted
-        _interrupted = True
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 def _how_it_ended(code: int) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ def tool_versions() -> dict[str, str]:
     versions = {"edgeconv": VERSION}
     quantizer = _quantizer() or QUANTIZERS[0]
     for name in ("tensorflow", "tf-keras", "keras", "ai-edge-litert", quantizer, "numpy"):
-        version = _version(name)
+        version = installed_version(name)
         if version is not None:
             versions[name] = version
     return versions
@@ -82,11 +84,34 @@ def _recorded(versions: Mapping[str, str]) -> str | None:
 
 @cache
 def _quantizer() -> str | None:
-    return next((name for name in QUANTIZERS if _version(name) is not None), None)
+    return next((name for name in QUANTIZERS if installed_version(name) is not None), None)
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+def installed_version(distribution: str) -> str | None:
+    """The version of an installed distribution, as its metadata have it; None without one.
+
+    `importlib.metadata` would find the same, and loads sixty modules for it.
+    """
+    directory = _distributions().get(_key(distribution))
+    for name in ("METADATA", "PKG-INFO", "") if directory else ():
+        with contextlib.suppress(OSError):
+            text = Path(directory or "", name).read_text(encoding="utf-8", errors="replace")
+            return text.partition("\nVersion:")[2].partition("\n")[0].strip() or None
+    return None
+
+
+@cache
+def _distributions() -> dict[str, Path]:
+    """Where the metadata of each installed distribution are, by `_key` of its name."""
+    found: dict[str, Path] = {}
+    for place in sys.path:
+        with contextlib.suppress(OSError), os.scandir(place or ".") as entries:
+            for entry in entries:
+                stem, _, ending = entry.name.rpartition(".")
+                if ending in ("dist-info", "egg-info"):
+                    found.setdefault(_key(stem.partition("-")[0]), Path(entry.path))
+    return found
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")

@@ -23,8 +23,8 @@ from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.convert import io_pair
 from edgeconv.requests.request import request_of
 from edgeconv.requests.texts import comma_list
+from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import available
-from edgeconv.system.processes.tasks import CountedLine
 from edgeconv.system.store import locked, tool_versions
 from edgeconv.types.errors import UsageError
 from edgeconv.types.execution import usable_cores
@@ -306,7 +306,7 @@ def test_progress_in_a_log_file_is_plain_lines_on_stderr():
 def test_in_a_log_file_a_count_is_one_line():
     code = (
         "from edgeconv.cli.printing import progress\n"
-        "from edgeconv.system.processes.tasks import CountedLine\n"
+        "from edgeconv.system.processes.progress import CountedLine\n"
         "with progress(quiet=False) as tell:\n"
         "    for done in range(5): tell(CountedLine('timing', done, 5))\n"
         "    tell('writing')\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+from loaded_modules import IDLE, RUN, loaded_by
 from tiny_tflite import float_model, packed
 from two_dense import FIRST, two_dense
 
@@ -93,6 +94,8 @@ def test_the_same_again_is_up_to_date_and_with_other_methods_it_is_not(convert):
     assert "up to date" not in convert(*asked)[1]
     first = model("int8")
     assert "up to date" in convert(*asked)[1]
+    again = ("convert", "tiny.tflite", "-o", "out", "--calibration", "samples.npz", *asked)
+    assert loaded_by(RUN, *again, of=IDLE) == {"rich"}
     code, said = convert("--to", "int8", "--methods", "rounding,bias-correction")
     assert (code, "up to date" in said) == (0, False)
     assert model("int8") != first

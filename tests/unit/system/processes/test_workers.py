@@ -20,7 +20,7 @@ from wording import fails
 from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv.runtimes.conversation import Talk
-from edgeconv.system.processes import failures, tasks, workers
+from edgeconv.system.processes import failures, signals, tasks, workers
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.processes.workers import Child, resident_bytes, start_ahead
 from edgeconv.types import Allowance, OperatorCount, errors
@@ -631,9 +631,9 @@ def test_an_interrupt_at_any_moment_ends_the_wait_and_the_child(tmp_path):
 
 def test_an_interrupt_that_native_code_swallowed_is_raised_by_the_next_wait(tmp_path, monkeypatch):
     monkeypatch.setattr(signal, "signal", lambda number, stop: handlers.update({number: stop}))
-    monkeypatch.setattr(workers, "_interrupted", False)
+    monkeypatch.setattr(signals, "_interrupted", False)
     handlers: dict[int, Callable[[int, None], None]] = {}
-    workers.end_on_signals()
+    signals.end_on_signals()
     assert handlers.keys() == {signal.SIGINT, signal.SIGTERM}
     with pytest.raises(KeyboardInterrupt):
         handlers[signal.SIGTERM](signal.SIGTERM, None)
@@ -642,7 +642,7 @@ def test_an_interrupt_that_native_code_swallowed_is_raised_by_the_next_wait(tmp_
         child.wait()
     assert not alive(child._process.pid)
     # The next command line begins anew.
-    workers.end_on_signals()
+    signals.end_on_signals()
     Child(["true"], label="true", cwd=tmp_path, access=FREE).wait()
 
 

@@ -35,6 +35,7 @@ from edgeconv.system.store import (
     tool_versions,
     writable_directory,
 )
+from edgeconv.system.store.tools import installed_version
 from edgeconv.types import OperatorCount
 from edgeconv.types.errors import InputRefused, OutputRefused
 
@@ -554,6 +555,9 @@ def test_the_tools_versions_are_those_that_are_installed():
     assert versions["edgeconv"] == __version__
     assert versions["numpy"] == metadata.version("numpy")
     assert "tensorflow" in versions
+    installed = {d.metadata["Name"]: d.version for d in metadata.distributions()}
+    assert {name: installed_version(name) for name in installed} == installed
+    assert installed_version("none-such") is None
 
 
 def test_the_hash_of_the_code_is_that_of_its_files_wherever_they_are(tmp_path):
