@@ -275,11 +275,23 @@ def fits(shape: tuple[int, ...], sample: tuple[int, ...]) -> bool:
     )
 
 
+def with_unit_axis(array: Array, sample: tuple[int, ...]) -> Array:
+    """Samples with a last dimension of 1 that they lack, or without one too many, as Keras 3 does.
+
+    `sample` is the shape that the model takes. Other arrays come back as they are.
+    """
+    stored = array.shape[1:]
+    if not array.ndim or fits(stored, sample):
+        return array
+    if fits((*stored, 1), sample):
+        return array[..., None]
+    is_long = stored[-1:] == (1,) and fits(stored[:-1], sample)
+    return array[..., 0] if is_long else array
+
+
 def _shape_hint(shape: tuple[int, ...], sample: tuple[int, ...]) -> str:
     if fits(shape, sample):
         return "this is one sample without the leading dimension of samples: x[None]"
-    if sample and fits((*shape[1:], 1), sample):
-        return "the last dimension, of one channel, is missing: x[..., None]"
     if len(shape) > 1 and shape[1] == 1 and fits(shape[2:], sample):
         return "the batch dimension is not part of a sample: x[:, 0]"
     if len(sample) > 1 and fits((*shape[2:], *shape[1:2]), sample):

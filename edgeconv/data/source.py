@@ -30,6 +30,7 @@ from edgeconv.data.checks import (
     split_labels,
     stacked,
     used_labels,
+    with_unit_axis,
 )
 from edgeconv.data.location import kind_module, located
 from edgeconv.data.samples import (
@@ -179,6 +180,8 @@ class ReadingPass:
             if self.digest:
                 self.digest.add(spec.name, array)
             array = _preprocessed(array, steps, where)
+            if steps is None and _is_of_kind(array.dtype, spec):
+                array = _as_keras_takes(array, spec)
         else:
             stored = (column[int(index)] for index in at)
             parts: list[Array] = []
@@ -245,7 +248,9 @@ def open_samples(
         column = columns[spec.name]
         as_stored = not (steps or arrays.is_text)
         if isinstance(column, np.ndarray) and (as_stored or not column.ndim):
-            check_input(str(source), column, spec)  # All of it, whichever samples are taken.
+            dtype = column.dtype.name if _is_of_kind(column.dtype, spec) else spec.dtype
+            # All of it, whichever samples are taken.
+            check_input(str(source), column, structs.replace(spec, dtype=dtype))
     count = _same_count(source, columns)
     if not count:
         raise InputRefused(f"{source} has no samples", hint="give at least one")
@@ -387,22 +392,31 @@ def _by_input(
     if len(arrays.names) == len(arrays.by_name) == len(inputs) == 1 and not renames:
         # The only array is for the only input that it fits, whatever it is called.
         (array,), (spec,) = arrays.names, inputs
-        if fits(_shape_of(arrays.by_name[array], read=False)[1:], spec.shape[1:]):
+        if fits(_shape_of(_in_shape(arrays, array, spec), read=False)[1:], spec.shape[1:]):
             renames = {spec.name: array}
     array_of = _arrays_of_inputs(source, arrays.names, renames, names, known)
     columns = {spec.name: _as_taken(arrays, array_of[spec.name], spec) for spec in inputs}
     if not source.held:
         return columns
-    return {spec.name: _as_keras_takes(columns[spec.name], spec) for spec in inputs}
+    return {
+        name: _as_keras_takes(column, spec) if isinstance(column, np.ndarray) else column
+        for (name, column), spec in zip(columns.items(), inputs, strict=True)
+    }
 
 
-def _as_keras_takes(column: Column, spec: TensorSpec) -> Column:
-    """Numbers from memory in the precision of the input: floats as floats, integers as such.
+def _is_of_kind(dtype: np.dtype[Any], spec: TensorSpec) -> bool:
+    """Whether these are floats for an input of floats, or integers for one of integers."""
+    kind = input_dtype(spec).kind
+    return dtype.kind == kind == "f" or {dtype.kind, kind} <= {"i", "u"}
+
+
+def _as_keras_takes(column: Array, spec: TensorSpec) -> Array:
+    """Numbers in the precision of the input: floats as floats, integers as such.
 
     Ids, integers of 32 or 64 bits, are the same for an input of floats, as `keras.Input((n,))` is.
     """
     expected = input_dtype(spec)
-    if not isinstance(column, np.ndarray) or column.dtype == expected or not column.size:
+    if column.dtype == expected or not column.size:
         return column
     if column.dtype.kind == expected.kind == "f":
         with np.errstate(over="ignore"):
@@ -421,7 +435,14 @@ def _as_taken(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
         return arrays.as_strings[array]()
     if spec.dtype != STRING and array in arrays.not_numbers:
         raise arrays.not_numbers[array]
-    return arrays.by_name[array]
+    return _in_shape(arrays, array, spec)
+
+
+def _in_shape(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
+    column = arrays.by_name[array]
+    if arrays.is_text or not isinstance(column, np.ndarray):
+        return column
+    return with_unit_axis(column, spec.shape[1:])
 
 
 def _arrays_of_inputs(

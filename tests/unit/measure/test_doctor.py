@@ -132,7 +132,7 @@ def test_gray_is_given_three_channels_and_colours_are_given_one(tmp_path):
         "channels=gray&scale=1/255"
     )
     flat = doctor(one, stored(tmp_path / "f.npz", gray[..., 0], labels))
-    assert flat.fits[0].preprocess == "channels=gray&scale=1/255"
+    assert flat.fits[0].preprocess == "scale=1/255"
     three = classifier(tmp_path / "three.tflite", "channels=rgb&scale=1/255", channels=1)
     trials = doctor(three, stored(tmp_path / "g.npz", gray, labels)).trials
     assert trials[0].preprocess == "channels=rgb&scale=1/255"
