@@ -21,6 +21,7 @@ from edgeconv.model.tflite.edit import (
     update_format as update_format,
     with_fixed_sizes as with_fixed_sizes,
     with_input_shapes as with_input_shapes,
+    with_open_shapes as with_open_shapes,
     with_uint8_io as with_uint8_io,
     with_unique_names as with_unique_names,
     with_weights_inside as with_weights_inside,

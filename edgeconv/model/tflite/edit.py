@@ -18,6 +18,7 @@ from edgeconv.model.tflite.flatbuffer import (
     is_constant,
     is_outdated,
     operator_name,
+    operators_of,
     parse,
     serialize,
     text,
@@ -159,6 +160,25 @@ def with_fixed_sizes(data: bytes) -> bytes:
         for tensor in graph.tensors:
             tensor.shapeSignature = None
     return serialize(model)
+
+
+def with_open_shapes(data: bytes) -> bytes:
+    """The same model, in which what is quantized has the dynamic dimensions of what it was.
+
+    litert-quantizer adds tensors that have none. `data` itself comes back if there is nothing to
+    change, or if it is too large to edit. Raises `InputRefused` for bytes that are not a model.
+    """
+    if len(data) > MOST_FLATBUFFER_BYTES:
+        return data
+    model = parse(data, where=_WHERE)
+    changed = False
+    for graph, operator in operators_of(model):
+        if operator_name(model, operator) in ("DEQUANTIZE", "QUANTIZE"):
+            source, result = (graph.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
+            if result.shapeSignature is None and source.shapeSignature is not None:
+                result.shapeSignature = source.shapeSignature
+                changed = True
+    return serialize(model) if changed else data
 
 
 def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:
