@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from edgeconv.model.tflite import softmax_classes
+from edgeconv.model.tflite import softmax_classes, softmax_outputs
 from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, is_constant, operator_name, read, text
 from edgeconv.model.tflite.layers import FLOAT_KINDS
@@ -17,7 +17,8 @@ from edgeconv.quantize.quantize import MethodSettings, make_file, plain_ranges
 from edgeconv.quantize.rules import ruled_layers, with_eight_bits
 from edgeconv.quantize.sensitivity import sensitivities_of
 from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds, lowest_snr_db, outputs_of
-from edgeconv.statistics.outputs import snr_db
+from edgeconv.statistics.grades import THRESHOLDS
+from edgeconv.statistics.outputs import sample_errors, snr_db
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.types import MAX_SNR_DB, LayerRule, Precision, Recipe, ScalePart, SharedScale
 from edgeconv.types.errors import ToolFailed, UsageError
@@ -174,45 +175,90 @@ def _step(feed: Feed, name: str, bits: int) -> float:
     return max(-low, high) / 2**15 if bits == 16 else (high - low) / (2**bits - 1)
 
 
-# Rules that leave a softmax of many classes in float, where its kernel of 16 bits is too coarse.
+# Rules that leave a softmax in float where the integers of its kernel are too coarse.
 #
 # LiteRT's int16 SOFTMAX adds up exponentials that were rounded one by one: with 10 classes nothing
-# is lost, with 1,000 up to 9 decibels of the whole model (ai-edge-litert 2.3).
+# is lost, with 1,000 up to 9 decibels of the whole model (ai-edge-litert 2.3). That of 8 bits has
+# steps of 1/256: where many classes are about as likely, all of them become 0, and tflite-micro's
+# kernel aborts. Its input of 8 bits tells them apart.
 
-# The kernel was right for fewer.
+# The kernel of 16 bits was right for fewer.
 _MANY = 64
 # A softmax that costs less alone is as good as the rest of an int16x8 file, or better.
 _COSTS_DB = 40.0
+# Probabilities of fewer classes that span as much have a hundred steps.
+_FLAT = 0.5
+# Answers that rounding alone changes are the softmax's fault; below this it is in any case.
+_COARSE_DB = 25.0
 
 
 def with_float_softmax(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe, tuple[str, ...]]:
     """The recipe with a rule for each softmax that alone costs much, and a note that says so.
 
-    Only for int16x8 where `auto` chooses. Each is measured with the real kernel on up to 32
-    calibration samples, while all else computes in float.
+    Only where `auto` chooses, on up to 32 calibration samples. For int16x8 each is measured with
+    the real kernel, while all else computes in float. For 8 bits, those that make an output have
+    the float graph's probabilities rounded. Where all is to be integers there are no rules.
     """
-    if recipe.name != "int16x8" or recipe.methods != ("auto",) or recipe.only_integers:
+    if recipe.methods != ("auto",) or graph.quantized is not None:
         return recipe, ()
-    if graph.quantized is not None:
+    find = {"int16x8": _costly_sixteen, "int8": _costly_eight, "int8x4": _costly_eight}
+    if recipe.name not in find or not graph.feeds:
         return recipe, ()
-    many = {name for name, classes in softmax_classes(graph.model).items() if classes >= _MANY}
+    classes = softmax_classes(graph.model)
     try:
-        many -= ruled_layers(graph.layers, recipe).keys()
-        layers = {layer.name: layer for layer in graph.layers if layer.name in many}
-        measured = sensitivities_of(graph, [(layer, "int16x8") for layer in layers.values()])
+        ruled = ruled_layers(graph.layers, recipe)
+        costly = find[recipe.name](graph, {n: c for n, c in classes.items() if n not in ruled})
     except (ToolFailed, UsageError):
         # No file can be made or run: that is an error of the conversion, not of this.
         return recipe, ()
-    costly = {each.layer: each.snr_db for each in measured if each.snr_db < _COSTS_DB}
     if not costly:
         return recipe, ()
-    rules = tuple(LayerRule(pattern=layer, precision="float32") for layer in costly)
+    rules = tuple(LayerRule(pattern=name, precision="float32") for name in costly)
+    bits = 16 if recipe.name == "int16x8" else 8
     least_db = min(costly.values())
-    why = f"the softmax of 16 bits alone would leave {least_db:.1f} dB"
+    why = f"the softmax of {bits} bits alone would leave {least_db:.1f} dB"
     if least_db == -MAX_SNR_DB:
-        why = "the output is the same for all samples, so they do not show what 16 bits would cost"
-    note = f"{_stay(costly, _NAMED)}: {why}"
-    return msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules)), (note,)
+        why = (
+            "the output is the same for all samples, so they do not show what "
+            f"{bits} bits would cost"
+        )
+    short = {each.name: each.short_name for each in graph.layers}
+    names = [short.get(name, name) for name in costly]
+    if recipe.only_integers:
+        options = "without --io and --full-integer"
+        return recipe, (f"{why}: {options} {quoted(names, _NAMED)} would stay in float",)
+    return _with_rules(recipe, rules), (f"{_stay(names, _NAMED)}: {why}",)
+
+
+def _costly_sixteen(graph: CalibratedGraph, classes: Mapping[str, int]) -> dict[str, float]:
+    """The ratio that each costly SOFTMAX leaves, by name, in decibels."""
+    many = {each.name: each for each in graph.layers if classes.get(each.name, 0) >= _MANY}
+    measured = sensitivities_of(graph, [(layer, "int16x8") for layer in many.values()])
+    return {each.layer: each.snr_db for each in measured if each.snr_db < _COSTS_DB}
+
+
+def _costly_eight(graph: CalibratedGraph, classes: Mapping[str, int]) -> dict[str, float]:
+    """As `_costly_sixteen`. No sample is run where the ranges show that a few classes are sure."""
+    ranges = plain_ranges(graph.fitted("minmax", bits=8).ranges)
+
+    def may_be_flat(name: str) -> bool:
+        low, high = ranges.get(name, (0.0, 0.0))
+        return name in classes and (classes[name] >= _MANY or high - low < _FLAT)
+
+    made = {o: n for o, n in softmax_outputs(graph.model).items() if may_be_flat(n)}
+    if not made:
+        return {}
+    outputs = outputs_of(graph.model, comparison_feeds(graph.feeds), threads=graph.threads)
+    costly: dict[str, float] = {}
+    for output, name in made.items():
+        if output in outputs:
+            expected = {output: outputs[output]}
+            rounded = {output: np.clip(np.rint(256 * outputs[output]), 0, 255) / 256}
+            errors = sample_errors(expected, rounded, {})
+            is_same = (errors.agreement or 0.0) >= THRESHOLDS["share of equal answers"].close
+            if errors.snr_db < (_COARSE_DB if is_same else CLOSE_DB):
+                costly[name] = lowest_snr_db(expected, rounded)
+    return costly
 
 
 # A plain file above this is not spoiled, and stays whole. One of 16 bits should be close.

@@ -39,6 +39,7 @@ from edgeconv.model.tflite.softmax import (
     SoftmaxInput as SoftmaxInput,
     sigmoid_outputs as sigmoid_outputs,
     softmax_classes as softmax_classes,
+    softmax_outputs as softmax_outputs,
     squashed_tensors as squashed_tensors,
     with_softmax_inputs as with_softmax_inputs,
 )

@@ -87,6 +87,23 @@ def softmax_classes(data: bytes) -> dict[str, int]:
     }
 
 
+def softmax_outputs(data: bytes) -> dict[tuple[str, str], str]:
+    """The name of the output of the SOFTMAX that makes an output, by signature and output.
+
+    Raises `InputRefused` for bytes that are not a model.
+    """
+    model = read(data, where="the model")
+    found = {}
+    for signature in model.signatureDefs or ():
+        graph = model.subgraphs[signature.subgraphIndex]
+        for output in signature.outputs:
+            operator = _maker(model, graph, output.tensorIndex)
+            if operator is not None and operator_name(model, operator) == "SOFTMAX":
+                name = text(graph.tensors[operator.outputs[0]].name)
+                found[text(signature.signatureKey), text(output.name)] = name
+    return found
+
+
 def squashed_tensors(data: bytes) -> dict[str, str]:
     """LOGISTIC or TANH by the names of the tensors that nothing but one such operator reads.
 
