@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.pages import dim
+from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Column, table
 from edgeconv.reporting.units import interval_value
 

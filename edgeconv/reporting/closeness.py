@@ -9,7 +9,6 @@ from typing import get_args
 
 from edgeconv.reporting import units
 from edgeconv.reporting.units import interval_value
-from edgeconv.statistics.estimate import share_interval
 from edgeconv.types import (
     LEAST_SAMPLES,
     MAX_SNR_DB,
@@ -325,6 +324,8 @@ def grade_line(artifact: Artifact) -> str:
 def _why(error: OutputError) -> str:
     """The measure that gave an output its grade, with its interval where that is wide."""
     if error.kind in ("classes", "scores", "labels") and error.argmax_agreement is not None:
+        from edgeconv.statistics.estimate import share_interval
+
         same = round(error.argmax_agreement * error.samples)
         low, high = share_interval(same, error.samples)
         answers = (

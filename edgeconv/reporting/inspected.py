@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from rich.text import Text
 
 from edgeconv.reporting import units
 from edgeconv.reporting.pages import Block, Labeled, Page, notes
+from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Column, Table, table
 from edgeconv.reporting.units import plain
 from edgeconv.reporting.verdicts.machine import as_json, message, sarif_document, schema_of

@@ -1,27 +1,16 @@
-"""What the verbs return, as text for a terminal or a log, and as HTML for a notebook."""
+"""What the verbs return, as text for a terminal or a log."""
 
 from __future__ import annotations
 
-import html
-import io
 import os
 import re
-import sys
-import tempfile
-import warnings
-import webbrowser
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from itertools import zip_longest
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from rich.cells import cell_len, chop_cells, set_cell_size
-from rich.console import Console
-from rich.text import Text
-
-from edgeconv.reporting.tables import Cell, Column, Row, Table
+from edgeconv.reporting.styled import Text, cell_len
+from edgeconv.reporting.tables import Cell, Column, Table
 from edgeconv.system.processes.escaping import harmless_line, plain
 
 _HERE = "edgeconv.reporting"
@@ -30,7 +19,7 @@ PAGES = {
     "Built": f"{_HERE}.inspected:built_page",
     "Check": f"{_HERE}.verdicts.terminal:check_page",
     "Checked": f"{_HERE}.verdicts.terminal:checked_page",
-    "Conversion": f"{_HERE}.text:conversion_page",
+    "Conversion": f"{_HERE}.converted:conversion_page",
     "Debugged": f"{_HERE}.trials:debugged_page",
     "Diagnosis": f"{_HERE}.trials:diagnosis_page",
     "Difference": f"{_HERE}.changes:difference_page",
@@ -57,42 +46,6 @@ def text_of(result: Any, *, width: int | None = None, color: bool = False, **opt
     return to_text(page_of(result, **options), width=width, color=color)
 
 
-def as_text(result: Any) -> str:
-    """The result as text, as wide as the terminal."""
-    return text_of(result, width=os.get_terminal_size(1).columns if os.isatty(1) else None)
-
-
-def show(result: Any) -> None:
-    """Show the page of a result: below the cell of a notebook, else in the browser."""
-    kernel = sys.modules.get("IPython")
-    shell = kernel.get_ipython() if kernel else None
-    page = _page(result)
-    if shell is not None and hasattr(shell, "kernel"):
-        frame = f'<iframe srcdoc="{html.escape(page)}" width="100%" height="600"></iframe>'
-        display: Any = import_module("IPython.display")
-        display.display(display.HTML(f"<div>{frame}</div>"))
-        return
-    # It must be there for as long as the browser shows it.
-    with tempfile.NamedTemporaryFile("w", suffix=".html", delete=False, encoding="utf-8") as file:
-        file.write(page)
-    if not webbrowser.open(Path(file.name).as_uri()):
-        warnings.warn(f"no browser opened: the page is {file.name}", stacklevel=3)
-
-
-def _page(result: Any) -> str:
-    """The whole page of a result: of a report the one that `bench` writes."""
-    if type(result).__name__ == "Report":
-        from edgeconv.reporting.html import render_html
-
-        return render_html(result)
-    return f"<!doctype html><meta charset=utf-8>{as_html(result)}"
-
-
-def as_html(result: Any) -> str:
-    """The result as a fragment of HTML."""
-    return to_html(page_of(result))
-
-
 _GAP = 2
 _LEAST_WRAPPED = 14
 _DETAIL_INDENT = 4
@@ -100,8 +53,7 @@ _MOST_IN_A_CELL, _MOST_IN_A_LINE = 400, 4000
 _MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
 
 
-@dataclass(frozen=True)
-class Labeled:
+class Labeled(NamedTuple):
     """Labels and texts; the texts are aligned in a column if the width allows."""
 
     pairs: list[tuple[str, str]]
@@ -115,7 +67,7 @@ Page = Sequence[Block]
 
 def dim(line: str) -> Text:
     """A line that matters less."""
-    return Text(line, style="dim")
+    return Text(line, "dim")
 
 
 def notes(lines: Iterable[str]) -> list[Text]:
@@ -129,50 +81,16 @@ def to_text(page: Page, *, width: int | None, color: bool) -> str:
     No text of the page can control a terminal or a CI system. ANSI codes are written only with
     `color`, and not if NO_COLOR is set.
     """
-    # With NO_COLOR, rich would still write bold and dim.
     color = color and not os.environ.get("NO_COLOR")
-    file = io.StringIO()
-    console = Console(
-        file=file,
-        width=width or 1,
-        force_terminal=color,
-        force_jupyter=False,
-        color_system="standard" if color else None,
-        legacy_windows=False,
-    )
+    lines = []
     for line in _lines(page, width):
         for part in _wrap(line, width):
-            part.rstrip()
+            part = _stripped(part)
             harmless = harmless_line(part.plain)
             if harmless != part.plain:
-                part = Text(harmless, style=part.style)
-            console.print(part, highlight=False, soft_wrap=True)
-    return file.getvalue().rstrip("\n")
-
-
-def to_html(page: Page) -> str:
-    """The page as a fragment of HTML, in which all text is escaped."""
-    return f"<div>{''.join(map(_html, page))}</div>"
-
-
-def _html(block: Block) -> str:
-    if isinstance(block, str | Text):
-        return f"<div>{html.escape(str(block)) or '&nbsp;'}</div>"
-    if isinstance(block, Labeled):
-        pairs = (
-            f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in block.pairs
-        )
-        return f"<table>{''.join(pairs)}</table>"
-    heads = "".join(f"<th>{html.escape(column.heading)}</th>" for column in block.columns)
-    rows = "".join(_html_row(row) for row in block.rows)
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _html_row(row: Row) -> str:
-    cells = "".join(f"<td>{html.escape(cell.text + cell.aside)}</td>" for cell in row.cells)
-    details = "<br>".join(html.escape(str(detail)) for detail in row.details)
-    wide = f'<tr><td colspan="{len(row.cells)}">{details}</td></tr>' if details else ""
-    return f"<tr>{cells}</tr>{wide}"
+                part = Text(harmless, part.style)
+            lines.append(part.ansi if color else part.plain)
+    return "\n".join(lines).rstrip("\n")
 
 
 def _lines(page: Page, width: int | None) -> Iterator[Text]:
@@ -191,11 +109,11 @@ def _cut(line: str | Text, most: int) -> Text:
     text = Text(line) if isinstance(line, str) else line
     if len(text) > most:
         text = text[:most] + Text(f"… ({len(text) - most:,} more characters)")
-    return text if text.plain.isprintable() else Text(plain(text.plain), style=text.style)
+    return text if text.plain.isprintable() else Text(plain(text.plain), text.style)
 
 
 def _cell(cell: Cell) -> Text:
-    return _cut(Text(cell.text, cell.style).append(cell.aside, "dim"), _MOST_IN_A_CELL)
+    return _cut(Text(cell.text, cell.style) + Text(cell.aside, "dim"), _MOST_IN_A_CELL)
 
 
 def table_lines(table: Table, width: int | None) -> list[Text]:
@@ -222,11 +140,11 @@ def table_lines(table: Table, width: int | None) -> list[Text]:
 def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Text]:
     indent = max(cell_len(label) for label, _ in pairs) + _GAP
     if width is not None and width - indent < _LEAST_WRAPPED:
-        return [Text.assemble((f"{label}: ", "dim"), text) for label, text in pairs]
+        return [Text().join((dim(f"{label}: "), text)) for label, text in pairs]
     lines = []
     for label, text in pairs:
         first, *rest = _wrap(Text(text), None if width is None else width - indent)
-        lines.append(Text.assemble((set_cell_size(label, indent), "dim"), first))
+        lines.append(Text().join((dim(label + " " * (indent - cell_len(label))), first)))
         lines += [Text(" " * indent) + part for part in rest]
     return lines
 
@@ -234,7 +152,7 @@ def _labelled_lines(pairs: list[tuple[str, str]], width: int | None) -> list[Tex
 def _draw(grid: list[list[list[Text]]], sides: list[bool], details: list[list[Text]]) -> list[Text]:
     widths = _widths(grid)
     drawn = _align(grid[0], widths, sides)
-    drawn.append(Text("─" * _total(widths), style="dim"))
+    drawn.append(dim("─" * _total(widths)))
     for cells, below in zip(grid[1:], details, strict=True):
         drawn += _align(cells, widths, sides)
         drawn += _indent(below)
@@ -246,7 +164,7 @@ def _align(cells: list[list[Text]], widths: list[int], sides: list[bool]) -> lis
     for parts in zip_longest(*cells, fillvalue=Text()):
         padded = []
         for part, width, right in zip(parts, widths, sides, strict=True):
-            space = Text(" " * (width - part.cell_len))
+            space = Text(" " * (width - cell_len(part.plain)))
             padded.append(space + part if right else part + space)
         lines.append(Text(" " * _GAP).join(padded))
     return [line for line in lines if line.plain.strip()]
@@ -270,7 +188,7 @@ def _cards(grid: list[list[list[Text]]], details: list[list[Text]]) -> list[Text
         lines += name
         for heading, (cell,) in zip(headings[1:], others, strict=True):
             if cell:
-                lines.append(Text(f"  {heading}: ", style="dim") + cell)
+                lines.append(dim(f"  {heading}: ") + cell)
         lines += _indent(below)
     return lines
 
@@ -281,7 +199,7 @@ def _indent(details: list[Text]) -> list[Text]:
 
 def _widths(grid: list[list[list[Text]]]) -> list[int]:
     return [
-        max(cell.cell_len for cells in column for cell in cells)
+        max(cell_len(cell.plain) for cells in column for cell in cells)
         for column in zip(*grid, strict=True)
     ]
 
@@ -292,19 +210,23 @@ def _total(widths: list[int]) -> int:
 
 def _wrap(text: Text, width: int | None) -> list[Text]:
     """The text in lines of at most `width` cells, all indented as the first."""
-    if width is None or text.cell_len <= width:
+    if width is None or cell_len(text.plain) <= width:
         return [text]
     indent = len(text.plain) - len(text.plain.lstrip())
     indent = indent if indent < width // 2 else 0
     body = text[indent:] if indent else text
-    parts = body.divide(_breaks(body.plain, width - indent))
-    for part in parts:
-        part.rstrip()
+    parts = map(_stripped, body.divide(_breaks(body.plain, width - indent)))
     return [Text(" " * indent) + part for part in parts]
+
+
+def _stripped(text: Text) -> Text:
+    return text[: len(text.plain.rstrip())]
 
 
 def _breaks(text: str, width: int) -> list[int]:
     """Where to break `text`: at blanks or separators, in a word only if it is too long."""
+    from rich.cells import chop_cells
+
     breaks: list[int] = []
     start = last = 0
     for stop in [*(match.end() for match in _MAY_BREAK.finditer(text)), len(text)]:

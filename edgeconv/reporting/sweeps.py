@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rich.text import Text
-
     from edgeconv.reporting.pages import Block, Page
+    from edgeconv.reporting.styled import Text
     from edgeconv.reporting.tables import Table
     from edgeconv.types import SweepCell, Swept
 

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
 from edgeconv.reporting import units
+from edgeconv.reporting.styled import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from rich.text import Text
+    from collections.abc import Iterable, Iterator, Sequence
 
 Of = TypeVar("Of")
 Key = float | str | None
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A cell: its text, a smaller line under it, and its sort key, None for the text.
 
     `lead` is a warning before the text, and `aside` a remark after it. `share`, 0 to 1, is drawn
@@ -56,8 +57,7 @@ def number(text: str, key: float | None, *, under: str = "") -> Cell:
     return Cell(text, under=under, key=math.nan if key is None else float(key))
 
 
-@dataclass(frozen=True)
-class Column(Generic[Of]):
+class Column(msgspec.Struct, Generic[Of], frozen=True):
     """A heading, and the cell of each item; text is aligned left, numbers right.
 
     In a terminal where the table is too wide, columns with `beneath` move under the one before
@@ -71,8 +71,7 @@ class Column(Generic[Of]):
     wraps: bool = False
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One cell a column, the last one over `spans` columns, and details below them."""
 
     cells: tuple[Cell, ...]
@@ -82,8 +81,7 @@ class Row:
     spans: int = 1
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A whole table; on a page it has a name and a caption. The first cell of a row heads it.
 
     `left_out` rows more are not shown.

@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Callable, Iterator
 
-from rich.text import Text
-
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import error_lines
 from edgeconv.reporting.layers import layer_name
 from edgeconv.reporting.pages import Page, dim, notes
 from edgeconv.reporting.sections import chip, estimated
+from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Cell, Column, table
 from edgeconv.reporting.units import duration_interval
 from edgeconv.statistics.comparison import is_faster_trial
@@ -243,11 +242,9 @@ def _fix_lines(fix: LayerFix, debugged: Debugged) -> Iterator[str | Text]:
     more_bytes = fix.size_bytes - debugged.size_bytes
     sign = "−" if more_bytes < 0 else "+"
     gain = f" (+{units.decibels(fix.snr_db - debugged.snr_db)})"
-    yield Text.assemble(
-        (f"  {units.decibels(fix.snr_db)}", "bold"),
-        gain if fix.snr_db < MAX_SNR_DB else "",
-        f", {sign}{units.size(abs(more_bytes))}:",
-    )
+    gain = gain if fix.snr_db < MAX_SNR_DB else ""
+    rest = f"{gain}, {sign}{units.size(abs(more_bytes))}:"
+    yield Text().join((Text(f"  {units.decibels(fix.snr_db)}", "bold"), rest))
     yield from (f"    {option}" for option in _options(fix))
 
 

@@ -10,7 +10,7 @@ import msgspec
 from edgeconv.types.words import listed
 
 # The module with `as_text` and `as_html` for the result of a verb.
-_SHOWN = "edgeconv.reporting.pages"
+_SHOWN = "edgeconv.reporting.shown"
 SourceKind = Literal["saved_model", "keras", "hdf5", "tflite"]
 
 

@@ -27,7 +27,7 @@ HEAVY = QUANTIZER_PACKAGES | {
 }
 # With what an unchanged run has no use for: none of it is slow alone.
 IDLE = HEAVY | {
-    *("importlib.metadata", "email", "logging", "concurrent.futures"),
+    *("importlib.metadata", "email", "logging", "concurrent.futures", "html", "statistics"),
     *("edgeconv.conversion.run", "edgeconv.model.tflite", "edgeconv.model.source.scanning"),
     *("edgeconv.runtimes.isolated", "edgeconv.system.processes.tasks"),
 }

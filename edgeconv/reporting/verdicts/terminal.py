@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import (
     VerdictWord,
@@ -18,6 +16,7 @@ from edgeconv.reporting.limits import (
     word_of_verdict,
 )
 from edgeconv.reporting.pages import dim, to_text
+from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Cell, Column, Table, table
 from edgeconv.reporting.verdicts.words import (
     class_table,
@@ -59,7 +58,7 @@ def checked_page(checked: Checked, *, verbose: bool = False) -> Iterator[Block]:
         yield from check_page(check, verbose=verbose)
         yield from [""] * verbose
     if verbose or len(checked.checks) != 1:
-        yield Text.assemble(word("PASS" if checked.ok else "FAIL"), " ", closing(checked))
+        yield Text(" ").join((word("PASS" if checked.ok else "FAIL"), closing(checked)))
 
 
 def check_page(check: Check, *, verbose: bool = False) -> Iterator[Block]:
@@ -68,7 +67,7 @@ def check_page(check: Check, *, verbose: bool = False) -> Iterator[Block]:
     `verbose` has all limits of the model, its stages, and the classes that dropped.
     """
     which = word_of_verdict(check.verdict)
-    yield Text.assemble(word(which), " ", Text(headline(check), style="bold"))
+    yield Text(" ").join((word(which), Text(headline(check), "bold")))
     if check.summary:
         yield units.plain(check.summary)
     if not verbose:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from rich.text import Text
+    from edgeconv.reporting.styled import Text
 
 OBEYED = (
     *("\x1b[31m", "\x1b]8;;http://e\x07l\x1b]8;;\x07", "\x1b]0;title\x07", "\x9b2J", "\x1b[?1049h"),
@@ -125,7 +125,7 @@ def test_escaped_text_stays_as_it_is_and_json_keeps_its_meaning(text):
 
 @given(texts)
 def test_tables_have_no_escapes_but_their_own_colors(text):
-    from rich.text import Text
+    from edgeconv.reporting.styled import Text
 
     shown = printed(lambda: _guarded(lambda: echo_page(_page(Text(text, "red")))), on_terminal=True)
     assert "\x1b[2m" in shown
@@ -134,7 +134,7 @@ def test_tables_have_no_escapes_but_their_own_colors(text):
 
 
 def _text(text: str) -> Text:
-    from rich.text import Text
+    from edgeconv.reporting.styled import Text
 
     return Text(text, "red")
 

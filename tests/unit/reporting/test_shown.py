@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from report_example import report as example_report
-from rich.text import Text
 
 import edgeconv
-from edgeconv.reporting.pages import PAGES, Labeled, text_of, to_html
+from edgeconv.reporting.pages import PAGES, Labeled, text_of
+from edgeconv.reporting.shown import to_html
+from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Column, table
 from edgeconv.requests.table import VERBS, named
 from edgeconv.types import Built, Conversion, Embedded, EmbeddedFile, Failure, Finding, Verdict
