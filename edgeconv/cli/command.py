@@ -42,7 +42,7 @@ _NUMBERS: dict[str, Any] = {"whole": click.INT, "number": click.FLOAT, "flag": c
 _METAVARS = {"whole": "N", "number": "NUMBER"}
 _HELP_COLUMNS = 100
 # A note of a help text that its short form has too, such as [default: 3].
-_NOTE = re.compile(r"(?<=\[)default: [^\];]*|required(?=\])")
+_NOTE = r"(?<=\[)default: [^\];]*|required(?=\])"
 
 
 class CommandCall(NamedTuple):
@@ -260,7 +260,7 @@ def _brief(text: str) -> str:
     """The first sentence of an option's help, and its notes in brackets."""
     sentence, _, rest = text.partition(". ")
     sentence, _, own = sentence.partition("  [")
-    notes = [f"[{note}]" for note in _NOTE.findall(f"[{own}] {rest}")]
+    notes = [f"[{note}]" for note in re.findall(_NOTE, f"[{own}] {rest}")]
     return " ".join([sentence.removesuffix("."), *notes])
 
 
@@ -386,9 +386,13 @@ def _completer(leaf: Leaf) -> Callable[..., Any] | None:
 
         return words
     if leaf.text.is_file:
-        from click.shell_completion import CompletionItem
 
-        return lambda _ctx, _param, incomplete: [CompletionItem(incomplete, type="file")]
+        def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[Any]:
+            from click.shell_completion import CompletionItem
+
+            return [CompletionItem(incomplete, type="file")]
+
+        return files
     return None
 
 

@@ -13,7 +13,6 @@ import glob
 import os
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -160,6 +159,8 @@ def _is_function(text: str) -> bool:
     match = _FUNCTION.fullmatch(text)
     if not match:
         return False
+    from difflib import get_close_matches
+
     module = match[1]
     if "." in module or not get_close_matches(module, SAMPLE_SOURCES):
         return True

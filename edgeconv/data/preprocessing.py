@@ -34,8 +34,8 @@ DTYPES = (
 KEYS = {field.encode_name: field for field in msgspec.structs.fields(Preprocessing)}
 # More is a slip of the finger, and would fill the memory.
 _MOST = 1 << 26
-_DIGITS = re.compile(r"[0-9]{1,15}")
-_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+_DIGITS = r"[0-9]{1,15}"
+_DECIMAL = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
 _RESIZE = ("resize-method", "antialias")
 _MEL = (
     *("wave-scale", "sample-rate-hz", "frame-length", "frame-step", "fft-length"),
@@ -302,7 +302,7 @@ def _is_given(steps: Preprocessing, key: str) -> bool:
 
 
 def _whole(value: object) -> int:
-    if isinstance(value, str) and _DIGITS.fullmatch(value):
+    if isinstance(value, str) and re.fullmatch(_DIGITS, value):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise _WrongValueError
@@ -312,7 +312,7 @@ def _whole(value: object) -> int:
 def _number(value: object) -> float:
     if isinstance(value, str):
         over, slash, under = value.partition("/")
-        if not all(_DECIMAL.fullmatch(part) for part in ((over, under) if slash else (over,))):
+        if not all(re.fullmatch(_DECIMAL, part) for part in ((over, under) if slash else (over,))):
             raise _WrongValueError
         try:
             number = float(over) / float(under) if slash else float(over)

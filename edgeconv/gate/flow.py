@@ -14,8 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
-from edgeconv.measure.machine import environment
-from edgeconv.measure.model_files import compiler_version
+from edgeconv.measure.machine import compiler_version, environment
 from edgeconv.plugins import METRICS
 from edgeconv.reporting.sections import first_bad, what_it_does
 from edgeconv.reporting.units import counted

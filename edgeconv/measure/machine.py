@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from edgeconv.plugins import npu_compiler
 from edgeconv.system.store import tool_versions
-from edgeconv.types import Conditions, Environment
+from edgeconv.types import Conditions, Environment, Measuring
 
 _PROC = Path("/proc")
 _CPUS = Path("/sys/devices/system/cpu")
@@ -23,6 +24,17 @@ _CPUS = Path("/sys/devices/system/cpu")
 BUSY = 0.1
 STEAL = 0.02
 _STEADY_GOVERNORS = ("performance", "")
+
+
+def compiler_version(measuring: Measuring) -> str:
+    """The compiler whose estimates a bench has, with its version; "" for one without an NPU.
+
+    Raises `ToolFailed` where it is not installed.
+    """
+    if not measuring.npus:
+        return ""
+    version: str = npu_compiler().compiler()
+    return version
 
 
 class LoadMonitor:

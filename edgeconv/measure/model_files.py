@@ -16,6 +16,7 @@ import msgspec
 from msgspec import structs
 
 from edgeconv.data.preprocessing import describe
+from edgeconv.measure.machine import compiler_version
 from edgeconv.model import source
 from edgeconv.model.source.scanning import admit_model, trusted_models
 from edgeconv.model.tflite import ensure_signature, is_quantized, summarize
@@ -30,7 +31,6 @@ from edgeconv.types import (
     Artifact,
     Execution,
     Measurement,
-    Measuring,
     NpuChoice,
     NpuEstimate,
     Opening,
@@ -421,17 +421,6 @@ def _listed(inputs: Sequence[TensorSpec]) -> str:
 
 
 Estimates = dict[str, tuple[NpuEstimate, ...]]
-
-
-def compiler_version(measuring: Measuring) -> str:
-    """The compiler whose estimates a bench has, with its version; "" for one without an NPU.
-
-    Raises `ToolFailed` where it is not installed.
-    """
-    if not measuring.npus:
-        return ""
-    version: str = npu_compiler().compiler()
-    return version
 
 
 def npu_estimates(run: BenchRun, model_files: Sequence[ModelFile]) -> Estimates:

@@ -50,7 +50,7 @@ _GAP = 2
 _LEAST_WRAPPED = 14
 _DETAIL_INDENT = 4
 _MOST_IN_A_CELL, _MOST_IN_A_LINE = 400, 4000
-_MAY_BREAK = re.compile(r"\s+|(?<=[^\W_])[-_/](?=\w)")
+_MAY_BREAK = r"\s+|(?<=[^\W_])[-_/](?=\w)"
 
 
 class Labeled(NamedTuple):
@@ -229,7 +229,7 @@ def _breaks(text: str, width: int) -> list[int]:
 
     breaks: list[int] = []
     start = last = 0
-    for stop in [*(match.end() for match in _MAY_BREAK.finditer(text)), len(text)]:
+    for stop in [*(match.end() for match in re.finditer(_MAY_BREAK, text)), len(text)]:
         if last > start and cell_len(text[start:stop].rstrip()) > width:
             breaks.append(last)
             start = last

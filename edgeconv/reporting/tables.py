@@ -129,14 +129,14 @@ def capital(heading: str) -> str:
 
 # What starts markup in GitHub's Markdown, and what GitHub turns into links: addresses, mentions of
 # people and numbers of issues.
-_MARKUP = re.compile(r"([\\`*_{}\[\]()+!|~$]|:(?=//))")
-_LINKED = re.compile(r"([@#]|www(?=\.))")
+_MARKUP = r"([\\`*_{}\[\]()+!|~$]|:(?=//))"
+_LINKED = r"([@#]|www(?=\.))"
 
 
 def escape(text: str) -> str:
     """Foreign text without markup, also for cells of tables."""
     harmless = units.plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _LINKED.sub(r"\1<!-- -->", _MARKUP.sub(r"\\\1", harmless))
+    return re.sub(_LINKED, r"\1<!-- -->", re.sub(_MARKUP, r"\\\1", harmless))
 
 
 def markdown_lines(table: Table, shown: Callable[[str], str] = escape) -> Iterator[str]:

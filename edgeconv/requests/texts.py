@@ -151,7 +151,7 @@ def _sha256(text: str) -> str:
 # Durations
 
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-_DURATION = re.compile(r"([-+]?[\d.]+(?:e[-+]?\d+)?)\s*([^\d\s]*)", re.IGNORECASE)
+_DURATION = r"(?i)([-+]?[\d.]+(?:e[-+]?\d+)?)\s*([^\d\s]*)"
 # A request for more would run for minutes with nothing to see.
 _LONGEST_S = 10.0
 
@@ -159,7 +159,7 @@ _LONGEST_S = 10.0
 def parse_period(text: str) -> float:
     """The seconds of a period such as "10ms", above 0 and 10 s at most. Raises `UsageError`."""
     hint = f"a number and its unit, one of {', '.join(_SECONDS)}: as in 10ms or 0.5s"
-    match = _DURATION.fullmatch(text.strip())
+    match = re.fullmatch(_DURATION, text.strip())
     number = _number(match[1]) if match else None
     if match is None or number is None:
         raise UsageError(f"the period {text!r} is not a duration", hint=hint)
@@ -197,14 +197,14 @@ class _Period(TextKind):
 # Paths
 
 # Such as gs://bucket/models, which is not a path of this machine.
-_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_REMOTE = r"[A-Za-z][A-Za-z0-9+.-]+://"
 # With file:/home/me/x, which tools take for a URL too.
-_URL = re.compile(rf"{_REMOTE.pattern}|file:", re.IGNORECASE)
+_URL = rf"(?i){_REMOTE}|file:"
 
 
 def path_within(path: str, folder: Path) -> str:
     """A path that starts in `folder`, as it is from here; a remote one stays as it is."""
-    if not path or _REMOTE.match(path) or folder == Path():
+    if not path or re.match(_REMOTE, path) or folder == Path():
         return path
     return str(folder / path)
 
@@ -213,7 +213,7 @@ def _path_reach(path: str, sort: Sort = "path") -> tuple[Reach, ...]:
     """What a path names: a file or directory, or a URL."""
     if not path:
         return ()
-    return (Reach("address" if _URL.match(path) else sort, path),)
+    return (Reach("address" if re.match(_URL, path) else sort, path),)
 
 
 def _path_reads(path: Any) -> Reads:

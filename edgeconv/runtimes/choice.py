@@ -55,16 +55,16 @@ _DEFAULT_VERSION = {
 }
 _GPU = "gpu"
 _PRESENT = RuntimeChoice(name="litert")
-_VERSION = re.compile(r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?")
-_DAILY = re.compile(r"0\.dev\d{14}")
+_VERSION = r"(\d+\.\d+)(\.\d+)?((?:a|b|rc|\.post)\d+)?"
+_DAILY = r"0\.dev\d{14}"
 _TIMEOUT_S = 120.0
 # A check where nothing changed must not wait for the index.
 _FRESH_S = 86400.0
 # tflite-micro has a build for each day, and no specifier chooses one.
 _NAMES = ("litert", "tensorflow", "tflite-runtime")
-_FORM = re.compile(r"([a-z][a-z-]*?)\s*([<>=!~].*)?")
+_FORM = r"([a-z][a-z-]*?)\s*([<>=!~].*)?"
 # What pip prints on the line of its answer.
-_ANSWER = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+_ANSWER = r"(?m)^Available versions: (.+)$"
 _DEVICES = frozenset({"adb", "ssh"})
 _DIGITS = 16
 
@@ -192,9 +192,9 @@ def target_runtime(name: str, version: str) -> TargetRuntime:
             f"{name} is the GPU delegate of the installed LiteRT, and has no versions: =={version}",
             hint=f"remove =={version}",
         )
-    if _DAILY.fullmatch(version):
+    if re.fullmatch(_DAILY, version):
         return TargetRuntime(name=name, version=version)  # type: ignore[arg-type]
-    if not (match := _VERSION.fullmatch(version)):
+    if not (match := re.fullmatch(_VERSION, version)):
         example = _DEFAULT_VERSION[name] or "2.1.0"
         raise UsageError(
             f"the runtime {name}=={version} has no version after ==",
@@ -208,7 +208,7 @@ def parse_versions(text: str) -> RuntimeVersions:
     """The runtime and the PEP 440 specifier of its versions in `text`. Raises `UsageError`."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    match = _FORM.fullmatch(text.strip())
+    match = re.fullmatch(_FORM, text.strip())
     name = match[1] if match else re.split(r"[^a-z-]", text.strip())[0]
     if name not in _NAMES:
         raise unknown_name("runtime with versions", name, _NAMES)
@@ -275,7 +275,7 @@ def _listed_by_pip(name: str) -> list[str]:
             cwd=scratch,
             timeout_s=_TIMEOUT_S,
         )
-    if failure is None and (answer := _ANSWER.search(output)):
+    if failure is None and (answer := re.search(_ANSWER, output)):
         return [each.strip() for each in answer[1].split(",")]
     message = failure.message if failure else "pip listed no versions"
     raise ToolFailed(

@@ -6,7 +6,6 @@ error; to embed what it rejected is an error.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -183,6 +182,8 @@ def exit_code_of(errors: Iterable[str]) -> int:
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` most likely means; None where none is similar."""
+    from difflib import get_close_matches
+
     names = sorted(known)
     # "int4" is short for weight-only-int4, and not a misspelled int8x4.
     longer = (each for each in names if name and each.endswith(f"-{name}"))

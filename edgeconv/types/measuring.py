@@ -189,7 +189,7 @@ _DEFAULTS = {
     "ethos-u85": ("Ethos_U85_SYS_DRAM_Mid", "Dedicated_Sram_384KB"),
 }
 # What follows --system-config on a command line, and is a section of a file there.
-_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+_NAME = r"[A-Za-z0-9][\w.-]*"
 
 
 def parse_npu(text: str) -> NpuChoice:
@@ -202,7 +202,7 @@ def parse_npu(text: str) -> NpuChoice:
         name, _, value = part.partition("=")
         if name not in _OPTIONS:
             raise unknown_name("option of an NPU", name, _OPTIONS)
-        if not _NAME.fullmatch(value):
+        if not re.fullmatch(_NAME, value):
             raise UsageError(
                 f"the option {name} of {accelerator} is {value!r}, which is not a name that Vela "
                 "has",

@@ -216,7 +216,7 @@ _TAIL_BYTES = 2**16
 _LONGEST_LINE = 240
 _BYTES_PER_LINE = 2**10
 # What TensorFlow and Python print in every run.
-_CHATTER = re.compile(
+_CHATTER = (
     r"[IWE]\d+ [\d:.]+ |WARNING: All log|To enable the following|.*UserWarning: |  warnings\.warn"
     # The members that one still waits for.
     r"|/job:[\w/:]+$"
@@ -235,7 +235,7 @@ def tail(log: Path) -> str:
 
 def worth_showing(lines: Iterable[str]) -> Iterable[str]:
     """The lines that are neither empty nor TensorFlow's chatter, cleaned by `shown`."""
-    return (shown(line) for line in lines if line.strip() and not _CHATTER.match(line))
+    return (shown(line) for line in lines if line.strip() and not re.match(_CHATTER, line))
 
 
 def shown(line: str) -> str:

@@ -190,7 +190,7 @@ def _umask() -> int:
 
 _READ: ContextVar[list[Path] | None] = ContextVar("read", default=None)
 # What a directory of samples has. Other files may be there too, such as an earlier report.
-_SAMPLES = re.compile(r".*\.(bmp|gif|jpe?g|np[yz]|parquet|png|tfrecord|tiff?|wav|webp)")
+_SAMPLES = r".*\.(bmp|gif|jpe?g|np[yz]|parquet|png|tfrecord|tiff?|wav|webp)"
 
 
 @contextmanager
@@ -238,7 +238,7 @@ def _would_change(target: Path, read: Path) -> bool:
         top = Path(os.path.realpath(read))
         folders = [each for each in real.parents if each == top or top in each.parents]
         is_of_model = any((each / "saved_model.pb").is_file() for each in folders)
-        is_sample = bool(folders and _SAMPLES.fullmatch(real.name.lower()) and real.is_file())
+        is_sample = bool(folders and re.fullmatch(_SAMPLES, real.name.lower()) and real.is_file())
         return is_of_model or is_sample
     if real.is_file() and (files := [*_files(read)]):
         return any(real.samefile(file) for file in files)

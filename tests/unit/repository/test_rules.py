@@ -286,6 +286,7 @@ def test_no_exception_is_caught_broadly():
     [
         ("import edgeconv", []),
         ("import edgeconv.cli", []),
+        ("import edgeconv.gate.check, edgeconv.reporting.verdicts.terminal", []),
         (RUN, ["--help"]),
         (RUN, ["--version"]),
         *(
