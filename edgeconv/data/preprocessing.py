@@ -31,7 +31,11 @@ DTYPES = (
     *("int8", "int16", "int32", "int64"),
     *("uint8", "uint16", "uint32", "uint64"),
 )
-KEYS = {field.encode_name: field for field in msgspec.structs.fields(Preprocessing)}
+# The names of the fields, by those of the steps.
+KEYS = dict(
+    zip(Preprocessing.__struct_encode_fields__, Preprocessing.__struct_fields__, strict=True)
+)
+_NOTHING = Preprocessing()
 # More is a slip of the finger, and would fill the memory.
 _MOST = 1 << 26
 _DIGITS = r"[0-9]{1,15}"
@@ -67,11 +71,7 @@ def describe(preprocessing: Mapping[str, Preprocessing]) -> str:
     parts = []
     for name, steps in sorted(preprocessing.items()):
         prefix = f"{_escaped(name)}." if name else ""
-        texts = [
-            f"{prefix}{step_text(steps, key)}"
-            for key, field in KEYS.items()
-            if getattr(steps, field.name) != field.default
-        ]
+        texts = [f"{prefix}{step_text(steps, key)}" for key in KEYS if _is_given(steps, key)]
         parts += texts or [prefix + _NONE]
     several = [part for part in parts if part != _NONE]
     return "&".join(several) or _NONE
@@ -104,7 +104,7 @@ def _checked(values: Mapping[str, Any], where: str) -> Preprocessing:
     for key, value in values.items():
         if key not in KEYS:
             raise unknown_name(f"preprocessing step{where}", key, KEYS)
-        fields[KEYS[key].name] = value_of(key, value, where)
+        fields[KEYS[key]] = value_of(key, value, where)
     steps = Preprocessing(**fields)
     check(steps, where)
     return steps
@@ -194,7 +194,7 @@ def value_of(key: str, value: object, where: str) -> Any:
 
 def step_text(steps: Preprocessing, key: str) -> str:
     """`key=value`, as it is written inline, so that reading it gives the same value."""
-    value = getattr(steps, KEYS[key].name)
+    value = getattr(steps, KEYS[key])
     if isinstance(value, bool):
         return f"{key}={str(value).lower()}"
     if not isinstance(value, tuple):
@@ -206,7 +206,7 @@ def check(steps: Preprocessing, where: str = "") -> None:
     """Raise `UsageError` for steps that are out of range or contradict each other."""
     for key in ("channels", "resize-method", "dtype"):
         if _is_given(steps, key):
-            value_of(key, getattr(steps, KEYS[key].name), where)
+            value_of(key, getattr(steps, KEYS[key]), where)
     for problem, hint in (*_out_of_range(steps), *_contradictions(steps)):
         raise UsageError(f"the preprocessing{where}: {problem}", hint=hint)
 
@@ -223,8 +223,8 @@ def _in_text(value: object) -> str:
 
 
 def _out_of_range(steps: Preprocessing) -> Iterator[tuple[str, str]]:
-    for key, field in KEYS.items():
-        value = getattr(steps, field.name)
+    for key, name in KEYS.items():
+        value = getattr(steps, name)
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, float) and not math.isfinite(number):
                 yield f"{key} is {number}", "numbers must be finite"
@@ -298,7 +298,7 @@ def _useless(
 
 
 def _is_given(steps: Preprocessing, key: str) -> bool:
-    return bool(getattr(steps, KEYS[key].name) != KEYS[key].default)
+    return bool(getattr(steps, KEYS[key]) != getattr(_NOTHING, KEYS[key]))
 
 
 def _whole(value: object) -> int:
