@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -239,6 +239,8 @@ def open_samples(
     has_features = _FEATURES in module.OPTIONS and _FEATURES not in own
     of_source = partial(read, source.location, own)
     arrays, renames = _read(of_source, renames, names, has_features, labels.outputs)
+    if not renames and len(names) == 1:
+        arrays = _with_likely_labels(arrays, {*names, *labels.outputs})
     _check_rate(source, arrays.rate_hz, steps)
     arrays, renames, by_output = split_labels(arrays, renames, names, labels.outputs)
     known = _Labeled(labels.outputs, bool(by_output) or arrays.labels is not None)
@@ -502,6 +504,18 @@ def _mismatch(
 
 # How tutorials name an array of labels.
 _LABELS = re.compile(r"(y|labels?|targets?|class(es)?)(_\w+)?", re.IGNORECASE)
+
+
+def _with_likely_labels(arrays: Arrays, known: Collection[str]) -> Arrays:
+    """Of two arrays that nothing more is said of, as x_train and y_train, one may be the labels."""
+    likely = [n for n in arrays.by_name if _LABELS.fullmatch(n) and n not in known]
+    if arrays.labels is not None or arrays.is_text or len(arrays.names) != 2 or len(likely) != 1:
+        return arrays
+    samples = {name: column for name, column in arrays.by_name.items() if name not in likely}
+    labels = arrays.by_name[likely[0]]
+    if not isinstance(labels, np.ndarray):
+        return arrays
+    return replace(arrays, by_name=samples, labels=labels)
 
 
 def _likely_array(name: str, missing: list[str], extra: list[str]) -> str:

@@ -190,7 +190,7 @@ HUGE[2, 0, 1, 0] = 1e38
     ("arrays", "inputs"),
     [
         ({"more": X, "images": X}, (IMAGE,)),
-        ({"x": X, "y": Y}, (IMAGE,)),
+        ({"x": X, "extra": Y}, (IMAGE,)),
         ({"image": X, "more": X}, (IMAGE,)),
         ({"image": X[:0]}, (IMAGE,)),
         ({"image": X.reshape(-1, *X.shape[2:])}, (IMAGE,)),
@@ -236,11 +236,13 @@ def test_a_single_array_or_number_is_refused_with_any_option(saved, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["label", "y_test", "Target"])
-def test_an_array_that_is_called_like_labels_is_taken_for_these_in_the_advice(name, saved):
+def test_an_array_that_is_called_like_labels_is_taken_for_these(name, saved):
+    for arrays in ({"x_test": X, name: Y}, {"image": X, name: Y}):
+        assert load_samples(saved(**arrays), (IMAGE,)).labels.tolist() == Y.tolist()
+    assert load_samples(saved(x=X, **{name: Y}) + "?labels=none", (IMAGE,)).labels is None
     with pytest.raises(InputRefused) as refused:
-        load_samples(saved(**{"image": X, name: Y}), (IMAGE,))
-    source = refused.value.hint.split("'")[1]
-    assert load_samples(source, (IMAGE,)).labels.tolist() == Y.tolist()
+        load_samples(saved(**{"x": X, "more": X, name: Y}), (IMAGE,))
+    assert f"?labels={name}&image=" in refused.value.hint
 
 
 def test_no_other_array_is_taken_for_labels_that_are_there(saved):
