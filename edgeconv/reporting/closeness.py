@@ -316,7 +316,7 @@ def grade_line(artifact: Artifact) -> str:
     graded = [each for each in checked.outputs if each.grade == checked.grade]
     worst = worst_output(graded)
     name = f"{worst.output}: " if len(checked.outputs) > 1 else ""
-    more = f" and {len(graded) - 1} more outputs" if len(graded) > 1 else ""
+    more = f" and {units.counted(len(graded) - 1, 'more output')}" if len(graded) > 1 else ""
     closer = f"; closer: {checked.advice}" if checked.advice else ""
     return units.plain(f"{checked.grade}: {name}{_why(worst)}{more}{closer}")
 

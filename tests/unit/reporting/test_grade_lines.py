@@ -37,6 +37,16 @@ def test_a_poor_file_says_why_and_what_is_closer(fields, said):
     assert line.endswith("; closer: int16x8")
 
 
+def test_one_more_output_is_one():
+    artifact = graded("poor", kind="numbers", snr_db=20.0)
+    checked = msgspec.structs.replace(
+        artifact.verification, outputs=2 * artifact.verification.outputs
+    )
+    assert grade_line(msgspec.structs.replace(artifact, verification=checked)).endswith(
+        " and 1 more output"
+    )
+
+
 def test_a_close_file_and_one_that_nothing_was_compared_with_have_no_line():
     assert grade_line(graded("close", kind="numbers")) == ""
     assert grade_line(graded("")) == ""
