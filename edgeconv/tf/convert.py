@@ -10,6 +10,7 @@ import msgspec
 
 from edgeconv.model.tflite import summarize, with_needs_declared, with_scalars
 from edgeconv.model.tflite.layers import STATEFUL
+from edgeconv.model.tflite.rewriting.exponentials import with_bounded_exponentials
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.known import LISTS
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
@@ -108,7 +109,8 @@ def to_float(job: FloatJob) -> FloatConversion:
         raise error.with_message(
             error.message, error.cause._replace(loader=graph.loader)
         ) from error
-    Path(job.target).write_bytes(with_needs_declared(with_scalars(data)))
+    data = with_bounded_exponentials(with_scalars(data))
+    Path(job.target).write_bytes(with_needs_declared(data))
     return graph
 
 

@@ -26,7 +26,7 @@ _OPTIONS = {
     "TOPK_V2": "TopKV2",
 }
 # They have none.
-_WITHOUT_OPTIONS = frozenset({"FLOOR", "LOG", "RELU", "ROUND", "RSQRT", "SQRT"})
+_WITHOUT_OPTIONS = frozenset({"ELU", "FLOOR", "LOG", "LOGISTIC", "RELU", "ROUND", "RSQRT", "SQRT"})
 
 
 class GraphEditor:
