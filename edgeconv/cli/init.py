@@ -85,15 +85,22 @@ _NEXT_WITHOUT_DATA = "next: add labeled samples, as data of [bench], and run edg
 
 
 def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> None:
-    """Print what the new configuration may not name, and how to allow it."""
+    """Print what the new configuration may not name, how to allow it, and what is not there."""
+    from edgeconv.data.location import refuse_absent
     from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
     from edgeconv.requests.texts import Reach, source_reach
+    from edgeconv.types.errors import InputRefused
 
     named = [each for source in sources if source for each in source_reach(source)]
     for reach in (Reach("path", str(model)), *named):
         if refused := refusal(reach, target, NOTHING_GRANTED):
             echo(f"note: {target} {refused.message}; that is refused unless you allow it", err=True)
             echo(f"  next: {refused.hint}", err=True)
+    for source in filter(None, sources):
+        try:
+            refuse_absent(source)
+        except InputRefused as absent:
+            echo(f"note: {absent.message}\n  next: {absent.hint}", err=True)
 
 
 def _refuse_existing(target: Path) -> None:

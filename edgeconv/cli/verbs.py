@@ -239,7 +239,9 @@ def report(call: CommandCall) -> None:
         echo_text(report_schema().decode())
         return
     if not request.files:
-        raise click.UsageError("give one or several report.json of `edgeconv bench`")
+        raise click.UsageError(
+            "give one or several report.json of `edgeconv bench`", click.get_current_context()
+        )
     default = "html" if request.directory else "text"
     formats = tuple(dict.fromkeys(request.formats)) or (default,)
     if request.directory is None and len(formats) > 1:

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from edgeconv.system.store.files import refuse_pointer
+from edgeconv.system.store.files import absent, refuse_pointer
 from edgeconv.system.store.hashed import sha256_once
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused
@@ -104,7 +104,7 @@ def opened(path: Path) -> Iterator[tuple[IO[bytes], int]]:
             refuse_pointer(path)
             yield file, status.st_size
     except FileNotFoundError:
-        raise InputRefused(f"{path} does not exist", hint="check the path") from None
+        raise absent(path) from None
     except OSError as error:
         raise InputRefused(f"{path} cannot be read: {error.strerror or error}") from error
 

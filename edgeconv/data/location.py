@@ -19,6 +19,7 @@ from types import ModuleType
 from msgspec.structs import replace
 
 from edgeconv.plugins import SAMPLE_SOURCES, sample_source
+from edgeconv.system.store.files import absent
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types import Allowance, DataSource
 from edgeconv.types.errors import InputRefused, UsageError
@@ -116,6 +117,13 @@ def roots_of(source: DataSource) -> tuple[Path, ...]:
         except (InputRefused, UsageError):
             return (Path(source.location),)
     return (Path(source.location), *([Path(option)] if option else []))
+
+
+def refuse_absent(source: DataSource) -> None:
+    """Raise `InputRefused` for a file or directory of a SOURCE that is not there."""
+    for root in roots_of(source) if source.kind != "tfds" else ():
+        if not (root.exists() or glob.has_magic(str(root))):
+            raise absent(root)
 
 
 def readable_of(source: DataSource) -> tuple[Path, ...]:

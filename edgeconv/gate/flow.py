@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from edgeconv.data.location import refuse_absent
 from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
 from edgeconv.measure.machine import compiler_version, environment
 from edgeconv.plugins import METRICS
@@ -192,6 +193,8 @@ class Checking:
             # Before the conversion, which would complain about its options first.
             refuse_job(job)
             self.on_progress(f"checking {job.name}")
+            if job.measuring.data:
+                refuse_absent(job.measuring.data)
             conversion = job.ready or self._convert(job)
             if not conversion.artifacts:
                 raise InputRefused(

@@ -103,13 +103,18 @@ def render(
 
 
 def read_report(path: Path) -> Report:
-    """The report in a report.json. Raises `InputRefused`, also for one of another version."""
+    """The report in a report.json, or in the directory with one.
+
+    Raises `InputRefused`, also for one of another version.
+    """
+    path = path / NAMES["json"] if path.is_dir() else path
     try:
         return read_noun(path, Report, what="report")
     except InputRefused as error:
         try:
             version = read_noun(path, _Version, what="report").format
         except InputRefused:
+            error.hint = error.hint or "give a report.json that `edgeconv bench -o DIR` wrote"
             raise error from None
         if version is None or version == FORMAT_VERSION:
             raise

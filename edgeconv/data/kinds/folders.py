@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeconv.data.arrays import Arrays, opened, sha256_of
+from edgeconv.system.store.files import absent
 from edgeconv.system.store.hashes import hash_of
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 
@@ -156,7 +157,7 @@ def _content(directory: Path, passed_over: Path | None = None) -> tuple[list[Pat
     try:
         paths = sorted(directory.iterdir(), key=lambda path: path.name)
     except FileNotFoundError:
-        raise InputRefused(f"{directory} does not exist", hint="check the path") from None
+        raise absent(directory) from None
     except NotADirectoryError:
         raise InputRefused(
             f"{directory} is not a directory", hint="name the directory that the files are in"

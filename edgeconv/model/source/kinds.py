@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edgeconv.system.processes.failures import machine_error
-from edgeconv.system.store.files import refuse_pointer, refuse_pointers_in
+from edgeconv.system.store.files import absent, refuse_pointer, refuse_pointers_in
 from edgeconv.types import SourceKind
 from edgeconv.types.errors import InputRefused
 
@@ -195,8 +195,7 @@ def find_model(path: str | Path) -> LocatedModel:
         if stat.S_ISREG(mode):
             return _file(absolute)
     except FileNotFoundError:
-        what = "is a symbolic link to nothing" if absolute.is_symlink() else "does not exist"
-        raise InputRefused(f"{absolute} {what}", hint=f"give {KINDS}") from None
+        raise absent(absolute, f"give {KINDS}") from None
     except (OSError, ValueError) as error:
         raise unreadable(absolute, error) from error
     raise InputRefused(f"{absolute} is neither a file nor a directory", hint=f"give {KINDS}")

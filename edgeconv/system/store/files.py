@@ -17,12 +17,14 @@ import contextlib
 import errno
 import glob
 import hashlib
+import itertools
 import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +37,9 @@ from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 # A report of a million samples has a tenth of it.
 _MOST_NOUN_BYTES = 2**28
+# More names than a directory of a user's has, where one is like what was typed.
+_MOST_ENTRIES = 1000
+_ALIKE = 0.85
 Noun = TypeVar("Noun", bound=msgspec.Struct)
 
 
@@ -107,6 +112,17 @@ def writable_directory(directory: Path) -> Path | None:
     return topmost
 
 
+def absent(path: Path, hint: str = "check the path", *, what: str = "") -> InputRefused:
+    """The refusal of a path where nothing is, with the name there that is most like it."""
+    if path.is_symlink():
+        return InputRefused(f"{what}{path} is a symbolic link to nothing", hint=hint)
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]
+        for near in get_close_matches(path.name, names, n=1, cutoff=_ALIKE):
+            hint = f"did you mean {path.with_name(near)}? Else {hint}"
+    return InputRefused(f"{what}{path} does not exist", hint=hint)
+
+
 def read_noun(path: Path, kind: type[Noun], *, what: str) -> Noun:
     """The noun in the JSON file `path`. Raises `InputRefused`."""
     return read_checked(path, kind, what=what)[0]
@@ -121,7 +137,7 @@ def read_checked(path: Path, kind: type[Noun], *, what: str) -> tuple[Noun, Chec
             )
         content = path.read_bytes()
     except FileNotFoundError:
-        raise InputRefused(f"{what} {path} does not exist") from None
+        raise absent(path, what=f"{what} ") from None
     except OSError as error:
         raise InputRefused(f"{what} {path} cannot be read: {error.strerror}") from error
     if is_pointer(content):
@@ -136,6 +152,8 @@ def decode_checked(
     try:
         noun = msgspec.json.decode(content, type=ready(kind))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        if not content.lstrip().startswith((b"{", b"[")):
+            raise InputRefused(f"{path} is not a {what}, which is a JSON file") from error
         raise InputRefused(f"{path} is not a {what} of this version: {error}") from error
     if not hasattr(noun, "checksum"):
         return noun, "none"

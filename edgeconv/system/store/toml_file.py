@@ -115,6 +115,8 @@ def _text(path: Path, hint: str) -> str:
             f"{path} has more than {MOST_BYTES // 1024} KiB, so it is not a configuration",
             hint="check the path",
         )
+    if b"\0" in content:
+        raise UsageError(f"{path} is not a TOML file, but a binary one", hint="check the path")
     lines = content.splitlines()
     if too_long := [n for n, line in enumerate(lines, 1) if len(line) > LONGEST_LINE_BYTES]:
         limit = f"{LONGEST_LINE_BYTES // 1024} KiB"

@@ -94,6 +94,11 @@ def test_version_is_json_where_that_is_asked_for(capsys):
         (["inspect", "{}/gone"], 3, "gone"),
         (["bench", "{}/gone"], 3, "gone"),
         (["check", "{}/gone", "--config", "{}/gone.toml"], 2, "gone.toml does not exist"),
+        (["inspect", "{}/modle.keras"], 3, "did you mean "),
+        (["report"], 2, "edgeconv report --help"),
+        (["report", "{}/model.keras"], 3, "edgeconv bench"),
+        (["compare", "{}", "{}"], 3, "report.json does not exist"),
+        (["sweep", "{}/model.keras"], 2, "not a TOML file"),
         (["init", "{}/gone"], 3, "gone"),
         (["config", "show"], 2, "there is no configuration here"),
         (["check", "r.json"], 2, "there is no budget"),
@@ -103,13 +108,14 @@ def test_what_is_refused_ends_with_its_exit_code_one_message_and_nothing_written
     arguments, code, message, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
+    Path("model.keras").write_bytes(b"PK\0")
     assert run([argument.format(tmp_path) for argument in arguments]) == code
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.count("error: ") == 1
     assert message in said.err
     assert "Traceback" not in said.err
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "model.keras"]
 
 
 class Command:

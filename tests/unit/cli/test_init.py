@@ -187,6 +187,13 @@ def test_the_model_is_looked_at_and_the_file_is_read(model, capsys):
     assert config.tables["bench"]["data"] == "npz:test.npz"
 
 
+def test_a_name_of_data_that_is_not_there_is_noted_with_the_one_that_is_like_it(model, capsys):
+    Path("test.npz").touch()
+    assert run(["init", "models/small.tflite", "--data", "tst.npz"]) == 0
+    assert "did you mean test.npz?" in capsys.readouterr().err
+    assert read_config(Path("edgeconv.toml")).tables["bench"]["data"] == "tst.npz"
+
+
 def test_without_a_name_the_only_model_here_is_taken(model):
     assert run(["init"]) == 0
     assert read_config(Path("edgeconv.toml")).models["small"].source == "models/small.tflite"

@@ -346,3 +346,10 @@ def test_the_locked_metric_is_measured_too_where_the_test_data_are_the_same(work
     run = checking(locked={"digits": state}, has_lock=True)
     run.report(job(work, model, measuring=on("other.npz")))
     assert work.asked[-1].measuring.metrics == (MetricChoice("top5"),)
+
+
+def test_test_data_that_is_not_there_is_told_before_the_conversion(work, model, tmp_path):
+    measuring = BenchRequest(models=(str(model),), data=parse_source(str(tmp_path / "gone.npz")))
+    with fails(InputRefused):
+        checking().check(job(work, model, measuring=measuring))
+    assert work.conversions == 0

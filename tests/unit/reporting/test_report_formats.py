@@ -131,7 +131,7 @@ def test_a_report_validates_and_a_changed_one_does_not():
 
 def test_a_report_comes_back_from_its_file_as_it_was(tmp_path):
     write_formats((example.report(),), tmp_path, FORMATS)
-    assert read_report(tmp_path / "report.json") == example.report()
+    assert read_report(tmp_path / "report.json") == read_report(tmp_path) == example.report()
     assert {path.name for path in tmp_path.iterdir()} == set(NAMES.values())
 
 
