@@ -7,7 +7,7 @@ from typing import Annotated
 from edgeconv.plugins import METRICS
 from edgeconv.requests.request import (
     ABOVE_ZERO,
-    BELOW_ONE,
+    NOT_BELOW_ZERO,
     POSITIVE,
     Argument,
     Data,
@@ -72,7 +72,7 @@ class TuneRequest(Request, frozen=True, kw_only=True):
         Quality(
             "Largest loss against float32, in the metric's unit. 0.005 is half a "
             "point of accuracy.",
-            bounds=BELOW_ONE,
+            bounds=NOT_BELOW_ZERO,
             metavar="DROP",
         ),
     ]

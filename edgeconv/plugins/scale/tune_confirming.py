@@ -212,7 +212,8 @@ def notes_on(
     notes = []
     least = min(loss.samples for loss in losses)
     enough = enough_samples(request.max_drop)
-    if request.max_drop and 2 * least < enough:
+    is_counted = request.max_drop and units.is_share(str(request.metric or ""))
+    if is_counted and 2 * least < enough:
         notes.append(
             f"one answer of {least} is more than the budget of {request.max_drop:g}: "
             f"{enough} samples would let one differ"

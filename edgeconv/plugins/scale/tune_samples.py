@@ -29,6 +29,7 @@ from edgeconv.measure.model_files import float_inputs
 from edgeconv.model.source import opening_key
 from edgeconv.plugins import npu_compiler
 from edgeconv.plugins.scale.tune_search import LEAST_SAMPLES, enough_samples
+from edgeconv.reporting.units import is_share
 from edgeconv.requests.recipes import recipe_names
 from edgeconv.requests.texts import source_within
 from edgeconv.system.store import code_hash, hash_of, publish_all, tool_versions
@@ -121,6 +122,11 @@ def refuse_options(request: TuneRequest) -> None:
         raise UsageError(
             "--objective npu-latency and --npu NAME belong together",
             hint="--objective npu-latency --npu ethos-u55-128",
+        )
+    if request.max_drop >= 1 and is_share(str(request.metric or "")):
+        raise UsageError(
+            f"--max-drop {request.max_drop:g} is no budget: less than 1 can be lost of a share",
+            hint="0.01 is one point of accuracy; for a loss in the outputs' unit add --metric mae",
         )
     if request.recipes and QAT in recipe_names(request.recipes):
         raise UsageError(

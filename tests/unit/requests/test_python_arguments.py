@@ -210,7 +210,7 @@ def test_a_wrong_argument_is_refused_by_its_name(positional, arguments):
         (TrainRequest, {"workers": -1}, "workers"),
         (TrainRequest, {"training": Training(module="m", patience=0)}, "patience"),
         (TrainRequest, {"training": Training(module="m", learning_rate=0.0)}, "learning_rate"),
-        (TuneRequest, {"max_drop": 1.5}, "max_drop"),
+        (TuneRequest, {"max_drop": -0.5}, "max_drop"),
         (TuneRequest, {"max_drop": 0.1, "time_limit_s": 0.0}, "time_limit_s"),
         (CheckRequest, {"statistics": GateStatistics(confidence=1.0)}, "confidence"),
     ],

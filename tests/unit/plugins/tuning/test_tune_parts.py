@@ -28,11 +28,13 @@ from edgeconv.requests.config.reach import NOTHING_GRANTED
 from edgeconv.requests.config.tables import Table, read_config
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
+from edgeconv.requests.table import called
 from edgeconv.requests.tune import TuneRequest
 from edgeconv.types import (
     DataSource,
     LayerRule,
     Loss,
+    MetricChoice,
     NpuEstimate,
     NpuLeft,
     Opening,
@@ -176,11 +178,19 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
         {"npu": "ethos-u55-128"},
         {"recipes": ("int8", "qat")},
         {"recipes": ("int9",)},
+        {"max_drop": 1.0},
+        {"max_drop": 1.0, "metric": MetricChoice("top5")},
     ],
 )
 def test_impossible_options_are_refused(fields):
     with fails(UsageError):
         refuse_options(request(**fields))
+
+
+def test_a_loss_in_the_unit_of_the_outputs_may_be_any_number():
+    mae = called(TuneRequest, ("m", "d.npz"), {"max_drop": 500.0, "metric": "mae"})
+    assert mae.max_drop == 500
+    refuse_options(mae)
 
 
 def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency_only():
