@@ -44,6 +44,9 @@ _KERAS_ERRORS = (
 )
 _KERAS = ("keras", "tf_keras")
 _LOADING = "edgeconv.model.source.loading"
+_COMMAND = re.compile("edgeconv [a-z]|on the command line")
+# An option, and its value where that cannot be the next word of the sentence.
+_TYPED = re.compile(r"(?<!\S)(--[a-z][a-z0-9-]*)(?: ('[^']*'|[^\s=]+=[^\s;,]+))?")
 # Held back to verify with, beyond the samples that calibrate.
 _HELD_BACK = 64
 
@@ -108,11 +111,13 @@ class InMemory:
             undo.pop_all()
 
     @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
-        """For the block, errors name the arguments and not their temporary files."""
+    def named(self, leaves: Iterable[Leaf] = ()) -> Iterator[None]:
+        """For the block, errors name the arguments: not their temporary files, nor options."""
         try:
             yield
         except EdgeconvError as error:
+            error.message = _as_arguments(error.message, leaves)
+            error.hint = _as_arguments(error.hint, leaves)
             for path, name in self._names.items():
                 error.message = error.message.replace(path, name)
                 error.hint = error.hint.replace(path, name)
@@ -278,6 +283,19 @@ class InMemory:
         path = self._place() / "table.csv"
         table.to_csv(path, index=False)
         return self._source("csv", path, options, f"{word} (DataFrame)")
+
+
+def _as_arguments(text: str, leaves: Iterable[Leaf]) -> str:
+    """A text with `preprocess='scale=2'` for `--preprocess 'scale=2'`; a command stays one."""
+    words = {leaf.shown: leaf.word for leaf in leaves if not leaf.option.is_argument}
+
+    def argument(found: re.Match[str]) -> str:
+        word, value = words.get(found[1]), found[2]
+        if word is None or not value:
+            return word or found[0]
+        return f"{word}={value}" if value.startswith("'") else f"{word}={value!r}"
+
+    return text if _COMMAND.search(text) else _TYPED.sub(argument, text)
 
 
 def _remove(path: Path) -> None:

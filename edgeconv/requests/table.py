@@ -239,7 +239,7 @@ class Verb(Generic[Result]):
             fields, by_name = _to_train(fields, by_name)
         with ExitStack() as stack:
             memory = InMemory(stack)
-            with memory.named():
+            with memory.named(leaves_of(self._entry.kind)):
                 request: Any = called(self._entry.kind, fields, by_name, memory.filed)
                 request = memory.measured(request, on_progress)
                 out = getattr(request, "directory", None) or self._entry.out.format(memory.name)

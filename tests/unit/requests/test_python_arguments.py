@@ -67,7 +67,7 @@ def taken(
     with contextlib.ExitStack() as stack:
         memory = InMemory(stack)
         arguments = {"to": "int8", "calibration": value, **others}
-        with memory.named():
+        with memory.named(leaves_of(ConvertRequest)):
             request = called(ConvertRequest, ("m",), arguments, memory.filed)
             (source,) = request.calibration.values()
             use = edgeconv.data.LabelUse(needs=needs, outputs=outputs)
@@ -561,3 +561,20 @@ def test_ids_are_the_same_numbers_for_an_input_of_floats(dtype):
     for pixels in (ids[1:].astype(np.uint8), ids[1:].astype(np.int16)):
         with fails(InputRefused):
             taken(pixels)
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        ("--preprocess scale=1/255 does both", "preprocess='scale=1/255' does both"),
+        ("add --preprocess 'a.scale=2&b.none'; or", "add preprocess='a.scale=2&b.none'; or"),
+        ("remove --calibration or --gone", "remove calibration or --gone"),
+        ("edgeconv convert m --to int8", "edgeconv convert m --to int8"),
+    ],
+)
+def test_advice_names_the_arguments_of_a_call_and_a_command_stays_one(hint, expected):
+    with contextlib.ExitStack() as stack:
+        memory = InMemory(stack)
+        with pytest.raises(UsageError) as raised, memory.named(leaves_of(ConvertRequest)):
+            raise UsageError("--to int8 needs --calibration", hint=hint)
+    assert (raised.value.message, raised.value.hint) == ("to int8 needs calibration", expected)
