@@ -238,6 +238,10 @@ def _usage_error(error: click.ClickException) -> EdgeconvError:
     if "unexpected extra argument" in message:
         suggestion = "several values of an option have commas, as in --to int8,float16; "
     context = getattr(error, "ctx", None)
+    typed = getattr(error, "option_name", "").lstrip("-")
+    for each in context.command.params if context else ():
+        if isinstance(each, click.Argument) and typed and each.name == typed:
+            suggestion = f"{typed.upper()} is typed without --{typed}; "
     command = context.command_path if context else "edgeconv"
     return UsageError(message, hint=f"{suggestion}`{command} --help` shows the usage")
 

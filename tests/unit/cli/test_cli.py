@@ -96,6 +96,7 @@ def test_version_is_json_where_that_is_asked_for(capsys):
         (["check", "{}/gone", "--config", "{}/gone.toml"], 2, "gone.toml does not exist"),
         (["inspect", "{}/modle.keras"], 3, "did you mean "),
         (["report"], 2, "edgeconv report --help"),
+        (["doctor", "m.keras", "--data", "x.npz"], 2, "DATA is typed without --data"),
         (["report", "{}/model.keras"], 3, "edgeconv bench"),
         (["compare", "{}", "{}"], 3, "report.json does not exist"),
         (["sweep", "{}/model.keras"], 2, "not a TOML file"),
