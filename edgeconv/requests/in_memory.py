@@ -46,7 +46,7 @@ _KERAS = ("keras", "tf_keras")
 _LOADING = "edgeconv.model.source.loading"
 _COMMAND = re.compile("edgeconv [a-z]|on the command line")
 # An option, and its value where that cannot be the next word of the sentence.
-_TYPED = re.compile(r"(?<!\S)(--[a-z][a-z0-9-]*)(?: ('[^']*'|[^\s=]+=[^\s;,]+))?")
+_TYPED = re.compile(r"(?<!\S)(--[a-z][a-z0-9-]*)(?: ('[^']*'|[^\s=]+=[^\s;,]+|[A-Z]{2,}\b))?")
 # Held back to verify with, beyond the samples that calibrate.
 _HELD_BACK = 64
 
@@ -292,8 +292,9 @@ def _as_arguments(text: str, leaves: Iterable[Leaf]) -> str:
     def argument(found: re.Match[str]) -> str:
         word, value = words.get(found[1]), found[2]
         if word is None or not value:
-            return word or found[0]
-        return f"{word}={value}" if value.startswith("'") else f"{word}={value!r}"
+            return f"`{word}`" if word else found[0]
+        is_written = value.startswith("'") or value.isupper()
+        return f"{word}={value}" if is_written else f"{word}={value!r}"
 
     return text if _COMMAND.search(text) else _TYPED.sub(argument, text)
 

@@ -152,8 +152,6 @@ def decode_checked(
     try:
         noun = msgspec.json.decode(content, type=ready(kind))
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        if not content.lstrip().startswith((b"{", b"[")):
-            raise InputRefused(f"{path} is not a {what}, which is a JSON file") from error
         raise InputRefused(f"{path} is not a {what} of this version: {error}") from error
     if not hasattr(noun, "checksum"):
         return noun, "none"
