@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.model.tflite import with_needs_declared, with_open_shapes
+from edgeconv.model.tflite import with_needs_declared, with_open_shapes, without_unread_tensors
 from edgeconv.system.store import quantizer_module
 from edgeconv.types import PostTraining, Precision, Recipe, Sensitivity, SharedScale
 
@@ -125,7 +125,8 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     ruled = with_found_rules(graph, job.recipe)
     chosen = method_search(ruled.graph, dense_per_tensor=job.dense_per_tensor).file(ruled.recipe)
     file = chosen.file
-    Path(job.file).write_bytes(with_needs_declared(with_open_shapes(file.model)))
+    model = without_unread_tensors(with_open_shapes(file.model))
+    Path(job.file).write_bytes(with_needs_declared(model))
     return QuantizeAnswer(
         notes=(*ruled.notes, *chosen.notes),
         details=file.notes,

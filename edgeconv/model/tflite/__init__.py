@@ -56,3 +56,4 @@ from edgeconv.model.tflite.summary import (
     summarize as summarize,
     unused_inputs as unused_inputs,
 )
+from edgeconv.model.tflite.unread import without_unread_tensors as without_unread_tensors

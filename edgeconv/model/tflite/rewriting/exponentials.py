@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.model.tflite.flatbuffer import parse, read, serialize
 from edgeconv.model.tflite.rewriting.editor import GraphEditor, activation_of
+from edgeconv.model.tflite.unread import without_unread_tensors
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import OperatorT
@@ -32,7 +33,7 @@ def with_bounded_exponentials(data: bytes) -> bytes:
             position = next(i for i, each in enumerate(graph.operators) if each is operator)
             graph.operators[position : position + 1] = others
         _remove_unread(editor)
-    return serialize(model)
+    return without_unread_tensors(serialize(model))
 
 
 def _unbounded(editor: GraphEditor) -> list[tuple[OperatorT, int]]:
