@@ -44,9 +44,9 @@ _KERAS_ERRORS = (
 )
 _KERAS = ("keras", "tf_keras")
 _LOADING = "edgeconv.model.source.loading"
-_COMMAND = re.compile("edgeconv [a-z]|on the command line")
+_COMMAND = re.compile("edgeconv [a-z]|bench --|on the command line")
 # An option, and its value where that cannot be the next word of the sentence.
-_TYPED = re.compile(r"(?<!\S)(--[a-z][a-z0-9-]*)(?: ('[^']*'|[^\s=]+=[^\s;,]+|[A-Z]{2,}\b))?")
+_TYPED = re.compile(r"(?<!\S)(--[a-z][a-z0-9-]*)(?: ('[^']*'|[^\s=]+=[^\s;,]+|[A-Z]{2,}\b|\d+))?")
 # Held back to verify with, beyond the samples that calibrate.
 _HELD_BACK = 64
 
@@ -112,11 +112,13 @@ class InMemory:
 
     @contextlib.contextmanager
     def named(self, leaves: Iterable[Leaf] = ()) -> Iterator[None]:
-        """For the block, errors name the arguments: not their temporary files, nor options."""
+        """For the block, errors name the arguments and not their temporary files.
+
+        Their hints do not name options either; messages may quote what was given.
+        """
         try:
             yield
         except EdgeconvError as error:
-            error.message = _as_arguments(error.message, leaves)
             error.hint = _as_arguments(error.hint, leaves)
             for path, name in self._names.items():
                 error.message = error.message.replace(path, name)
@@ -293,7 +295,7 @@ def _as_arguments(text: str, leaves: Iterable[Leaf]) -> str:
         word, value = words.get(found[1]), found[2]
         if word is None or not value:
             return f"`{word}`" if word else found[0]
-        is_written = value.startswith("'") or value.isupper()
+        is_written = value[0] == "'" or value.isupper() or value.isdecimal()
         return f"{word}={value}" if is_written else f"{word}={value!r}"
 
     return text if _COMMAND.search(text) else _TYPED.sub(argument, text)

@@ -115,10 +115,10 @@ def _text(path: Path, hint: str) -> str:
             f"{path} has more than {MOST_BYTES // 1024} KiB, so it is not a configuration",
             hint="check the path",
         )
-    if b"\0" in content:
-        raise UsageError(f"{path} is not a TOML file, but a binary one", hint="check the path")
     lines = content.splitlines()
     if too_long := [n for n, line in enumerate(lines, 1) if len(line) > LONGEST_LINE_BYTES]:
+        if b"\0" in content:
+            raise UsageError(f"{path} is not a TOML file, but a binary one", hint="check the path")
         limit = f"{LONGEST_LINE_BYTES // 1024} KiB"
         raise UsageError(
             f"{path}, line {too_long[0]}: more than {limit}", hint="write it on several lines"

@@ -109,7 +109,7 @@ def test_what_is_refused_ends_with_its_exit_code_one_message_and_nothing_written
     arguments, code, message, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    Path("model.keras").write_bytes(b"PK\0")
+    Path("model.keras").write_bytes(b"PK\0" + b"x" * 9000)
     assert run([argument.format(tmp_path) for argument in arguments]) == code
     said = capsys.readouterr()
     assert said.out == ""

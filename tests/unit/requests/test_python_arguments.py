@@ -569,6 +569,7 @@ def test_ids_are_the_same_numbers_for_an_input_of_floats(dtype):
         ("--preprocess scale=1/255 does both", "preprocess='scale=1/255' does both"),
         ("add --preprocess 'a.scale=2&b.none'; or", "add preprocess='a.scale=2&b.none'; or"),
         ("give more with --calibration SOURCE", "give more with calibration=SOURCE"),
+        ("--samples 8", "samples=8"),
         ("remove --calibration or --gone", "remove `calibration` or --gone"),
         ("edgeconv convert m --to int8", "edgeconv convert m --to int8"),
     ],
@@ -577,5 +578,6 @@ def test_advice_names_the_arguments_of_a_call_and_a_command_stays_one(hint, expe
     with contextlib.ExitStack() as stack:
         memory = InMemory(stack)
         with pytest.raises(UsageError) as raised, memory.named(leaves_of(ConvertRequest)):
-            raise UsageError("--to int8 needs --calibration", hint=hint)
-    assert (raised.value.message, raised.value.hint) == ("`to` int8 needs `calibration`", expected)
+            raise UsageError("--to int8: no samples", hint=hint)
+    # A message may quote what was given, as it was given.
+    assert (raised.value.message, raised.value.hint) == ("--to int8: no samples", expected)
