@@ -187,10 +187,10 @@ def check(
     """Convert, measure and check models against budget and lock; or check a report."""
 
 def compare(
-    before: str | PathLike[str], after: str | PathLike[str], *, on_progress: Callable[[str],
-    None] | None = None,
+    before: str | PathLike[str] | Report, after: str | PathLike[str] | Report, *, on_progress:
+    Callable[[str], None] | None = None,
 ) -> Difference:
-    """What changed between two report.json, or two .tflite files."""
+    """What changed between two reports or report.json, or two .tflite files."""
 
 def convert(
     model: Model, to: str | Recipe | Sequence[str | Recipe], *, out: str | PathLike[str] | None

@@ -42,22 +42,24 @@ if TYPE_CHECKING:
 
 
 def compare(request: CompareRequest) -> Difference:
-    """What changed between two report.json, or two .tflite files.
+    """What changed between two reports or report.json, or two .tflite files.
 
     Raises `InputRefused` for a file that cannot be read, or for one of each kind.
     """
-    before, after = Path(request.before), Path(request.after)
-    kinds = {path.suffix == ".tflite" for path in (before, after)}
-    if len(kinds) == 2:
-        raise InputRefused(
-            f"{before} and {after} are not of the same kind",
-            hint="give two report.json files, or two .tflite files",
-        )
-    if kinds == {True}:
-        return compare_files(before, after)
     from edgeconv.reporting.files import read_report
 
-    return compare_reports(read_report(before), read_report(after), str(before), str(after))
+    sides = (request.before, request.after)
+    paths = [Path(each.title if isinstance(each, Report) else each) for each in sides]
+    are_files = [isinstance(each, str) and each.endswith(".tflite") for each in sides]
+    if any(are_files) and not all(are_files):
+        raise InputRefused(
+            f"{paths[0]} and {paths[1]} are not of the same kind",
+            hint="give two report.json files, or two .tflite files",
+        )
+    if all(are_files):
+        return compare_files(*paths)
+    was, now = (each if isinstance(each, Report) else read_report(Path(each)) for each in sides)
+    return compare_reports(was, now, *map(str, paths))
 
 
 def compare_reports(

@@ -34,7 +34,7 @@ from edgeconv.requests.shared import (
     Sandboxed,
 )
 from edgeconv.requests.texts import PATH, SOURCE, STEPS, SUBJECT, TEXT
-from edgeconv.types import Budget, DataSource, Execution, LinkName, Opening, Recipe, Steps
+from edgeconv.types import Budget, DataSource, Execution, LinkName, Opening, Recipe, Report, Steps
 
 
 class DebugRequest(Request, frozen=True, kw_only=True):
@@ -172,8 +172,8 @@ class JsonPrinting(Request, frozen=True, kw_only=True):
 class CompareRequest(Request, frozen=True, kw_only=True):
     """Two reports of `bench`, or two .tflite files, to see what changed between them."""
 
-    before: Annotated[str, Argument(text=PATH)]
-    after: Annotated[str, Argument(text=PATH)]
+    before: Annotated[Report | str, Argument(text=PATH)]
+    after: Annotated[Report | str, Argument(text=PATH)]
 
 
 class ComparePrinting(Request, frozen=True, kw_only=True):

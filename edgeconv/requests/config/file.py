@@ -254,7 +254,8 @@ def _refuse_idle_limits(
 def _idle(file: TomlFile, key: Key, what: str, recipes: Collection[str]) -> Exception:
     names = listed(name for name in RECIPES if name in recipes)
     message = f"a limit for {key[-1]}, which {what} converted to"
-    return file.error(key, message, f"`to` of [convert] has {names or 'none'}")
+    hint = f"`to` of [convert] has {names or 'none'}: name it there too, or remove this table"
+    return file.error(key, message, hint)
 
 
 def _recipes_of(

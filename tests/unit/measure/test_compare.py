@@ -55,6 +55,16 @@ def test_a_report_beside_itself_has_no_change():
     assert (same.only_before, same.only_after, same.refused) == ((), (), ())
 
 
+def test_reports_are_compared_in_memory_as_from_their_files(tmp_path):
+    before, after = example.report(), of_models(changed(size_bytes=5000), title="after")
+    (tmp_path / "report.json").write_bytes(msgspec.json.encode(before))
+    read = compare(tmp_path / "report.json", after)
+    assert msgspec.structs.replace(read, before=before.title) == compare(before, after)
+    assert (read.after, len(read.models)) == ("after", 1)
+    with fails(InputRefused):
+        compare(before, "net.int8.tflite")
+
+
 def test_size_latency_accuracy_and_flips_are_told_from_before_to_after():
     before, after = example.measurement("int8"), example.measurement("qat")
     after = msgspec.structs.replace(after, name=before.name)
