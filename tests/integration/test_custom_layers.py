@@ -110,7 +110,7 @@ def test_a_lambda_layer_stays_refused_and_nothing_is_imported(file):
 def test_bench_needs_the_option_again_and_runs_no_code_that_a_manifest_names(converted, models):
     with pytest.raises(UsageError, match="needs the user's own code to load") as caught:
         bench([models / "three"], execution=TRUSTED)
-    assert "--custom-objects my_layers" in caught.value.hint
+    assert "`custom_objects` my_layers" in caught.value.hint
     opening = Opening(custom_objects=("my_layers",))
     report = bench([models / "three"], opening=opening, execution=TRUSTED)
     assert report.baseline is not None

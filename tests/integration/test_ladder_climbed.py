@@ -235,7 +235,7 @@ def test_an_operator_that_no_change_cures_is_tried_where_something_changes(broug
     assert [line for line in said if line.startswith("trying again")] == [f"trying again: {FIXED}"]
     # It has no loop, so none is unrolled.
     assert f"\n  tried as it is, and {FIXED}: the same" in caught.value.message
-    assert "--allow-select-ops" in caught.value.hint
+    assert "`allow_select_ops`" in caught.value.hint
 
 
 @pytest.mark.usefixtures("started_children")

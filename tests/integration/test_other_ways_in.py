@@ -70,7 +70,7 @@ def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_wha
         convert(model, out=tmp_path / "none", to=["float32"])
     # No Flex advice for what TFLite has, and each attempt by its name.
     assert "Flex" not in str(caught.value)
-    assert "--shape" in caught.value.hint
+    assert "shape" in caught.value.hint
     assert "tried as it is, and batch fixed to 1: the same" in caught.value.message
     samples = np.random.default_rng(3).random((12, 16, 24, 3), np.float32)
     np.savez(tmp_path / "image.npz", image=samples)

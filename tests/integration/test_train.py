@@ -601,7 +601,7 @@ def test_a_loss_that_is_no_number_ends_the_training_and_exports_nothing(small, t
     target = tmp_path / "out"
     with pytest.raises(ToolFailed, match=r"training diverged: .* of epoch 1/2") as failed:
         trained(small, target, learning_rate=1e38)
-    assert "--learning-rate" in failed.value.hint
+    assert "`learning_rate`" in failed.value.hint
     assert not target.exists()
 
 

@@ -230,7 +230,7 @@ def test_the_last_trial_ends_it_as_well(place):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--max-drop", "2"), "not in the range 0<=x<1"),
+        (("--max-drop", "2"), "--max-drop 2 is no budget"),
         (("--max-drop", "0.1", "--calibration", "data.npz"), "--calibration names the same"),
         (("--max-drop", "0.1", "--calibration", "npz:./data.npz?x=x"), "are among the fresh"),
         (("--max-drop", "0.1", "--samples", "10"), "10 samples; a search"),
