@@ -104,8 +104,8 @@ def _current(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"In use now: {_accuracy(now)}."
     elif len(diagnosis.fits) > 1:
         yield "The one in use now is among them."
-    elif re.fullmatch(r"dtype=\w+", now.preprocess):
-        # Samples are opened here without that step, and by no other command.
+    elif re.fullmatch(r"dtype=\w+", now.preprocess) and "float" not in diagnosis.stored_dtype:
+        # Integers are opened here without that step, and by no other command; floats by all.
         yield f"Only the type is to change: without this, {diagnosis.stored_dtype} is refused."
     else:
         yield "It is in use already: there is nothing to change."

@@ -74,6 +74,8 @@ def test_a_type_that_only_doctor_changes_by_itself_is_something_to_change():
     (now, *others) = plain.trials
     typed = msgspec.structs.replace(now, preprocess="dtype=float32")
     says(text_of(msgspec.structs.replace(plain, trials=(typed, *others))).splitlines()[-1])
+    floats = msgspec.structs.replace(plain, trials=(typed, *others), stored_dtype="float64")
+    assert text_of(floats).splitlines()[-1] == text_of(plain).splitlines()[-1]
 
 
 @pytest.mark.parametrize(("width", "name"), [(None, "wide"), (80, "80"), (40, "40")])
