@@ -49,17 +49,17 @@ def compare(request: CompareRequest) -> Difference:
     from edgeconv.reporting.files import read_report
 
     sides = (request.before, request.after)
-    paths = [Path(each.title if isinstance(each, Report) else each) for each in sides]
+    names = [each.title if isinstance(each, Report) else str(Path(each)) for each in sides]
     are_files = [isinstance(each, str) and each.endswith(".tflite") for each in sides]
     if any(are_files) and not all(are_files):
         raise InputRefused(
-            f"{paths[0]} and {paths[1]} are not of the same kind",
+            f"{names[0]} and {names[1]} are not of the same kind",
             hint="give two report.json files, or two .tflite files",
         )
     if all(are_files):
-        return compare_files(*paths)
+        return compare_files(*map(Path, names))
     was, now = (each if isinstance(each, Report) else read_report(Path(each)) for each in sides)
-    return compare_reports(was, now, *map(str, paths))
+    return compare_reports(was, now, *names)
 
 
 def compare_reports(
