@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 import click
 from click.core import ParameterSource
 
-from edgeconv.cli.printing import echo_json, echo_page, echo_text, progress, terminal
+from edgeconv.cli.printing import echo, echo_json, echo_page, echo_text, progress, terminal
 from edgeconv.requests.config.reach import Granted
 from edgeconv.requests.config.tables import Table, model_of, options_of, read_config
 from edgeconv.requests.request import Group, Leaf, MissingOption, leaves_of, request_of
@@ -28,6 +28,7 @@ from edgeconv.requests.texts import SANDBOX_MODE, TEXT
 from edgeconv.system.store.files import reading
 from edgeconv.system.store.user import allowed_by
 from edgeconv.types.errors import UsageError
+from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -183,7 +184,8 @@ class VerbCommand(click.Command):
         allow, any_code = ctx.params.get("allow", ()), bool(ctx.params.get("allow_code"))
         granted = Granted(allowed=allowed_by(allow), any_code=any_code)
         table = Table(config, self.name or "", granted, model=model)
-        of_table: Any = {"written": table.values(frozenset(typed)), "blame": table.blamed}
+        written = table.values(frozenset(typed))
+        of_table: Any = {"written": written, "blame": table.blamed}
         try:
             request = request_of(self._entry.kind, typed, runs_code=True, **of_table)
             shown = request_of(self._entry.printing, typed, **of_table)
@@ -191,6 +193,10 @@ class VerbCommand(click.Command):
             what = f"{error.hint}; " if error.hint else ""
             hint = f"{what}`edgeconv {self.name} --help` shows what it needs"
             raise UsageError(error.message, hint=hint) from error
+        # A file that nobody typed may be about another model, whose samples are not this one's.
+        if config and written and paths and not (model or named or getattr(shown, "quiet", False)):
+            gives = f"its [{self.name}] gives {listed(written)}"
+            echo(f"note: {config.path} does not name this model; {gives}", err=True)
         return CommandCall(
             entry=self._entry,
             request=request,

@@ -125,6 +125,26 @@ def test_a_repeatable_option_takes_one_value_or_an_array_and_a_list_of_names_bot
     assert request.qat.layers == ("conv*", "dense")
 
 
+@pytest.mark.parametrize(
+    ("words", "gives"),
+    [
+        ("convert unknown.keras", "[convert] gives to, calibration"),
+        ("convert unknown.keras --calibration mine.npz", "[convert] gives to"),
+        ("bench unknown.tflite", "[bench] gives data, rounds"),
+        ("convert unknown.keras --to int8 --calibration mine.npz", ""),
+        ("convert unknown.keras --quiet", ""),
+        ("convert unknown.keras --config edgeconv.toml", ""),
+        ("convert models/mnist/1", ""),
+        ("check", ""),
+    ],
+)
+def test_what_is_taken_for_a_model_that_the_file_does_not_name_is_told(words, gives, capsys):
+    write(MODELS)
+    typed(*words.split())
+    line = f"note: edgeconv.toml does not name this model; its {gives}\n"
+    assert capsys.readouterr().err == (gives and line)
+
+
 def test_another_file_can_be_named_and_the_one_here_is_then_not_read():
     write("[bench]\nrounds = no toml\n")
     write("[bench]\nrounds = 4\n", "other.toml")
