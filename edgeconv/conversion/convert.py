@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published, make_plan
+from msgspec.structs import replace
+
+from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published, is_altered, make_plan
 from edgeconv.system.processes.failures import machine_error
 from edgeconv.system.store import Cache, cache_directory, owned, scratch_directory
 from edgeconv.system.store.converted import note_converted
@@ -62,11 +64,15 @@ def _convert_missing(run: Run) -> Conversion:
             failures.append(_failure(recipe, outcome))
         else:
             finished[recipe] = outcome
+    files = [artifact.artifact.file for artifact in finished.values()]
+    altered = [file for file in files if is_altered(plan.directory / file)]
     # Last and together, so that a run that ends early has changed nothing.
     publish(plan, finished.values())
     artifacts = published | {recipe: artifact.artifact for recipe, artifact in finished.items()}
     choosing_s = sum(artifact.choosing_s for artifact in finished.values())
-    return _conversion(plan, artifacts, published, failures, choosing_s)
+    conversion = _conversion(plan, artifacts, published, failures, choosing_s)
+    why = "was not as it had been published, and is made again"
+    return replace(conversion, notes=tuple(f"{file} {why}" for file in altered))
 
 
 def _make(

@@ -322,20 +322,29 @@ def _refuse_tflite_options(plan: Plan) -> None:
 
 def find_published(plan: Plan, recipe: Recipe) -> Artifact | None:
     """The artifact in the plan's directory, if it is whole and what the plan would make."""
-    target = plan.target(recipe.name)
-    manifest = target.with_suffix(".json")
-    if not (manifest.is_file() and target.is_file()):
+    artifact = _whole(plan.target(recipe.name))
+    if artifact is None or artifact.key != plan.key(recipe):
+        return None
+    # The same bytes from a source that has moved: the manifest must say where it is now.
+    return artifact if artifact.source_path == plan.source_path else None
+
+
+def is_altered(file: Path) -> bool:
+    """Whether a file and its manifest are there, and are not what was published together."""
+    return file.is_file() and file.with_suffix(".json").is_file() and _whole(file) is None
+
+
+def _whole(file: Path) -> Artifact | None:
+    """What the manifest of a file has, if both are as they were published."""
+    manifest = file.with_suffix(".json")
+    if not (manifest.is_file() and file.is_file()):
         return None
     try:
         artifact, checksum = read_checked(manifest, Artifact, what="manifest")
     except InputRefused:
         return None
-    if checksum == "changed" or artifact.key != plan.key(recipe):
-        return None
-    if artifact.sha256 != sha256_once(target):
-        return None
-    # The same bytes from a source that has moved: the manifest must say where it is now.
-    return artifact if artifact.source_path == plan.source_path else None
+    is_whole = checksum != "changed" and artifact.sha256 == sha256_once(file)
+    return artifact if is_whole else None
 
 
 def manifest_bytes(artifact: Artifact) -> bytes:

@@ -76,6 +76,11 @@ class Checking:
 
     def check(self, job: ModelJob) -> Check:
         """The check of a model. Raises an `EdgeconvError` where it cannot be checked."""
+        check = self._check(job)
+        # Of this run, and so not kept with the check.
+        return msgspec.structs.replace(check, notes=(*check.notes, *self.published(job).notes))
+
+    def _check(self, job: ModelJob) -> Check:
         locked = self.locked.get(job.name)
         key = hash_of(
             *(self._report_key(job), job.budget, self.statistics, locked, self.has_lock),

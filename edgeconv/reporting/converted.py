@@ -17,7 +17,7 @@ from edgeconv.reporting.closeness import (
     weights,
     worst_error,
 )
-from edgeconv.reporting.pages import Page, dim
+from edgeconv.reporting.pages import Page, dim, notes
 from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Cell, Column, Row, table
 from edgeconv.system.processes.escaping import shell_line
@@ -66,6 +66,7 @@ def conversion_page(
     return [
         *([replace(made, rows=rows)] if rows else []),
         *shared.values(),
+        *notes(conversion.notes),
         *map(dim, comparison_lines(conversion.artifacts)),
         _conversion_summary(conversion),
     ]

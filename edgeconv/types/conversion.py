@@ -473,7 +473,7 @@ class Conversion(Result, kw_only=True, frozen=True):
     """The result of `convert`: the artifacts published, and the recipes that failed.
 
     `reused` names the recipes that were already up to date. `choosing_s` is what trials of methods
-    took in this run, in seconds.
+    took in this run, in seconds. `notes` are about what was in the directory before.
     """
 
     directory: str
@@ -481,6 +481,7 @@ class Conversion(Result, kw_only=True, frozen=True):
     failures: tuple[Failure, ...] = ()
     reused: tuple[RecipeName, ...] = ()
     choosing_s: float = 0.0
+    notes: tuple[str, ...] = ()
 
     def __fspath__(self) -> str:
         return self.directory

@@ -227,6 +227,8 @@ def test_a_damaged_artifact_is_repaired_from_the_cache_without_a_process(
     again = convert(model, out=tmp_path / "out", to=["float32", "dynamic"])
     assert started == []
     assert again.reused == ("float32",)
+    assert len(again.notes) == ("edited" in damage)
+    assert all(note in str(again) for note in again.notes)
     assert contents(tmp_path / "out") == before
 
 

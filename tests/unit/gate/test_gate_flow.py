@@ -122,6 +122,13 @@ def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
     assert (work.conversions, work.benches) == (2, 1)
 
 
+def test_what_the_conversion_found_changed_is_said_once(work, model):
+    told = msgspec.structs.replace(work.conversion, notes=("made again",))
+    for conversion in (told, told, work.conversion):
+        work.conversion = conversion
+        assert checking().check(job(work, model)).notes.count("made again") == len(conversion.notes)
+
+
 def test_a_failure_of_other_code_is_none_of_this(work, model, monkeypatch):
     strict = Budget(every=Limits(max_size_bytes=1.0))
     assert not checking().check(job(work, model, budget=strict)).verdict.ok
