@@ -92,7 +92,7 @@ def _saving(result: EmbedResult) -> str:
     is_micro = "micro" in options and chosen.get("micro", options["micro"].default) == "yes"
     if result.saving:
         return f"remade: {result.saving}"
-    can_save = is_micro and options_that_save(published.artifact)
+    can_save = is_micro and options_that_save(published.artifact, published.model)
     if can_save and saving_notes(published.artifact, published.model):
         from edgeconv.embedding.remake import remake_command
 

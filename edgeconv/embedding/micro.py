@@ -19,6 +19,7 @@ from edgeconv.model.tflite.flatbuffer import (
     operator_name,
     parse,
     text,
+    type_names,
 )
 from edgeconv.model.tflite.operators import shape_of
 from edgeconv.types import CALIBRATED, Artifact, IoType
@@ -231,18 +232,38 @@ def has_open_batch(artifact: Artifact) -> bool:
     return any(signature.has_open_batch for signature in artifact.signatures)
 
 
-def integer_io(artifact: Artifact) -> tuple[IoType, IoType]:
-    """The integer types of inputs and outputs, where the recipe computes in integers."""
+def integer_io(artifact: Artifact, file: Path) -> tuple[IoType, IoType]:
+    """The integer types of inputs and outputs, where the file computes in integers next to them.
+
+    What was left in float there, such as a last softmax, would lose what it was left for.
+    """
     recipe = artifact.recipe
     if recipe.name not in CALIBRATED:
         return recipe.input_type, recipe.output_type
     level: IoType = "int16" if recipe.name == "int16x8" else "int8"
+    float_ends = _float_ends(parse(file.read_bytes(), where=str(file)))
     types = (recipe.input_type, recipe.output_type)
-    first, last = (level if dtype == "float32" else dtype for dtype in types)
+    first, last = (
+        level if dtype == "float32" and not is_left else dtype
+        for dtype, is_left in zip(types, float_ends, strict=True)
+    )
     return first, last
 
 
-def options_that_save(artifact: Artifact) -> tuple[str, ...]:
+def _float_ends(model: ModelT) -> tuple[bool, bool]:
+    """Whether operators compute on an input, and compute an output, in float."""
+    first = last = False
+    for graph in model.subgraphs:
+        floats = {i for i, t in enumerate(graph.tensors) if type_names()[t.type] == "float32"}
+        for operator in graph.operators:
+            name = operator_name(model, operator)
+            reads, makes = floats & {*operator.inputs}, floats & {*operator.outputs}
+            first |= name not in ("QUANTIZE", "SHAPE") and not reads.isdisjoint(graph.inputs)
+            last |= name != "DEQUANTIZE" and not makes.isdisjoint(graph.outputs)
+    return first, last
+
+
+def options_that_save(artifact: Artifact, file: Path) -> tuple[str, ...]:
     """The options of `convert` that would make the model smaller, () where none would.
 
     A model converted from a .tflite keeps its batch. One that edgeconv did not make has no key, and
@@ -250,7 +271,7 @@ def options_that_save(artifact: Artifact) -> tuple[str, ...]:
     """
     if not artifact.key:
         return ()
-    first, last = integer_io(artifact)
+    first, last = integer_io(artifact, file)
     words: list[str] = []
     if (first, last) != (artifact.recipe.input_type, artifact.recipe.output_type):
         words += ["--io", first] if first == last else ["--io", f"input={first}"]
@@ -263,7 +284,7 @@ def options_that_save(artifact: Artifact) -> tuple[str, ...]:
 def saving_notes(artifact: Artifact, file: Path) -> tuple[str, ...]:
     """A sentence on the operators for an open batch and float inputs and outputs; () for none."""
     model = parse(file.read_bytes(), where=str(file))
-    options = options_that_save(artifact)
+    options = options_that_save(artifact, file)
     costs = {
         "the float inputs and outputs": _for_float_io(model)
         if "--io" in options

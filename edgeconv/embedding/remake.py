@@ -53,13 +53,13 @@ def remake(request: EmbedPlan, on_progress: Callable[[str], None]) -> tuple[Path
             f"--remake is for microcontrollers, which {request.target} is not",
             hint="convert with --batch 1, or --io int8, yourself",
         )
-    if not options_that_save(artifact):
+    if not (options := options_that_save(artifact, published.model)):
         return published.model, ""
     if artifact.recipe.name not in ("float32", *CALIBRATED):
         raise UsageError(
             f"--remake: {artifact.file} cannot be converted again from its manifest: its recipe is "
             f"{artifact.recipe.name}",
-            hint=f"convert it with {' '.join(options_that_save(artifact))} yourself",
+            hint=f"convert it with {' '.join(options)} yourself",
         )
     _refuse_foreign(published)
     if not published.source.exists():
@@ -128,7 +128,7 @@ def _conversion(published: Published) -> ConvertRequest:
     artifact = published.artifact
     recipe = artifact.recipe
     several = len(artifact.signatures) > 1
-    first, last = integer_io(artifact)
+    first, last = integer_io(artifact, published.model)
     fixes = has_open_batch(artifact) and artifact.source_kind != "tflite"
     least, ranges = recipe.min_snr_db, recipe.calibration_range
     is_usual = not recipe.has_ranges or ranges == default_range(recipe.methods)

@@ -5,8 +5,11 @@ from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 
 
-def open_batch_model(*, quantized: bool = False) -> bytes:
-    """y = W x + b on [-1, 2, 2], flattened; in int8 between float ends where `quantized`."""
+def open_batch_model(*, quantized: bool = False, softmax: bool = False) -> bytes:
+    """y = W x + b on [-1, 2, 2], flattened; in int8 between float ends where `quantized`.
+
+    A `softmax` follows in float.
+    """
     graph = Graph()
     facts = {"scale": 0.5, "zero_point": -3} if quantized else {}
     kind = "int8" if quantized else "float32"
@@ -25,6 +28,10 @@ def open_batch_model(*, quantized: bool = False) -> bytes:
         graph.operators[-1].opcodeIndex = len(graph.codes) - 1
         graph.codes[-1].version = 4
         graph.operator("DEQUANTIZE", [last], [y])
+    if softmax:
+        scores, y = y, graph.tensor("probabilities", (1, 3), "float32", dynamic=True)
+        options = schema.SoftmaxOptionsT(beta=1.0)
+        graph.operator("SOFTMAX", [scores], [y], options=options)
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
 
 

@@ -21,9 +21,11 @@ SAMPLES = CalibrationRecord(
 )
 
 
-def with_float_ends(directory: Path, recipe: str = "int8", **changes: object) -> Path:
+def with_float_ends(
+    directory: Path, recipe: str = "int8", *, softmax: bool = False, **changes: object
+) -> Path:
     """A model of 7 operators, of which 3 are for its open batch, and 2 for its float ends."""
-    content = open_batch_model(quantized=True)
+    content = open_batch_model(quantized=True, softmax=softmax)
     changes = {"calibration": (SAMPLES,), "preprocessing": {"": Preprocessing(scale=0.5)}} | changes
     return published(directory, content, recipe=recipe, **changes)
 
@@ -79,6 +81,13 @@ def test_the_command_says_all_that_the_manifest_knows(tmp_path):
     )
     command = remake_command(find_published(chosen))
     assert "--calibration-range mse --methods rounding --min-snr-db 12.0" in command
+
+
+def test_a_softmax_that_was_left_in_float_stays_so(tmp_path):
+    file = with_float_ends(tmp_path / "m", softmax=True)
+    command = remake_command(find_published(file))
+    assert "--io input=int8 --io output=float32 --batch 1" in command
+    says(notes(file, tmp_path / "out"))
 
 
 def test_the_command_is_offered_on_the_terminal_and_is_in_no_file(tmp_path):
