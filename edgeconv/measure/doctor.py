@@ -77,7 +77,7 @@ def doctor(
     if samples is not None and samples < LEAST_SAMPLES:
         raise UsageError(f"the request is for {samples} samples", hint=f"at least {LEAST_SAMPLES}")
     chosen_steps = None if request.preprocess is None else request.preprocess.by_input
-    _refuse_early(model, data_source, chosen_steps, execution)
+    _refuse_early(request, chosen_steps)
     with scratch_directory() as scratch:
         context = SearchContext(scratch=scratch, execution=execution, on_progress=on_progress)
         searched = open_model(context, model, request.signature, request.opening)
@@ -100,21 +100,16 @@ def doctor(
     return _diagnosis(model, runtime, whole, chosen, tried, scored)
 
 
-def _refuse_early(
-    model: str,
-    data_source: DataSource,
-    steps: Mapping[str, Preprocessing] | None,
-    execution: Execution,
-) -> None:
+def _refuse_early(request: DoctorRequest, steps: Mapping[str, Preprocessing] | None) -> None:
     """Refuse a Keras file's input, or the samples for it, before the model is loaded."""
-    signature = source.keras_file_signature(model)
-    if signature is None or data.runs_code(data_source):
+    signature = source.keras_file_signature(request.model)
+    if signature is None or data.runs_code(request.data):
         return
-    spec = only_float_input(str(model), signature)
+    spec = only_float_input(request.model, signature)
     neutral = steps or {"": Preprocessing()}
     outputs = tuple(each.name for each in signature.outputs)
-    with _opened(data_source, spec, outputs, neutral, execution):
-        pass
+    with _opened(request.data, spec, outputs, neutral, request.execution) as opened:
+        _of_classes(opened, outputs, request.output)
 
 
 def _of_classes(
@@ -122,15 +117,21 @@ def _of_classes(
 ) -> tuple[DataSet, str | None]:
     """The samples with the labels of the output that is judged, and its name.
 
-    Without a name it is the only one that has labels, or class numbers.
+    Without a name it is the only one that has labels, or class numbers. Raises `InputRefused` for
+    samples without labels.
     """
     labels = samples.labels
     if labels is not None and labels.dtype.names:
         judged = [name for name in labels.dtype.names if classes_of(labels, name) is not None]
         of_classes = labels[judged] if judged and output is None else labels
         labels, output = labels_of_one(of_classes, outputs, output)
-    if labels is not None:
-        labels = check_labels(samples.text, labels, samples.count)
+    if labels is None:
+        raise InputRefused(
+            f"{samples.text} has no labels, which the search needs to know the right class",
+            hint="name them: data.npz?labels=ARRAY, or a directory with one folder per class; in "
+            "Python data=(samples, labels)",
+        )
+    labels = check_labels(samples.text, labels, samples.count)
     return dataclasses.replace(samples, labels=labels), output
 
 

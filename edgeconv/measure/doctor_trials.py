@@ -223,16 +223,11 @@ class CandidateSamples:
 def pick_samples(source: DataSet, count: int | None, batch: int) -> LocalDataSet:
     """`count` samples by a fixed seed, read and as they are stored.
 
-    None takes 48, or all where there are fewer, in whole batches. Raises `InputRefused` for samples
-    without labels, too few, or all of one label.
+    None takes 48, or all where there are fewer, in whole batches. Raises `InputRefused` for too few
+    samples, or all of one label.
     """
     labels = source.labels
-    if labels is None:
-        raise InputRefused(
-            f"{source.text} has no labels, which the search needs to know the right class",
-            hint="name them: data.npz?labels=ARRAY, or a directory with one folder per class; in "
-            "Python data=(samples, labels)",
-        )
+    assert labels is not None
     if count is None:
         count = max(min(_SAMPLES, source.count) // batch, 1) * batch
     data.check_whole_batches("the request is for", count, batch)

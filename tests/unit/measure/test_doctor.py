@@ -21,7 +21,15 @@ from edgeconv.measure.metrics.scoring import top1
 from edgeconv.statistics.comparison import is_better
 from edgeconv.statistics.estimate import chance_of, share_interval
 from edgeconv.system.store import sha256_file
-from edgeconv.types import Accuracy, Measuring, Preprocessing, Timing, Trial
+from edgeconv.types import (
+    Accuracy,
+    Measuring,
+    Preprocessing,
+    Signature,
+    TensorSpec,
+    Timing,
+    Trial,
+)
 from edgeconv.types.errors import InputRefused, UsageError
 
 IMAGENET = "scale=1/255&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"
@@ -264,6 +272,14 @@ def test_data_that_say_nothing_are_refused(model):
     is_refused(model, pixels, np.where(labels == 0, 99, labels))
     with fails(UsageError):
         doctor(model, "x.npz", samples=7)
+
+
+def test_samples_without_labels_are_refused_before_a_keras_file_is_loaded(model, monkeypatch):
+    spec = TensorSpec(name=NAME, dtype="float32", shape=(-1, SIDE, SIDE, 3))
+    signature = Signature(key="serving_default", inputs=(spec,), outputs=(spec,))
+    monkeypatch.setattr("edgeconv.model.source.keras_file_signature", lambda _: signature)
+    monkeypatch.setattr("edgeconv.measure.doctor.open_model", pytest.fail)
+    is_refused(model, images()[0], None)
 
 
 def test_samples_that_no_step_makes_fit_are_refused(model):
