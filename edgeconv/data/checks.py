@@ -275,14 +275,17 @@ def fits(shape: tuple[int, ...], sample: tuple[int, ...]) -> bool:
     )
 
 
-def with_unit_axis(array: Array, sample: tuple[int, ...]) -> Array:
-    """Samples with a last dimension of 1 that they lack, or without one too many, as Keras 3 does.
+def in_shape(array: Array, sample: tuple[int, ...]) -> Array:
+    """Samples with a last dimension of 1 that they lack, or without one too many, as Keras 3 does,
+    and rows of as many values as a sample has in its shape.
 
     `sample` is the shape that the model takes. Other arrays come back as they are.
     """
     stored = array.shape[1:]
     if not array.ndim or fits(stored, sample):
         return array
+    if stored == (math.prod(sample),) and -1 not in sample:
+        return array.reshape(len(array), *sample)
     if fits((*stored, 1), sample):
         return array[..., None]
     is_long = stored[-1:] == (1,) and fits(stored[:-1], sample)

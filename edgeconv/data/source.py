@@ -25,12 +25,12 @@ from edgeconv.data.checks import (
     check_input,
     chosen_use,
     fits,
+    in_shape,
     input_dtype,
     limits_of,
     split_labels,
     stacked,
     used_labels,
-    with_unit_axis,
 )
 from edgeconv.data.location import kind_module, located
 from edgeconv.data.samples import (
@@ -444,7 +444,7 @@ def _in_shape(arrays: Arrays, array: str, spec: TensorSpec) -> Column:
     column = arrays.by_name[array]
     if arrays.is_text or not isinstance(column, np.ndarray):
         return column
-    return with_unit_axis(column, spec.shape[1:])
+    return in_shape(column, spec.shape[1:])
 
 
 def _arrays_of_inputs(

@@ -150,7 +150,10 @@ def test_samples_are_taken_as_keras_takes_them(saved, stored, dtype, name):
     (gray,) = load_samples(saved(**{name: X[..., 0].astype(stored)}), (spec,)).arrays.values()
     flat = replace(spec, shape=spec.shape[:-1])
     (longer,) = load_samples(saved(**{name: X.astype(stored)}), (flat,)).arrays.values()
-    assert taken.dtype == gray.dtype == longer.dtype == dtype
+    rows = X.reshape(6, 16).astype(stored)
+    (row,) = load_samples(saved(**{name: rows}), (spec,)).arrays.values()
+    assert taken.dtype == gray.dtype == longer.dtype == row.dtype == dtype
+    np.testing.assert_array_equal(row, expected)
     np.testing.assert_array_equal(taken, expected)
     np.testing.assert_array_equal(gray, expected)
     np.testing.assert_array_equal(longer, expected[..., 0])
