@@ -70,12 +70,11 @@ class _Watched:
         print(json.dumps(line), flush=True)
 
 
-def _fuzz(name: str, given: argparse.Namespace, directory: Path) -> None:
+def _fuzz(harness, given: argparse.Namespace, directory: Path) -> None:
     """Never returns: the engine ends the process."""
+    name = harness.name
+    # Some of edgeconv is imported only when it is called.
     with atheris.instrument_imports(include=["edgeconv"]):
-        from harnesses import HARNESSES
-
-        harness = HARNESSES[name]
         target = _Watched(harness.open(_made(directory / "scratch")), name, given.inputs)
         corpus = _made(directory / "corpus")
         kept = sorted((TESTS / "fuzz" / "kept" / name).glob("*"))
@@ -147,7 +146,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--found", type=Path, default=Path("found"))
     given = parser.parse_args()
-    from harnesses import HARNESSES
+    with atheris.instrument_imports(include=["edgeconv"]):
+        from harnesses import HARNESSES
 
     failed = False
     given.found.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(dir=_in_memory()) as place:
             child = os.fork()
             if not child:
-                _fuzz(name, given, Path(place))
+                _fuzz(HARNESSES[name], given, Path(place))
             _, status = os.waitpid(child, 0)
         failed |= status != 0
     return int(failed)

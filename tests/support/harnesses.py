@@ -12,15 +12,59 @@ import hashlib
 import io
 import json
 import sys
+import tempfile
 import zipfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import embed_updates
+import foreign_seeds
 import msgspec
 import mutators
+import numpy as np
+from tiny_saved_model import block, number
+from tiny_tflite import float_model, int8_model, packed, packed_with_weights_outside
 
+from edgeconv import types as nouns
+from edgeconv.data.arrays import StoredRows, read_array
+from edgeconv.data.location import identity, parse_source, runs_code
+from edgeconv.data.preprocessing import describe, parse_preprocessing
+from edgeconv.data.samples import SamplesFile, read_samples
+from edgeconv.embedding.embedding import WriteJournal
+from edgeconv.embedding.plan import find_published, read_labels
+from edgeconv.model.source.keras_files import (
+    KerasReadJob,
+    content_of,
+    decoded,
+    read_archive_here,
+)
+from edgeconv.model.source.saved_model import read_saved_model, serving_copy
+from edgeconv.model.source.scanning.keras_files import scan_config
+from edgeconv.model.source.scanning.nodes import Findings
+from edgeconv.model.source.scanning.refusing import (
+    scan_keras_metadata,
+    scan_saved_model,
+    scan_tflite,
+)
+from edgeconv.model.tflite import oldest_runtime, summarize, summary
+from edgeconv.model.tflite.arena import arena_bytes
+from edgeconv.model.tflite.layers import float_layers
+from edgeconv.model.tflite.metadata import graph_names
+from edgeconv.model.tflite.operators import likely_recipe
+from edgeconv.reporting.files import read_report, require_passed
+from edgeconv.requests.config import lock
+from edgeconv.requests.config.tables import read_config
+from edgeconv.requests.texts import KEYED_SOURCE, STEPS, source_within
+from edgeconv.system.store import read_noun
+from edgeconv.system.store.files import refuse_pointer
+from edgeconv.types import Accuracy, Artifact, Lock, LockedModel, LockedStage, Report
 from edgeconv.types.errors import EdgeconvError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,12 +109,6 @@ def _value(kind: Any, depth: int) -> Any:
     return plain.get(type(kind))
 
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
 class Harness(NamedTuple):
     """A parser: what it is given to begin with, and a function that opens it in a directory."""
 
@@ -93,14 +131,35 @@ def _each(*reads: Callable[[], object]) -> None:
         raise errors[-1]
 
 
+def _file(name: str, *reads: Callable[[Path], object]) -> Callable[[Path], Target]:
+    """A target for each directory: it writes its bytes to a file, and reads that in each way."""
+
+    def opened(directory: Path) -> Target:
+        path = directory / name
+
+        def run(data: bytes) -> None:
+            path.write_bytes(data)
+            _each(*(partial(read, path) for read in reads))
+
+        return run
+
+    return opened
+
+
+def _scanned(path: Path, scan: Callable[..., object], *arguments: Any, **options: Any) -> None:
+    findings = Findings()
+    scan(path, findings, *arguments, **options)
+    findings.all()
+
+
+def _encoded(*texts: str) -> Callable[[], list[bytes]]:
+    return lambda: [text.encode() for text in texts]
+
+
 # .tflite
 
 
 def _tflite_seeds() -> list[bytes]:
-    import embed_updates
-    import foreign_seeds
-    from tiny_tflite import float_model, int8_model, packed, packed_with_weights_outside
-
     return [
         packed(float_model()),
         packed(float_model(signature=("serving_default", ["a"], ["b"]))),
@@ -111,154 +170,76 @@ def _tflite_seeds() -> list[bytes]:
     ]
 
 
-def _tflite(_: Path) -> Target:
-    from edgeconv.model.tflite import oldest_runtime, summarize
-    from edgeconv.model.tflite.arena import arena_bytes
-    from edgeconv.model.tflite.layers import float_layers
-    from edgeconv.model.tflite.metadata import graph_names
-    from edgeconv.model.tflite.operators import likely_recipe
-    from edgeconv.model.tflite.summary import (
-        activation_bounds,
-        largest_scales,
-        layers_of_graphs,
-        output_steps,
-        tensor_specs,
-        vocabularies,
-    )
-
-    readers: tuple[Callable[[bytes], object], ...] = (
-        lambda data: oldest_runtime(data, "m"),
-        lambda data: likely_recipe(data, where="m"),
-        lambda data: vocabularies(data, where="m"),
-        lambda data: tensor_specs(data, where="m"),
-        lambda data: layers_of_graphs(data, where="m"),
-        lambda data: output_steps(data, "serving_default"),
-        activation_bounds,
-        largest_scales,
-        graph_names,
-        arena_bytes,
-        float_layers,
-    )
-
-    def run(data: bytes) -> None:
-        summarize(data, where="m")
-        _each(*(partial(reader, data) for reader in readers))
-
-    return run
+_TFLITE_READERS: tuple[Callable[[bytes], object], ...] = (
+    lambda data: oldest_runtime(data, "m"),
+    lambda data: likely_recipe(data, where="m"),
+    lambda data: summary.vocabularies(data, where="m"),
+    lambda data: summary.tensor_specs(data, where="m"),
+    lambda data: summary.layers_of_graphs(data, where="m"),
+    lambda data: summary.output_steps(data, "serving_default"),
+    summary.activation_bounds,
+    summary.largest_scales,
+    graph_names,
+    arena_bytes,
+    float_layers,
+)
 
 
-def _tflite_scan(directory: Path) -> Target:
-    from edgeconv.model.source.scanning.nodes import Findings
-    from edgeconv.model.source.scanning.refusing import scan_tflite
+def _tflite(data: bytes) -> None:
+    summarize(data, where="m")
+    _each(*(partial(reader, data) for reader in _TFLITE_READERS))
 
-    path = directory / "m.tflite"
 
-    def run(data: bytes) -> None:
-        # No command comes here with an empty file.
-        path.write_bytes(data or b"\0")
-        findings = Findings()
-        scan_tflite(path, findings)
-        findings.all()
-
-    return run
+def _tflite_scan(path: Path) -> None:
+    if path.stat().st_size:  # No command comes here with an empty file.
+        _scanned(path, scan_tflite)
 
 
 # SavedModels
 
 
-def _saved_model_seeds() -> list[bytes]:
-    import foreign_seeds
-
-    return foreign_seeds.saved_models()
-
-
-def _saved_model(directory: Path) -> Target:
-    from edgeconv.model.source.saved_model import read_saved_model, serving_copy
-
-    def run(data: bytes) -> None:
-        (directory / "saved_model.pb").write_bytes(data)
-        content = read_saved_model(directory)
-        for tags in content.tag_sets:
-            if tags:
-                read_saved_model(directory, tags)
-        if content.tag_sets and content.tag_sets != (("serve",),):
-            _emptied(directory / "copy")
-            serving_copy(directory, content.tag_sets[0], directory / "copy")
-
-    return run
+def _saved_model(path: Path) -> None:
+    directory = path.parent
+    content = read_saved_model(directory)
+    for tags in content.tag_sets:
+        if tags:
+            read_saved_model(directory, tags)
+    if content.tag_sets and content.tag_sets != (("serve",),):
+        with tempfile.TemporaryDirectory(dir=directory) as copy:
+            serving_copy(directory, content.tag_sets[0], Path(copy, "copy"))
 
 
-def _emptied(directory: Path) -> None:
-    if directory.exists():
-        for file in directory.iterdir():
-            file.unlink()
-        directory.rmdir()
-
-
-def _saved_model_scan(directory: Path) -> Target:
-    from edgeconv.model.source.scanning.nodes import Findings
-    from edgeconv.model.source.scanning.refusing import scan_saved_model
-
-    def run(data: bytes) -> None:
-        (directory / "saved_model.pb").write_bytes(data)
-        findings = Findings()
-        scan_saved_model(directory, findings, frozenset(), reads_layers=False)
-        findings.all()
-
-    return run
+def _saved_model_scan(path: Path) -> None:
+    _scanned(path.parent, scan_saved_model, frozenset(), reads_layers=False)
 
 
 def _keras_metadata_seeds() -> list[bytes]:
-    from tiny_saved_model import block, number
-
     layer = {"class_name": "Dense", "config": {"name": "d", "units": 3}, "shared_object_id": 1}
     node = number(2, 1) + block(3, "root.layer-0") + block(4, "_tf_keras_layer")
     return [block(1, node + block(5, json.dumps(layer)) + block(6, number(1, 1)))]
 
 
-def _keras_metadata(directory: Path) -> Target:
-    from edgeconv.model.source.scanning.nodes import Findings
-    from edgeconv.model.source.scanning.refusing import scan_keras_metadata
-
-    path = directory / "keras_metadata.pb"
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        findings = Findings()
-        scan_keras_metadata(path, findings, frozenset(), is_read=True)
-        findings.all()
-
-    return run
+def _keras_metadata(path: Path) -> None:
+    _scanned(path, scan_keras_metadata, frozenset(), is_read=True)
 
 
 # Keras
 
 
 def _keras_config_seeds() -> list[bytes]:
-    import foreign_seeds
-
     return [json.dumps(config).encode() for config in foreign_seeds.keras_configs()]
 
 
-def _keras_config(_: Path) -> Target:
-    from edgeconv.model.source.keras_files import content_of, decoded
-    from edgeconv.model.source.scanning.keras_files import scan_config
-    from edgeconv.model.source.scanning.nodes import Findings
-
-    def run(data: bytes) -> None:
-        config = decoded(Path("m.keras"), "config.json", data)
-        findings = Findings()
-        scan_config(config, findings, frozenset({"mine"}), where="config.json")
-        findings.all()
-        content_of(config, "2.15.0", 12, is_zip=True)
-        content_of(config, b"3.1", None, is_zip=False)
-
-    return run
+def _keras_config(data: bytes) -> None:
+    config = decoded(Path("m.keras"), "config.json", data)
+    findings = Findings()
+    scan_config(config, findings, frozenset({"mine"}), where="config.json")
+    findings.all()
+    content_of(config, "2.15.0", 12, is_zip=True)
+    content_of(config, b"3.1", None, is_zip=False)
 
 
 def _keras_archive_seeds() -> list[bytes]:
-    import foreign_seeds
-
     found = []
     for config in foreign_seeds.keras_configs()[:3]:
         packed = io.BytesIO()
@@ -270,75 +251,32 @@ def _keras_archive_seeds() -> list[bytes]:
     return found
 
 
-def _keras_archive(directory: Path) -> Target:
-    from edgeconv.model.source.keras_files import KerasReadJob, read_archive_here
-
-    path = directory / "m.keras"
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        read_archive_here(KerasReadJob(path=str(path)))
-
-    return run
+def _keras_archive(path: Path) -> None:
+    read_archive_here(KerasReadJob(path=str(path)))
 
 
 # Files of a project
 
-
-def _noun_types() -> dict[str, Any]:
-    from edgeconv import types as nouns
-    from edgeconv.data.samples import SamplesFile
-    from edgeconv.embedding.embedding import WriteJournal
-
-    names = [
-        "Artifact",
-        "Embedded",
-        "LastCheck",
-        "Report",
-        "Stamp",
-        "TrainingRecord",
-        "Tuning",
-        "TuningTrial",
-    ]
-    return {name: getattr(nouns, name) for name in names} | {
-        "SamplesFile": SamplesFile,
-        "WriteJournal": WriteJournal,
-    }
+_NOUNS: tuple[Any, ...] = (
+    *(Artifact, nouns.Embedded, nouns.LastCheck, Report, nouns.Stamp, nouns.TrainingRecord),
+    *(nouns.Tuning, nouns.TuningTrial, SamplesFile, WriteJournal),
+)
 
 
 def _noun_seeds() -> list[bytes]:
-    import msgspec
-
-    return [msgspec.json.encode(example_of(kind)) for kind in _noun_types().values()]
+    return [msgspec.json.encode(example_of(kind)) for kind in _NOUNS]
 
 
-def _nouns(directory: Path) -> Target:
-    from edgeconv.system.store import read_noun
-
-    path = directory / "m.json"
-    types = _noun_types()
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        _each(*(partial(read_noun, path, kind, what=name) for name, kind in types.items()))
-
-    return run
+_nouns = _file("m.json", *(partial(read_noun, kind=kind, what=kind.__name__) for kind in _NOUNS))
 
 
 def _manifest_seeds() -> list[bytes]:
-    import msgspec
-
-    from edgeconv.types import Artifact
-
     sha256 = hashlib.sha256(_tflite_seeds()[0]).hexdigest()
     made = msgspec.structs.replace(example_of(Artifact), file="m.tflite", sha256=sha256)
     return [msgspec.json.encode(made), b"{}", b'{"name": "m"}']
 
 
 def _manifest(directory: Path) -> Target:
-    from edgeconv.embedding.plan import find_published
-    from edgeconv.reporting.files import require_passed
-
     model = directory / "m.tflite"
     model.write_bytes(_tflite_seeds()[0])
     sha256 = hashlib.sha256(_tflite_seeds()[0]).hexdigest()
@@ -355,32 +293,11 @@ def _manifest(directory: Path) -> Target:
     return run
 
 
-def _report(directory: Path) -> Target:
-    from edgeconv.reporting.files import read_report
-
-    path = directory / "report.json"
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        read_report(path)
-
-    return run
-
-
 def _report_seeds() -> list[bytes]:
-    import msgspec
-
-    from edgeconv.types import Report
-
     return [msgspec.json.encode(example_of(Report)), b'{"format": 1}']
 
 
 def _lock_seeds() -> list[bytes]:
-    import tempfile
-
-    from edgeconv.requests.config import lock
-    from edgeconv.types import Accuracy, Lock, LockedModel, LockedStage
-
     right = "110" * 6 + "11"
     classes = tuple(index % 4 for index in range(20))
     accuracy = Accuracy(metric="top1", value=0.7, samples=20, correct=right, predicted=classes)
@@ -401,103 +318,71 @@ def _lock_seeds() -> list[bytes]:
         return [path.read_bytes(), b"format = 1\n", b"format = 2\n"]
 
 
-def _lock(directory: Path) -> Target:
-    from edgeconv.requests.config import lock
-    from edgeconv.requests.config.lock import accepted_hashes
-
-    path = directory / "edgeconv.lock"
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        with contextlib.suppress(EdgeconvError):
-            accepted_hashes(path, "m")
-        _each(
-            lambda: lock.read(path),
-            # As whoever computes the checksum anew can write it.
-            lambda: _signed(path, data) and lock.read(path),
-        )
-
-    return run
+def _lock(path: Path) -> None:
+    with contextlib.suppress(EdgeconvError):
+        lock.accepted_hashes(path, "m")
+    # The second as whoever computes the checksum anew can write it.
+    _each(lambda: lock.read(path), lambda: _signed(path) and lock.read(path))
 
 
-def _signed(path: Path, data: bytes) -> bool:
+def _signed(path: Path) -> bool:
     """Write the tables of a lock with the checksums that they should have."""
-    from edgeconv.requests.config.lock import as_text
-
     with contextlib.suppress(ValueError, RecursionError):
-        found = tomllib.loads(data.decode()).get("model")
+        found = tomllib.loads(path.read_bytes().decode()).get("model")
         if isinstance(found, dict):
             tables = {name: _checked(name, table) for name, table in found.items()}
-            path.write_text(f"format = 1\n{as_text({'model': tables})}", encoding="utf-8")
+            path.write_text(f"format = 1\n{lock.as_text({'model': tables})}", encoding="utf-8")
             return True
     return False
 
 
 def _checked(name: str, table: Any) -> Any:
-    from edgeconv.requests.config.lock import CHECKSUM, checksum
-
     if not isinstance(table, dict):
         return table
-    facts = {key: value for key, value in table.items() if key != CHECKSUM}
-    return {CHECKSUM: checksum(name, facts), **facts}
+    facts = {key: value for key, value in table.items() if key != lock.CHECKSUM}
+    return {lock.CHECKSUM: lock.checksum(name, facts), **facts}
 
 
-def _config_seeds() -> list[bytes]:
-    texts = (
-        '[model.mnist]\nsource = "models/mnist"\nslices = "s.txt"\n[model.mnist.budget]\n'
-        'max-slice-drop = 0.1\n[model.mnist.convert]\nto = ["int8", "float16"]\n'
-        'test = "npz:x.npz?labels=y"\n',
-        "[convert]\nto = 'int8,dynamic'\n[budget]\nmax-size-ratio = 0.5\n"
-        "max-accuracy-drop = { limit = 0.01, severity = 'warn' }\n[budget.recipe.int8]\n"
-        'allowed-operators = ["CONV_2D"]\noldest-runtime = "2.14.0"\n',
-        '[tool.edgeconv.budget]\nmin-accuracy = 0.9\n[tool.edgeconv.model."a.b"]\nsource="x"\n',
-        "a.b.c = 1979-05-27T07:32:00Z\n'' = '''\n'''\n[[x]]\ny = { z = [1, 0x1f, inf] }\n",
-    )
-    return [text.encode() for text in texts]
+_config_seeds = _encoded(
+    '[model.mnist]\nsource = "models/mnist"\nslices = "s.txt"\n[model.mnist.budget]\n'
+    'max-slice-drop = 0.1\n[model.mnist.convert]\nto = ["int8", "float16"]\n'
+    'test = "npz:x.npz?labels=y"\n',
+    "[convert]\nto = 'int8,dynamic'\n[budget]\nmax-size-ratio = 0.5\n"
+    "max-accuracy-drop = { limit = 0.01, severity = 'warn' }\n[budget.recipe.int8]\n"
+    'allowed-operators = ["CONV_2D"]\noldest-runtime = "2.14.0"\n',
+    '[tool.edgeconv.budget]\nmin-accuracy = 0.9\n[tool.edgeconv.model."a.b"]\nsource="x"\n',
+    "a.b.c = 1979-05-27T07:32:00Z\n'' = '''\n'''\n[[x]]\ny = { z = [1, 0x1f, inf] }\n",
+)
 
 
-def _config(directory: Path) -> Target:
-    from edgeconv.requests.config.tables import read_config
-    from edgeconv.requests.texts import KEYED_SOURCE, STEPS
-
-    paths = (directory / "edgeconv.toml", directory / "pyproject.toml")
-
-    def run(data: bytes) -> None:
-        for path in paths:
-            path.write_bytes(data)
-        _each(*(partial(read, path) for path in paths))
-
-    def read(path: Path) -> None:
-        config = read_config(path)
-        for model in config.models.values():
-            test = model.tables.get("convert", {}).get("test")
-            if isinstance(test, str):
-                for kind in (KEYED_SOURCE, STEPS):
-                    kind.within(kind.parse(test), directory)
-
-    return run
+def _config(path: Path) -> None:
+    other = path.with_name("pyproject.toml")
+    other.write_bytes(path.read_bytes())
+    _each(partial(_config_of, path), partial(_config_of, other))
 
 
-def _text_seeds() -> list[bytes]:
-    texts = (
-        "npz:x.npz?labels=y&count=3",
-        "images:folder?classes=c.txt&size=3",
-        "module.sub:function",
-        "./a:b.npz",
-        "tfds:mnist/1?split=test[:10%]",
-        "resize=224x224&scale=1/255&mean=0.5,0.5,0.5",
-        "image.scale=1/255&dtype=uint8",
-        "none",
-        "wavs:s?rate=16000",
-    )
-    return [text.encode() for text in texts]
+def _config_of(path: Path) -> None:
+    for model in read_config(path).models.values():
+        test = model.tables.get("convert", {}).get("test")
+        if isinstance(test, str):
+            for kind in (KEYED_SOURCE, STEPS):
+                kind.within(kind.parse(test), path.parent)
+
+
+_text_seeds = _encoded(
+    "npz:x.npz?labels=y&count=3",
+    "images:folder?classes=c.txt&size=3",
+    "module.sub:function",
+    "./a:b.npz",
+    "tfds:mnist/1?split=test[:10%]",
+    "resize=224x224&scale=1/255&mean=0.5,0.5,0.5",
+    "image.scale=1/255&dtype=uint8",
+    "none",
+    "wavs:s?rate=16000",
+)
 
 
 def _text(directory: Path) -> Target:
-    from edgeconv.data.location import identity, parse_source, runs_code
-    from edgeconv.data.preprocessing import parse_preprocessing
-    from edgeconv.requests.texts import source_within
-
     def run(data: bytes) -> None:
         text = data.decode("utf-8", "surrogateescape")
         _each(partial(parse_preprocessing, text))
@@ -509,44 +394,24 @@ def _text(directory: Path) -> Target:
     return run
 
 
-def _toml_seeds() -> list[bytes]:
-    return [
-        b"[preprocess]\nscale = 0.5\nresize = [3, 4]\n[preprocess.input.a]\nmean = [1, 2.5]\n",
-        b'[preprocess]\nscale = "1/255"\nlayout = "nchw"\ndtype = "uint8"\n',
-    ]
+_toml_seeds = _encoded(
+    "[preprocess]\nscale = 0.5\nresize = [3, 4]\n[preprocess.input.a]\nmean = [1, 2.5]\n",
+    '[preprocess]\nscale = "1/255"\nlayout = "nchw"\ndtype = "uint8"\n',
+)
 
 
-def _preprocessing(directory: Path) -> Target:
-    from edgeconv.data.preprocessing import describe, parse_preprocessing
-
-    path = directory / "steps.toml"
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        steps = parse_preprocessing(str(path))
-        # What is said of them is read again.
-        assert parse_preprocessing(describe(steps)) == steps
-
-    return run
+def _preprocessing(path: Path) -> None:
+    steps = parse_preprocessing(str(path))
+    # What is said of them is read again.
+    assert parse_preprocessing(describe(steps)) == steps
 
 
-def _lines(directory: Path) -> Target:
-    from edgeconv.embedding.plan import read_labels
-    from edgeconv.system.store.files import refuse_pointer
-
-    path = directory / "labels.txt"
-
-    def run(data: bytes) -> None:
-        path.write_bytes(data)
-        refuse_pointer(path)
-        read_labels(path)
-
-    return run
+def _labels(path: Path) -> None:
+    refuse_pointer(path)
+    read_labels(path)
 
 
 def _npy_seeds() -> list[bytes]:
-    import numpy as np
-
     found = []
     for array in (np.zeros((2, 3), "f4"), np.array([b"ab\xff", b"c\xff"]), np.arange(4)):
         packed = io.BytesIO()
@@ -556,9 +421,6 @@ def _npy_seeds() -> list[bytes]:
 
 
 def _npy(directory: Path) -> Target:
-    from edgeconv.data.arrays import StoredRows, read_array
-    from edgeconv.data.samples import read_samples
-
     (directory / "samples.json").write_text(
         json.dumps({"names": ["x"], "count": 2, "source": "s"}), encoding="utf-8"
     )
@@ -578,21 +440,49 @@ def _npy(directory: Path) -> Target:
 HARNESSES = {
     harness.name: harness
     for harness in (
-        Harness("tflite", _tflite_seeds, _tflite, mutators.mutate_tflite),
-        Harness("tflite-scan", _tflite_seeds, _tflite_scan, mutators.mutate_tflite),
-        Harness("saved-model", _saved_model_seeds, _saved_model, mutators.mutate_message),
-        Harness("saved-model-scan", _saved_model_seeds, _saved_model_scan, mutators.mutate_message),
-        Harness("keras-metadata", _keras_metadata_seeds, _keras_metadata, mutators.mutate_message),
-        Harness("keras-config", _keras_config_seeds, _keras_config, mutators.mutate_json),
-        Harness("keras-archive", _keras_archive_seeds, _keras_archive, mutators.mutate_zip),
+        Harness("tflite", _tflite_seeds, lambda _: _tflite, mutators.mutate_tflite),
+        Harness(
+            "tflite-scan", _tflite_seeds, _file("m.tflite", _tflite_scan), mutators.mutate_tflite
+        ),
+        Harness(
+            "saved-model",
+            foreign_seeds.saved_models,
+            _file("saved_model.pb", _saved_model),
+            mutators.mutate_message,
+        ),
+        Harness(
+            "saved-model-scan",
+            foreign_seeds.saved_models,
+            _file("saved_model.pb", _saved_model_scan),
+            mutators.mutate_message,
+        ),
+        Harness(
+            "keras-metadata",
+            _keras_metadata_seeds,
+            _file("keras_metadata.pb", _keras_metadata),
+            mutators.mutate_message,
+        ),
+        Harness("keras-config", _keras_config_seeds, lambda _: _keras_config, mutators.mutate_json),
+        Harness(
+            "keras-archive",
+            _keras_archive_seeds,
+            _file("m.keras", _keras_archive),
+            mutators.mutate_zip,
+        ),
         Harness("nouns", _noun_seeds, _nouns, mutators.mutate_json, 16384),
         Harness("manifest", _manifest_seeds, _manifest, mutators.mutate_json),
-        Harness("report", _report_seeds, _report, mutators.mutate_json, 16384),
-        Harness("lock", _lock_seeds, _lock, mutators.mutate_lines),
-        Harness("configuration", _config_seeds, _config, mutators.mutate_lines),
+        Harness(
+            "report", _report_seeds, _file("report.json", read_report), mutators.mutate_json, 16384
+        ),
+        Harness("lock", _lock_seeds, _file("edgeconv.lock", _lock), mutators.mutate_lines),
+        Harness(
+            "configuration", _config_seeds, _file("edgeconv.toml", _config), mutators.mutate_lines
+        ),
         Harness("source-text", _text_seeds, _text, longest_bytes=300),
-        Harness("preprocessing", _toml_seeds, _preprocessing, mutators.mutate_lines),
-        Harness("labels", _text_seeds, _lines, longest_bytes=300),
+        Harness(
+            "preprocessing", _toml_seeds, _file("steps.toml", _preprocessing), mutators.mutate_lines
+        ),
+        Harness("labels", _text_seeds, _file("labels.txt", _labels), longest_bytes=300),
         Harness("npy", _npy_seeds, _npy, longest_bytes=600),
     )
 }

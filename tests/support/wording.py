@@ -148,7 +148,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Any:
     collected = config.stash[COLLECTED] = {}
-    if not config.getoption("lf") and not any("::" in argument for argument in config.args):
+    if not config.getoption("lf", default=False) and not any(
+        "::" in argument for argument in config.args
+    ):
         for item in items:
             collected.setdefault(item.nodeid.partition("::")[0], set()).add(_name_of(item))
     return (yield)

@@ -155,12 +155,6 @@ def test_one_byte_over_a_large_size_fails():
     assert not check(report(measured(size_bytes=gigabyte + 1)), budget).ok
 
 
-def test_the_baseline_is_not_judged():
-    verdict = check(report(measured()), Budget(every=Limits(max_size_bytes=2000)))
-    assert [finding.model for finding in verdict.findings] == ["digits.int8"]
-    assert verdict.ok
-
-
 def test_a_recipe_limit_replaces_the_general_one_of_the_same_name_only():
     budget = Budget(
         every=Limits(max_size_bytes=10, max_arena_bytes=800),

@@ -95,12 +95,6 @@ def test_a_drop_fails_where_one_within_the_limit_is_ruled_out():
     assert (found.reference, found.samples_needed) == ("baseline", None)
 
 
-def test_a_drop_passes_where_one_beyond_the_limit_is_ruled_out():
-    found = judged(beside(answers(range(4))), max_accuracy_drop=0.01)
-    assert (found.outcome, found.actual) == ("passed", pytest.approx(0.004))
-    assert judged(beside(answers(range(5))), max_accuracy_drop=0.01).outcome == "inconclusive"
-
-
 def test_between_the_two_it_is_inconclusive_and_says_how_many_samples_would_do():
     found = judged(beside(answers(range(9))), max_accuracy_drop=0.01)
     assert (found.outcome, found.severity, found.ok) == ("inconclusive", "error", False)
@@ -699,18 +693,3 @@ def test_a_finding_has_the_interval_of_the_report_whatever_it_is_judged_by(befor
         one for one in stage_states(rows, None, GateStatistics()) if one.model == drop.model
     ]
     assert state.own_interval == drop.interval
-
-
-@given(st.sets(st.integers(0, 119), max_size=40), st.floats(0.01, 0.4))
-@settings(deadline=None, max_examples=30)
-def test_a_wider_limit_is_never_judged_more_strictly(wrong, limit):
-    order = ["failed", "inconclusive", "passed"]
-    rows = beside(answers(wrong, 120))
-    first, second = (judged(rows, max_accuracy_drop=one).outcome for one in (limit, limit + 0.05))
-    assert order.index(first) <= order.index(second)
-
-
-def test_measurements_of_the_baseline_alone_count_once():
-    rows = beside(answers(range(4)))
-    assert isinstance(rows.baseline, Measurement)
-    assert len(check(rows, DROP).findings) == 1
