@@ -43,8 +43,7 @@ def linear(path: Path, sample: tuple[int, ...], weights: Array, biases: Array) -
     x = graph.tensor(NAME, (1, *sample), "float32", dynamic=True)
     w = graph.tensor("w", weights.shape, "float32", data=weights.astype(np.float32))
     b = graph.tensor("b", biases.shape, "float32", data=biases.astype(np.float32))
-    y = graph.tensor("scores", (1, len(biases)), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    y = graph.computed("scores", (1, len(biases)), "FULLY_CONNECTED", [x, w, b])
     signature = ("serving_default", [NAME], ["scores"])
     path.write_bytes(packed(graph.model([x], [y], signature=signature)))
     return path

@@ -70,10 +70,8 @@ def hostile_tiny(directory: Path) -> Path:
     second = graph.tensor("b", (1, 4), "int8", scale=0.25, zero_point=3)
     w = graph.tensor("w", (3, 4), "float32", data=WEIGHTS.astype(np.float32))
     b = graph.tensor("c", (3,), "float32", data=BIASES.astype(np.float32))
-    out = graph.tensor("d", (1, 3), "float32")
-    graph.operator("FULLY_CONNECTED", [first, w, b], [out])
-    levels = graph.tensor("e", (1, 4), "float32")
-    graph.operator("DEQUANTIZE", [second], [levels])
+    out = graph.computed("d", (1, 3), "FULLY_CONNECTED", [first, w, b])
+    levels = graph.computed("e", (1, 4), "DEQUANTIZE", [second])
     signature = ("serving_default", [HOSTILE, "class"], ["a-b", "a b"])
     model = graph.model([first, second], [out, levels], signature=signature)
     return published(directory, packed(model), name=HOSTILE, recipe="float32")
@@ -97,8 +95,7 @@ def large_tiny(directory: Path, size: int) -> Path:
     rows = size // 16
     weights = np.random.default_rng(5).standard_normal((rows, 4), np.float32)
     w = graph.tensor("w", (rows, 4), "float32", data=weights)
-    y = graph.tensor("y", (1, rows), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    y = graph.computed("y", (1, rows), "FULLY_CONNECTED", [x, w, -1])
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     return published(directory, packed(model), recipe="float32")
 

@@ -78,13 +78,10 @@ def _strings_and_blocks() -> bytes:
     words = struct.pack("<i3i", 2, 16, 18, 21) + b"abcde"
     graph.tensor("words", (2,), "string", data=np.frombuffer(words, np.uint8))
     x = graph.tensor("x", (1, 4), "float32", dynamic=True)
-    q = graph.tensor("q", (1, 4), "int8", scale=0.5)
     w = graph.tensor("w", (3, 4), "int4", data=np.zeros(6, np.uint8), scale=[0.5, 1, 2])
-    r = graph.tensor("r", (1, 3), "int8", scale=0.5)
-    y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("QUANTIZE", [x], [q])
-    graph.operator("FULLY_CONNECTED", [q, w, -1], [r], version=10)
-    graph.operator("DEQUANTIZE", [r], [y])
+    q = graph.computed("q", (1, 4), "QUANTIZE", [x], "int8", scale=0.5)
+    r = graph.computed("r", (1, 3), "FULLY_CONNECTED", [q, w, -1], "int8", scale=0.5, version=10)
+    y = graph.computed("y", (1, 3), "DEQUANTIZE", [r])
     dense = schema.DimensionMetadataT(format=0, denseSize=3)
     graph.tensors[w].sparsity = schema.SparsityParametersT(
         traversalOrder=np.array([0, 1], np.int32), dimMetadata=[dense, dense]

@@ -20,12 +20,11 @@ def classifier(kind: str = "SOFTMAX", *, reshaped: bool = False) -> bytes:
     graph = Graph()
     x = graph.tensor("x", (1, INPUTS), "float32", dynamic=True)
     logits = graph.tensor("logits", (1, CLASSES), "float32", dynamic=True)
-    y = graph.tensor("y", (1, CLASSES), "float32", dynamic=True)
     weights = graph.tensor("w", PATTERNS.shape, "float32", data=WEIGHTS)
     bias = graph.tensor("b", (CLASSES,), "float32", data=np.zeros(CLASSES, np.float32))
     graph.operator("FULLY_CONNECTED", [x, weights, bias], [logits])
     options = schema.SoftmaxOptionsT(beta=1.0) if kind == "SOFTMAX" else None
-    graph.operator(kind, [logits], [y], options=options)
+    y = graph.computed("y", (1, CLASSES), kind, [logits], dynamic=True, options=options)
     if reshaped:
         shape = graph.tensor("shape", (2,), "int32", data=np.array([-1, CLASSES], np.int32))
         y, flat = graph.tensor("out", (1, CLASSES), "float32", dynamic=True), y

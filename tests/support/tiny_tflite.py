@@ -59,6 +59,14 @@ class Graph:
             operator.builtinOptionsType = getattr(schema.BuiltinOptions, kind)
         self.operators.append(operator)
 
+    def computed(
+        self, name, shape, operator, inputs, dtype="float32", *, version=1, options=None, **kind
+    ):
+        """A tensor that an operator computes; `kind` is what `tensor` takes of it."""
+        output = self.tensor(name, shape, dtype, **kind)
+        self.operator(operator, inputs, [output], version=version, options=options)
+        return output
+
     def convolution(self, inputs, output, stride=1, *, kind="CONV_2D", version=5) -> None:
         """A convolution with padding; of the kind DEPTHWISE_CONV_2D with a multiplier of 1."""
         name = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}[kind]
@@ -139,8 +147,7 @@ def float_model(*, signature=None, names=("x", "y")) -> schema.ModelT:
     x = graph.tensor(names[0], (1, 4), "float32", dynamic=True)
     w = graph.tensor("w", (3, 4), "float32", data=WEIGHTS.astype(np.float32))
     b = graph.tensor("b", (3,), "float32", data=BIASES.astype(np.float32))
-    y = graph.tensor(names[1], (1, 3), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    y = graph.computed(names[1], (1, 3), "FULLY_CONNECTED", [x, w, b])
     return graph.model([x], [y], signature=signature)
 
 

@@ -73,8 +73,7 @@ def fine_directions(path: Path) -> Path:
     x = graph.tensor("x", (1, 2), "float32", dynamic=True)
     w = graph.tensor("w", weights.shape, "float32", data=weights)
     bias = graph.tensor("b", (400,), "float32", data=np.zeros(400, np.float32))
-    scores = graph.tensor("scores", (1, 400), "float32", dynamic=True)
-    graph.operator("FULLY_CONNECTED", [x, w, bias], [scores])
+    scores = graph.computed("scores", (1, 400), "FULLY_CONNECTED", [x, w, bias], dynamic=True)
     signature = ("serving_default", ["x"], ["scores"])
     path.write_bytes(packed(graph.model([x], [scores], signature=signature)))
     return path

@@ -13,7 +13,6 @@ def two_dense() -> bytes:
     x = graph.tensor("x", (1, 8), "float32", dynamic=True)
     hidden = graph.tensor(FIRST, (1, 6), "float32", dynamic=True)
     out = graph.tensor(SECOND, (1, 4), "float32", dynamic=True)
-    scaled = graph.tensor(THIRD, (1, 4), "float32", dynamic=True)
     for name, target, source, shape in (("a", hidden, x, (6, 8)), ("b", out, hidden, (4, 6))):
         weights = graph.tensor(
             f"{name}/w", shape, "float32", data=rng.normal(size=shape).astype(np.float32)
@@ -23,5 +22,5 @@ def two_dense() -> bytes:
         )
         graph.operator("FULLY_CONNECTED", [source, weights, bias], [target])
     factors = graph.tensor("c", (1, 4), "float32", data=np.ones((1, 4), np.float32))
-    graph.operator("ADD", [out, factors], [scaled])
+    scaled = graph.computed(THIRD, (1, 4), "ADD", [out, factors], dynamic=True)
     return packed(graph.model([x], [scaled], signature=("serving_default", ["x"], ["y"])))

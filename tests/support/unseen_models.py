@@ -33,8 +33,7 @@ def _dense(graph: Graph, source: int, name: str, shape: tuple[int, int], **optio
     w = graph.tensor(f"{name}/w", shape, "float32", data=weights)
     bias = np.full(shape[:1], options.get("bias", 0.0), np.float32)
     b = graph.tensor(f"{name}/b", shape[:1], "float32", data=bias)
-    out = graph.tensor(name, (1, shape[0]), "float32")
-    graph.operator("FULLY_CONNECTED", [source, w, b], [out])
+    out = graph.computed(name, (1, shape[0]), "FULLY_CONNECTED", [source, w, b])
     if options.get("relu"):
         kind = schema.ActivationFunctionType.RELU
         graph.operators[-1].builtinOptions.fusedActivationFunction = kind
@@ -43,10 +42,8 @@ def _dense(graph: Graph, source: int, name: str, shape: tuple[int, int], **optio
 
 def binary(graph: Graph, kind: str, left: int, right: int, name: str, shape: Any) -> int:
     """ADD, SUB or MUL of two tensors."""
-    out = graph.tensor(name, shape, "float32")
     options = getattr(schema, f"{kind.capitalize()}OptionsT")()
-    graph.operator(kind, [left, right], [out], options=options)
-    return out
+    return graph.computed(name, shape, kind, [left, right], options=options)
 
 
 def named(graph: Graph, inputs: list[int], out: int, names: list[str]) -> bytes:
@@ -59,10 +56,9 @@ def softmax_of_nearly_nothing() -> bytes:
     graph = Graph()
     x = graph.tensor("x", (1, 6), "float32")
     logits = _dense(graph, x, "logits", (4, 6), factor=1e-13)
-    out = graph.tensor("probabilities", (1, 4), "float32")
     options = schema.SoftmaxOptionsT()
     options.beta = 1.0
-    graph.operator("SOFTMAX", [logits], [out], options=options)
+    out = graph.computed("probabilities", (1, 4), "SOFTMAX", [logits], options=options)
     return named(graph, [x], out, ["x"])
 
 

@@ -57,8 +57,7 @@ def test_json_is_one_document_that_decodes_to_the_noun(tmp_path):
 def test_names_that_would_steer_the_terminal_or_rich_are_spelled_out(tmp_path):
     graph = Graph()
     x = graph.tensor("[red]x[/red]", (1,), "float32")
-    y = graph.tensor("y\x1b[31m\u202e", (1,), "float32")
-    graph.operator("[bold]Op\x07", [x], [y])
+    y = graph.computed("y\x1b[31m\u202e", (1,), "[bold]Op\x07", [x])
     file = tmp_path / "hostile.tflite"
     file.write_bytes(packed(graph.model([x], [y])))
     shown = inspect(file)
@@ -97,10 +96,8 @@ def test_a_float_model_shows_no_scale_columns_and_its_float_operators(tmp_path):
 def test_the_oldest_runtime_is_shown_with_what_sets_it_and_what_is_unknown(tmp_path):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "int8", scale=0.5)
-    y = graph.tensor("y", (1, 4), "int8", scale=0.5)
-    z = graph.tensor("z", (1, 4), "int8", scale=0.5)
-    graph.operator("RELU", [x], [y])
-    graph.operator("Own\x07", [y], [z], version=2)
+    y = graph.computed("y", (1, 4), "RELU", [x], "int8", scale=0.5)
+    z = graph.computed("z", (1, 4), "Own\x07", [y], "int8", scale=0.5, version=2)
     file = tmp_path / "tiny.tflite"
     file.write_bytes(packed(graph.model([x], [z])))
     lines = lines_of(file)

@@ -85,8 +85,7 @@ def test_the_warning_is_in_the_manifest_and_among_the_notes_of_bench(tmp_path):
     x = graph.tensor("x", (1, 1), "float32", dynamic=True)
     weights = np.random.default_rng(4).normal(size=(1024, 1)).astype(np.float32)
     w = graph.tensor("w", weights.shape, "float32", data=weights)
-    y = graph.tensor("y", (1, 1024), "float32", dynamic=True)
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    y = graph.computed("y", (1, 1024), "FULLY_CONNECTED", [x, w, -1], dynamic=True)
     signed = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     (tmp_path / "thin.tflite").write_bytes(packed(signed))
     done = convert(

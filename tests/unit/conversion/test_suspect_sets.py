@@ -69,9 +69,8 @@ def test_weights_alone_are_quantized_without_samples_that_cannot_be_right(conver
     # One weight of each row leaves no steps for the others, which a correction of the bias heals.
     values = np.random.default_rng(1).normal(size=(64, 8)).astype(np.float32)
     values[:, 0] = 300
-    y = graph.tensor("y", (1, 64), "float32", dynamic=True)
     weights = graph.tensor("w", values.shape, "float32", data=values)
-    graph.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    y = graph.computed("y", (1, 64), "FULLY_CONNECTED", [x, weights, -1], dynamic=True)
     model = packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
     Path("tiny.tflite").write_bytes(model)
     samples = np.ones((40, 8), np.float32)

@@ -140,8 +140,7 @@ def image_metadata(tmp_path: Path, steps: Preprocessing | None) -> tuple[bytes, 
     """The file that ships for an image model, and the flatbuffer in it."""
     graph = Graph()
     x = graph.tensor("x", (1, 4, 6, 3), "float32")
-    y = graph.tensor("y", (1, 4, 6, 3), "float32")
-    graph.operator("ADD", [x, x], [y])
+    y = graph.computed("y", (1, 4, 6, 3), "ADD", [x, x])
     content = packed(graph.model([x], [y], signature=("serving_default", ["photo"], ["y"])))
     changes = {"preprocessing": {"": steps}} if steps else {}
     artifact = published(tmp_path / "model", content, recipe="float32", **changes)

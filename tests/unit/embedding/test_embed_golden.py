@@ -82,8 +82,7 @@ def test_a_fixed_batch_is_one_vector(tmp_path):
 
     graph = Graph()
     x = graph.tensor("x", (2, 3), "float32")
-    y = graph.tensor("y", (2, 3), "float32")
-    graph.operator("RELU", [x], [y])
+    y = graph.computed("y", (2, 3), "RELU", [x])
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     file = published(tmp_path, packed(model), recipe="float32")
     made = embedding(file, tmp_path, vectors=3)
@@ -99,8 +98,7 @@ def test_too_few_samples_for_one_batch_are_refused(tmp_path):
 
     graph = Graph()
     x = graph.tensor("x", (4, 3), "float32")
-    y = graph.tensor("y", (4, 3), "float32")
-    graph.operator("RELU", [x], [y])
+    y = graph.computed("y", (4, 3), "RELU", [x])
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
     file = published(tmp_path / "m", packed(model), recipe="float32")
     np.savez(tmp_path / "d.npz", x=np.zeros((3, 3), np.float32))

@@ -60,7 +60,6 @@ def two_inputs(places: tuple[str, str]) -> bytes:
     """x + y in float32, with the inputs in that order in the graph."""
     graph = Graph()
     ends = {name: graph.tensor(name, (1, 4), "float32") for name in ("x", "y")}
-    z = graph.tensor("z", (1, 4), "float32")
-    graph.operator("ADD", list(ends.values()), [z])
+    z = graph.computed("z", (1, 4), "ADD", list(ends.values()))
     signature = ("serving_default", list(places), ["z"])
     return packed(graph.model([ends[name] for name in places], [z], signature=signature))

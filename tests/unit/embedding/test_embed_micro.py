@@ -36,8 +36,7 @@ def graph_of(*operators: str, dtype: str = "int8"):
     graph = Graph()
     x = graph.tensor("x", (1, 4), dtype)
     for index, operator in enumerate(operators):
-        y = graph.tensor(f"y{index}", (1, 4), dtype)
-        graph.operator(operator, [x], [y])
+        y = graph.computed(f"y{index}", (1, 4), operator, [x], dtype)
     return parse(packed(graph.model([x], [y])), where="test")
 
 
@@ -71,8 +70,7 @@ def test_types_that_no_kernel_takes_are_named():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (3, 4), "int8", data=np.ones((3, 4), np.int8), scale=0.5)
-    y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, -1])
     model = parse(packed(graph.model([x], [y])), where="test")
     with fails(UnsupportedOperators):
         resolver_methods(model, "m")
@@ -113,10 +111,8 @@ def test_integers_unpacked_with_a_scale_for_each_channel_are_named():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (3, 4), "int8", data=np.ones((3, 4), np.int8), scale=[0.5, 1.0, 2.0])
-    unpacked = graph.tensor("u", (3, 4), "float32")
-    y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("DEQUANTIZE", [w], [unpacked])
-    graph.operator("FULLY_CONNECTED", [x, unpacked, -1], [y])
+    unpacked = graph.computed("u", (3, 4), "DEQUANTIZE", [w])
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, unpacked, -1])
     model = parse(packed(graph.model([x], [y])), where="test")
     with fails(UnsupportedOperators):
         resolver_methods(model, "m")
@@ -125,8 +121,7 @@ def test_integers_unpacked_with_a_scale_for_each_channel_are_named():
 def test_an_embedding_of_such_a_model_is_refused_unless_it_is_for_another_runtime(tmp_path):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("SIGN", [x], [y])
+    y = graph.computed("y", (1, 4), "SIGN", [x])
     signature = ("serving_default", ["x"], ["y"])
     content = packed(graph.model([x], [y], signature=signature))
     file = published(tmp_path / "m", content, recipe="float32")
@@ -154,8 +149,7 @@ def test_a_convolution_adds_the_scratch_memory_of_its_columns():
     graph = Graph()
     x = graph.tensor("x", (1, 8, 8, 16), "int8", scale=1.0)
     w = graph.tensor("w", (4, 3, 3, 16), "int8", data=np.ones((4, 3, 3, 16), np.int8), scale=1.0)
-    y = graph.tensor("y", (1, 8, 8, 4), "int8", scale=1.0)
-    graph.operator("CONV_2D", [x, w, -1], [y])
+    y = graph.computed("y", (1, 8, 8, 4), "CONV_2D", [x, w, -1], "int8", scale=1.0)
     data = packed(graph.model([x], [y]))
     need, estimate = arena(data, parse(data, where="test"))
     kept = 1536 + 3 * 32 + 192 + 4 * 8

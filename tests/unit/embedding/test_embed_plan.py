@@ -148,8 +148,7 @@ def test_data_that_the_model_cannot_take_is_refused(tmp_path):
 def test_a_model_without_inputs_is_refused(tmp_path):
     graph = Graph()
     constant = graph.tensor("c", (1, 2), "float32", data=np.ones((1, 2), np.float32))
-    out = graph.tensor("y", (1, 2), "float32")
-    graph.operator("ADD", [constant, constant], [out])
+    out = graph.computed("y", (1, 2), "ADD", [constant, constant])
     content = packed(graph.model([], [out], signature=("serving_default", [], ["y"])))
     with fails(InputRefused):
         embed(published(tmp_path, content), "c", tmp_path / "out")

@@ -277,12 +277,11 @@ def far_from_zero(tmp_path: Path) -> tuple[Path, str]:
     rng = np.random.default_rng(5)
     graph = Graph()
     x = graph.tensor("x", (1, 64), "float32", dynamic=True)
-    y = graph.tensor("net/dense", (1, 4), "float32", dynamic=True)
     weights = graph.tensor(
         "w", (4, 64), "float32", data=rng.normal(size=(4, 64)).astype(np.float32)
     )
     bias = graph.tensor("b", (4,), "float32", data=np.zeros(4, np.float32))
-    graph.operator("FULLY_CONNECTED", [x, weights, bias], [y])
+    y = graph.computed("net/dense", (1, 4), "FULLY_CONNECTED", [x, weights, bias], dynamic=True)
     file = tmp_path / "shifted.tflite"
     file.write_bytes(packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"]))))
     samples = 10 + rng.normal(scale=0.1, size=(120, 64))

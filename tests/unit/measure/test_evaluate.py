@@ -67,10 +67,8 @@ def sum_of_batch() -> schema.ModelT:
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32", dynamic=True)
     axis = graph.tensor("axis", (1,), "int32", data=np.array([0], np.int32))
-    total = graph.tensor("total", (4,), "float32")
-    y = graph.tensor("y", (1, 4), "float32", dynamic=True)
-    graph.operator("SUM", [x, axis], [total])
-    graph.operator("ADD", [x, total], [y])
+    total = graph.computed("total", (4,), "SUM", [x, axis])
+    y = graph.computed("y", (1, 4), "ADD", [x, total], dynamic=True)
     return graph.model([x], [y])
 
 
@@ -150,11 +148,9 @@ def test_what_fails_on_the_way_has_its_error_and_the_rest_goes_on(tmp_path, lite
 def test_an_output_without_a_batch_dimension_belongs_to_each_sample(tmp_path, litert):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
-    y = graph.tensor("y", (1, 4), "float32")
     axes = graph.tensor("axes", (1,), "int32", data=np.array([0], np.int32))
-    total = graph.tensor("total", (4,), "float32")
-    graph.operator("ADD", [x, x], [y])
-    graph.operator("SUM", [x, axes], [total])
+    y = graph.computed("y", (1, 4), "ADD", [x, x])
+    total = graph.computed("total", (4,), "SUM", [x, axes])
     measured = MeasuredModel(
         "two", stored(tmp_path, "two.tflite", graph.model([x], [y, total])), litert
     )

@@ -46,10 +46,8 @@ def two_layers(*, first: str, width: int = 3) -> bytes:
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (width, 4), "float32", data=WEIGHTS[:width].astype(np.float32))
     b = graph.tensor("b", (width,), "float32", data=BIASES[:width].astype(np.float32))
-    between = graph.tensor(first, (1, width), "float32")
-    y = graph.tensor("y", (1, width), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, b], [between])
-    graph.operator("RELU", [between], [y])
+    between = graph.computed(first, (1, width), "FULLY_CONNECTED", [x, w, b])
+    y = graph.computed("y", (1, width), "RELU", [between])
     return packed(graph.model([x], [y], signature=("main", ["x"], ["y"])))
 
 
@@ -90,9 +88,8 @@ def test_bridges_between_types_and_widened_weights_are_no_layers():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     half = graph.tensor("half", (1, 4), "float16", data=np.ones((1, 4), np.float16))
-    wide = graph.tensor("wide", (1, 4), "float32")
     sums, bytes_ = graph.tensor("sums", (1, 4), "float32"), graph.tensor("q", (1, 4), "int8")
-    graph.operator("DEQUANTIZE", [half], [wide])
+    wide = graph.computed("wide", (1, 4), "DEQUANTIZE", [half])
     graph.operator("ADD", [x, wide], [sums])
     graph.operator("QUANTIZE", [sums], [bytes_])
     data = packed(graph.model([x], [bytes_]))

@@ -33,8 +33,7 @@ def mixed_model(size: int = 1024, *, signature=("serving_default", ["x"], ["y"])
         b = graph.tensor(f"{name}/b", (size,), "float32", data=np.zeros(size, np.float32))
         ends.append(graph.tensor(name, (1, size), "float32"))
         graph.operator("FULLY_CONNECTED", [ends[-2], w, b], [ends[-1]])
-    y = graph.tensor("scores", (1, size), "float32")
-    graph.operator("LOG_SOFTMAX", [ends[-1]], [y])
+    y = graph.computed("scores", (1, size), "LOG_SOFTMAX", [ends[-1]])
     return packed(graph.model([x], [y], signature=signature))
 
 

@@ -71,8 +71,7 @@ def ranges_of(samples: list[list[float]], batch: int = 1, which: str = "minmax")
     """The ranges of x and y of y = x + x, over samples of two values."""
     graph = Graph()
     x = graph.tensor("x", (batch, 2), "float32")
-    y = graph.tensor("y", (batch, 2), "float32")
-    graph.operator("ADD", [x, x], [y])
+    y = graph.computed("y", (batch, 2), "ADD", [x, x])
     model = packed(graph.model([x], [y], signature=("go", ["in"], ["out"])))
     return activation_ranges(
         model,

@@ -230,8 +230,7 @@ def test_int16x8_is_predicted_with_what_rounding_its_activations_does():
     x = graph.tensor("x", (1, 8), "float32")
     w = graph.tensor("w", (4, 8), "float32", data=weights)
     b = graph.tensor("b", (4,), "float32", data=np.zeros(4, np.float32))
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    y = graph.computed("y", (1, 4), "FULLY_CONNECTED", [x, w, b])
     model = packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))
     feeds = []
     for seed in (1, 2):

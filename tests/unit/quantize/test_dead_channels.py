@@ -180,8 +180,7 @@ def _dense(factor: float):
     values = np.random.default_rng(5).normal(size=(3, 4)) * factor
     w = graph.tensor("w", (3, 4), "float32", data=values.astype(np.float32))
     b = graph.tensor("b", (3,), "float32", data=np.array([1.0, -2.0, 3.0], np.float32))
-    y = graph.tensor("y", (1, 3), "float32", dynamic=True)
-    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, b], dynamic=True)
     return graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
 
 
@@ -198,8 +197,7 @@ def test_a_transposed_convolution_loses_no_bias(name):
     w = graph.tensor("w", kernel.shape, "float32", data=kernel)
     x = graph.tensor("x", (1, 2, 2, 2), "float32")
     b = graph.tensor("b", (3,), "float32", data=np.array([1.0, -3.78, 0.5], np.float32))
-    y = graph.tensor("y", (1, 4, 4, 3), "float32")
-    graph.operator("TRANSPOSE_CONV", [size, w, x, b], [y], version=3)
+    y = graph.computed("y", (1, 4, 4, 3), "TRANSPOSE_CONV", [size, w, x, b], version=3)
     options = schema.TransposeConvOptionsT()
     options.strideH = options.strideW = 2
     options.padding = schema.Padding.SAME

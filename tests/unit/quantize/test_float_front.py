@@ -42,8 +42,7 @@ def regression(*, moved: bool = False, scaled: bool = True, uneven: float = 1.0)
             last = target
     if moved:
         shape = graph.tensor("shape", (2,), "int32", data=np.array([-1, 4], np.int32))
-        target = graph.tensor("net/flat", (1, 4), "float32", dynamic=True)
-        graph.operator("RESHAPE", [last, shape], [target])
+        target = graph.computed("net/flat", (1, 4), "RESHAPE", [last, shape], dynamic=True)
         last = target
     for name, rows, columns in (("first", 16, 4), ("second", 1, 16)):
         weights = rng.normal(size=(rows, columns)).astype(np.float32)
@@ -57,8 +56,7 @@ def regression(*, moved: bool = False, scaled: bool = True, uneven: float = 1.0)
         graph.operator("FULLY_CONNECTED", [last, stored, bias], [target])
         last = target
         if name == "first":
-            target = graph.tensor("net/relu", (1, rows), "float32", dynamic=True)
-            graph.operator("RELU", [last], [target])
+            target = graph.computed("net/relu", (1, rows), "RELU", [last], dynamic=True)
             last = target
     return packed(graph.model([0], [last], signature=(KEY, ["x"], ["y"])))
 
@@ -179,9 +177,12 @@ def test_what_jumps_before_any_layer_stays_in_float(operator, name):
     graph.operator(operator, [scaled, half][: 1 + (operator == "LESS")], [step])
     graph.operator(*(("CAST", [step]) if operator == "LESS" else ("SUB", [scaled, step])), [y])
     weights = np.random.default_rng(3).normal(size=(8, 4)).astype(np.float32)
-    dense = graph.tensor("dense", (1, 8), "float32", dynamic=True)
-    graph.operator(
-        "FULLY_CONNECTED", [y, graph.tensor("w", (8, 4), "float32", data=weights), -1], [dense]
+    dense = graph.computed(
+        "dense",
+        (1, 8),
+        "FULLY_CONNECTED",
+        [y, graph.tensor("w", (8, 4), "float32", data=weights), -1],
+        dynamic=True,
     )
     model = packed(graph.model([x], [dense], signature=(KEY, ["x"], ["y"])))
     fitting, fresh = (

@@ -22,8 +22,7 @@ def test_a_dense_layer_adds_absolute_products():
     w, b = model.tensor("w", (3, 5), "float32", data=weights), model.tensor("b", (3,), "float32")
     model.buffers.append(type(model.buffers[0])(data=np.ones(3, "<f4").view(np.uint8)))
     model.tensors[b].buffer = len(model.buffers) - 1
-    y = model.tensor("y", (1, 3), "float32")
-    model.operator("FULLY_CONNECTED", [x, w, b], [y])
+    y = model.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, b])
     samples = RNG.normal(size=(20, 5)).astype(np.float32)
     (layer,) = magnitudes(graph_of(model, x, y, samples))
     assert layer.operator == "FULLY_CONNECTED"

@@ -129,10 +129,8 @@ def chain(width: int = WIDTH, *, inner_name: str = "h") -> Graph:
     """y = |2 x| through h = x + x, on (1, width)."""
     graph = Graph()
     x = graph.tensor("x", (1, width), "float32")
-    h = graph.tensor(inner_name, (1, width), "float32")
-    y = graph.tensor("y", (1, width), "float32")
-    graph.operator("ADD", [x, x], [h])
-    graph.operator("ABS", [h], [y])
+    h = graph.computed(inner_name, (1, width), "ADD", [x, x])
+    graph.computed("y", (1, width), "ABS", [h])
     return graph
 
 
@@ -260,14 +258,15 @@ def with_branch(inner_name: str) -> bytes:
     graph = Graph()
     x = graph.tensor("x", (1, WIDTH), "float32")
     yes = graph.tensor("yes", (1,), "bool", data=np.array([True]))
-    h = graph.tensor("h", (1, WIDTH), "float32")
-    b = graph.tensor("b", (1, WIDTH), "float32")
-    y = graph.tensor("y", (1, WIDTH), "float32")
-    graph.operator("ADD", [x, x], [h])
-    graph.operator(
-        "IF", [yes, h], [b], options=schema.IfOptionsT(thenSubgraphIndex=1, elseSubgraphIndex=1)
+    h = graph.computed("h", (1, WIDTH), "ADD", [x, x])
+    b = graph.computed(
+        "b",
+        (1, WIDTH),
+        "IF",
+        [yes, h],
+        options=schema.IfOptionsT(thenSubgraphIndex=1, elseSubgraphIndex=1),
     )
-    graph.operator("ABS", [b], [y])
+    y = graph.computed("y", (1, WIDTH), "ABS", [b])
     model = graph.model([x], [y], signature=("go", ["in"], ["out"]))
     inside = chain(inner_name=inner_name)
     inside.tensors[0].name, inside.tensors[2].name = "branch_in", "branch_out"
@@ -298,12 +297,9 @@ def test_a_tensor_between_operators_that_the_runtime_would_fuse_is_seen():
     rng = np.random.default_rng(0)
     x = graph.tensor("x", (1, 8), "float32")
     w = graph.tensor("w", (4, 8), "float32", data=rng.normal(size=(4, 8)).astype(np.float32))
-    h = graph.tensor("h", (1, 4), "float32")
-    r = graph.tensor("r", (1, 4), "float32")
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [h])
-    graph.operator("RELU", [h], [r])
-    graph.operator("ABS", [r], [y])
+    h = graph.computed("h", (1, 4), "FULLY_CONNECTED", [x, w, -1])
+    r = graph.computed("r", (1, 4), "RELU", [h])
+    graph.computed("y", (1, 4), "ABS", [r])
     ranges, found = calibrated(model_of(graph), {"go": Feed({"in": random_samples(50, 8)}, 1)})
     assert ranges["h"]["min"].min() < 0 == found["r"].low
     for name in ("h", "r"):

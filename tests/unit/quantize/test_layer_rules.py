@@ -104,8 +104,7 @@ def named(*names: str):
     last = first = graph.tensor("x", (1, 4), "float32", dynamic=True)
     constant = graph.tensor("c", (1, 4), "float32", data=np.ones((1, 4), np.float32))
     for name in names:
-        target = graph.tensor(name, (1, 4), "float32", dynamic=True)
-        graph.operator("ADD", [last, constant], [target])
+        target = graph.computed(name, (1, 4), "ADD", [last, constant], dynamic=True)
         last = target
     return float_layers(packed(graph.model([first], [last], signature=("main", ["x"], ["y"]))))
 
@@ -271,11 +270,10 @@ def wide_dense() -> bytes:
     rng = np.random.default_rng(5)
     graph = Graph()
     x = graph.tensor("x", (1, 64), "float32")
-    y = graph.tensor("y", (1, 32), "float32")
     weights = rng.normal(size=(32, 64)).astype(np.float32)
     w = graph.tensor("w", (32, 64), "float32", data=weights)
     b = graph.tensor("b", (32,), "float32", data=np.zeros(32, np.float32))
-    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    y = graph.computed("y", (1, 32), "FULLY_CONNECTED", [x, w, b])
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
 
 

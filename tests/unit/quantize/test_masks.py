@@ -32,10 +32,8 @@ def selected() -> bytes:
     mask = graph.tensor("mask", ROW, "int32", dynamic=True)
     zero = graph.tensor("zero", (), "int32", data=np.int32(0))
     least = graph.tensor("least", (), "float32", data=np.float32(LEAST))
-    is_seen = graph.tensor("seen", ROW, "bool", dynamic=True)
-    logits = graph.tensor("logits", ROW, "float32", dynamic=True)
-    graph.operator("NOT_EQUAL", [mask, zero], [is_seen])
-    graph.operator("SELECT_V2", [is_seen, x, least], [logits])
+    is_seen = graph.computed("seen", ROW, "NOT_EQUAL", [mask, zero], "bool", dynamic=True)
+    logits = graph.computed("logits", ROW, "SELECT_V2", [is_seen, x, least], dynamic=True)
     y = softmax(graph, logits)
     return packed(graph.model([x, mask], [y], signature=(KEY, ["x", "mask"], ["y"])))
 

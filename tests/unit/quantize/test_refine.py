@@ -295,8 +295,7 @@ def test_models_that_do_not_belong_together_are_refused(kind):
 def test_a_graph_with_variables_comes_back_as_it_is():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
-    handle = graph.tensor("v", (1,), "resource")
-    graph.operator("VAR_HANDLE", [], [handle])
+    graph.computed("v", (1,), "VAR_HANDLE", [], "resource")
     data = packed(graph.model([x], [x], signature=("serving_default", ["x"], ["x"])))
     done = refine_layers(data, data, feeds(), methods=BOTH, weight_bits={}, threads=1)
     assert done.model == data
@@ -328,8 +327,7 @@ def dense(values, *, scale=None):
     else:
         numbers = np.rint(values / np.reshape(scale, (-1, 1))).astype(np.int8)
         w = graph.tensor("w", values.shape, "int8", data=numbers, scale=scale)
-    y = graph.tensor("y", (1, len(values)), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w], [y], version=3)
+    y = graph.computed("y", (1, len(values)), "FULLY_CONNECTED", [x, w], version=3)
     return graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
 
 
@@ -375,8 +373,7 @@ def test_other_operators_with_weights_are_named():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     table = graph.tensor("t", (4, 4), "float32", data=np.eye(4, dtype=np.float32))
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("BATCH_MATMUL", [x, table], [y])
+    y = graph.computed("y", (1, 4), "BATCH_MATMUL", [x, table])
     data = packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
     images = np.ones((40, 4), np.float32)
     given = {"serving_default": Feed({"x": images}, 1)}

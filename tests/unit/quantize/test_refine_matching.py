@@ -35,8 +35,7 @@ def network(order: str, *, quantized: bool, prefix: str = "") -> bytes:
         graph.operator("FULLY_CONNECTED", [x, w], [terms[-1]], version=3)
     total = terms[0]
     for number, term in enumerate(terms[1:]):
-        y = graph.tensor(f"sum{number}", (1, 8), "float32")
-        graph.operator("ADD", [total, term], [y])
+        y = graph.computed(f"sum{number}", (1, 8), "ADD", [total, term])
         total = y
     return packed(graph.model([x], [total], signature=("serving_default", ["x"], ["y"])))
 

@@ -114,8 +114,7 @@ def test_memory_is_reckoned_by_what_is_alive_at_once():
 def test_variables_outside_of_tensors_are_named():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
-    handle = graph.tensor("v", (1,), "resource")
-    graph.operator("VAR_HANDLE", [], [handle])
+    handle = graph.computed("v", (1,), "VAR_HANDLE", [], "resource")
     graph.operator("ASSIGN_VARIABLE", [handle, x], [])
     model = graph.model([x], [x])
     assert state_outside(model) == ("ASSIGN_VARIABLE", "VAR_HANDLE")

@@ -33,10 +33,8 @@ def one_weight_twice() -> bytes:
     graph = Graph()
     x = graph.tensor("x", (1, 6), "float32", dynamic=True)
     weights = graph.tensor("w", (6, 6), "float32", data=SHARED_WEIGHTS)
-    hidden = graph.tensor("once", (1, 6), "float32", dynamic=True)
-    out = graph.tensor("twice", (1, 6), "float32", dynamic=True)
-    graph.operator("FULLY_CONNECTED", [x, weights, -1], [hidden])
-    graph.operator("FULLY_CONNECTED", [hidden, weights, -1], [out])
+    hidden = graph.computed("once", (1, 6), "FULLY_CONNECTED", [x, weights, -1], dynamic=True)
+    out = graph.computed("twice", (1, 6), "FULLY_CONNECTED", [hidden, weights, -1], dynamic=True)
     return packed(graph.model([x], [out], signature=(KEY, ["x"], ["y"])))
 
 

@@ -39,8 +39,7 @@ def lstm(*, peephole: bool = False, shared: bool = False) -> bytes:
     for index in kept:
         graph.tensors[index].isVariable = True
     inputs += [-1, -1, *kept, -1, -1, -1, -1]
-    y = graph.tensor("y", (1, STEPS, UNITS), "float32")
-    graph.operator(LSTM, inputs, [y])
+    y = graph.computed("y", (1, STEPS, UNITS), LSTM, inputs)
     options = schema.UnidirectionalSequenceLSTMOptionsT()
     options.fusedActivationFunction = schema.ActivationFunctionType.TANH
     graph.operators[-1].builtinOptions = options

@@ -129,14 +129,12 @@ def graph_with_softmax(*, reader: str = "", reshaped: bool = False, beta: float 
     graph = Graph()
     x = graph.tensor("x", (1, 3), "float32")
     two = graph.tensor("two", (1, 3), "float32", data=np.full((1, 3), 2, np.float32))
-    logits = graph.tensor("logits", (1, 3), "float32")
     y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("MUL", [x, two], [logits], options=schema.MulOptionsT())
+    logits = graph.computed("logits", (1, 3), "MUL", [x, two], options=schema.MulOptionsT())
     last, outputs = logits, [y]
     if reshaped:
         shape = graph.tensor("shape", (2,), "int32", data=np.array([1, 3], np.int32))
-        last = graph.tensor("flat", (1, 3), "float32")
-        graph.operator("RESHAPE", [logits, shape], [last])
+        last = graph.computed("flat", (1, 3), "RESHAPE", [logits, shape])
     graph.operator("SOFTMAX", [last], [y], options=schema.SoftmaxOptionsT(beta=beta))
     if reader == "operator":
         outputs.append(graph.tensor("relu", (1, 3), "float32"))

@@ -27,8 +27,7 @@ def graph(*, wide: float = 2000.0) -> CalibratedGraph:
         weights = made.tensor(f"{name}/w", values.shape, "float32", data=values)
         dense = made.tensor(name, (1, outputs), "float32", dynamic=True)
         made.operator("FULLY_CONNECTED", [last, weights, -1], [dense])
-        last = made.tensor(f"{name}/tanh", (1, outputs), "float32", dynamic=True)
-        made.operator("TANH", [dense], [last])
+        last = made.computed(f"{name}/tanh", (1, outputs), "TANH", [dense], dynamic=True)
     model = packed(made.model([first], [last], signature=(KEY, ["x"], ["y"])))
     samples = rng.normal(size=(96, 16)).astype(np.float32)
     samples[:, 0] /= wide

@@ -69,8 +69,7 @@ def head(kind: str, *, scale: float = 250.0, reader: str = "", reshaped: bool = 
     logits = last
     if reshaped:
         shape = graph.tensor("shape", (2,), "int32", data=np.array([-1, 24], np.int32))
-        last = graph.tensor("flat", (1, 24), "float32", dynamic=True)
-        graph.operator("RESHAPE", [logits, shape], [last])
+        last = graph.computed("flat", (1, 24), "RESHAPE", [logits, shape], dynamic=True)
     outputs = [graph.tensor("y", (1, 24), "float32", dynamic=True)]
     graph.operator(kind, [last], outputs)
     if reader:

@@ -133,8 +133,7 @@ def quantized_by_litert(value: np.ndarray, dtype: str, scale: float, zero_point:
     """What LiteRT's own QUANTIZE makes of it."""
     graph = Graph()
     x = graph.tensor("x", value.shape, "float32")
-    y = graph.tensor("y", value.shape, dtype, scale=scale, zero_point=zero_point)
-    graph.operator("QUANTIZE", [x], [y])
+    y = graph.computed("y", value.shape, "QUANTIZE", [x], dtype, scale=scale, zero_point=zero_point)
     return LoadedModel(open_interpreter(packed(graph.model([x], [y], signature=SERVING)))).invoke(
         {"x": value}
     )["y"]
@@ -190,10 +189,8 @@ def difference_model(*, batch: int = 1, dynamic: bool = False) -> schema.ModelT:
     graph = Graph()
     a = graph.tensor("tensor_a", (batch, 2), "float32", dynamic=dynamic)
     b = graph.tensor("tensor_b", (batch, 2), "float32", dynamic=dynamic)
-    total = graph.tensor("tensor_t", (batch, 2), "float32")
-    twice = graph.tensor("tensor_w", (batch, 2), "float32")
-    graph.operator("ADD", [a, b], [total])
-    graph.operator("ADD", [a, a], [twice])
+    total = graph.computed("tensor_t", (batch, 2), "ADD", [a, b])
+    twice = graph.computed("tensor_w", (batch, 2), "ADD", [a, a])
     names = ("go", ["first", "second"], ["total", "twice"])
     return graph.model([a, b], [total, twice], signature=names)
 
@@ -267,8 +264,7 @@ def test_samples_or_a_signature_that_do_not_fit_fail_with_the_reason(
 def test_a_model_that_the_interpreter_refuses_fails_with_the_interpreters_reason(place):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("NoSuchOperator", [x], [y])
+    y = graph.computed("y", (1, 4), "NoSuchOperator", [x])
     with fails(ToolFailed):
         execute(place, graph.model([x], [y], signature=SERVING), {"x": X})
 
@@ -468,8 +464,7 @@ def wide_model(megabytes: int) -> schema.ModelT:
     weights = np.random.default_rng(1).normal(size=(rows, 1024)).astype(np.float32)
     x = graph.tensor("x", (1, 1024), "float32")
     w = graph.tensor("w", (rows, 1024), "float32", data=weights)
-    y = graph.tensor("y", (1, rows), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    y = graph.computed("y", (1, rows), "FULLY_CONNECTED", [x, w, -1])
     return graph.model([x], [y], signature=SERVING)
 
 

@@ -46,11 +46,9 @@ def hybrid_model(*, unpacked: bool = False) -> schema.ModelT:
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (3, 4), "int8", data=WEIGHTS, scale=1.0)
     if unpacked:
-        floats = graph.tensor("floats", (3, 4), "float32")
-        graph.operator("DEQUANTIZE", [w], [floats], version=2)
+        floats = graph.computed("floats", (3, 4), "DEQUANTIZE", [w], version=2)
         w = floats
-    y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y], version=3)
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, -1], version=3)
     return graph.model([x], [y])
 
 

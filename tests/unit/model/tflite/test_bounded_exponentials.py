@@ -40,12 +40,11 @@ def selu(*, threshold: float = 0) -> bytes:
     x, power, less, low, high, y = (
         graph.tensor(name, SHAPE, "float32", dynamic=True) for name in "xplahy"
     )
-    above = graph.tensor("above", SHAPE, "bool", dynamic=True)
     one, zero, first, second = (
         graph.tensor(f"c{value}", (), "float32", data=np.float32(value))
         for value in (1.0, threshold, 1.05, 1.76)
     )
-    graph.operator("GREATER", [x, zero], [above])
+    above = graph.computed("above", SHAPE, "GREATER", [x, zero], "bool", dynamic=True)
     graph.operator("MUL", [x, first], [high], options=MUL)
     graph.operator("EXP", [x], [power])
     graph.operator("SUB", [power, one], [less], options=SUB)

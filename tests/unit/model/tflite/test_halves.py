@@ -18,15 +18,13 @@ def two_layers(bias: np.ndarray, *, shares: bool = True, half: bool = True) -> b
         weights = rng.normal(size=(4, 4)).astype(np.float32)
         if half:
             stored = graph.tensor(f"s{number}", (4, 4), "float16", data=weights.astype(np.float16))
-            unpacked = graph.tensor(f"w{number}", (4, 4), "float32")
-            graph.operator("DEQUANTIZE", [stored], [unpacked], version=3)
+            unpacked = graph.computed(f"w{number}", (4, 4), "DEQUANTIZE", [stored], version=3)
         else:
             unpacked = graph.tensor(f"w{number}", (4, 4), "float32", data=weights)
         own = first
         if number and not shares:
             own = graph.tensor("other", (4,), "float32", data=bias + 1)
-        y = graph.tensor(f"y{number}", (1, 4), "float32")
-        graph.operator("FULLY_CONNECTED", [last, unpacked, own], [y])
+        y = graph.computed(f"y{number}", (1, 4), "FULLY_CONNECTED", [last, unpacked, own])
         last = y
     return packed(graph.model([x], [last], signature=("serving_default", ["x"], ["y"])))
 

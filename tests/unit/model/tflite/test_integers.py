@@ -12,10 +12,9 @@ def model(*, float_reader: bool = False, float_output: bool = False) -> bytes:
     """SHAPE of a DEQUANTIZE of an int8 input; what else reads the float tensor is asked for."""
     graph = Graph()
     x = graph.tensor("x", (1, 4), "int8", scale=0.5)
-    bridge = graph.tensor("x_dequant", (1, 4), "float32")
     shape = graph.tensor("shape", (2,), "int32")
     outputs = [shape]
-    graph.operator("DEQUANTIZE", [x], [bridge])
+    bridge = graph.computed("x_dequant", (1, 4), "DEQUANTIZE", [x])
     graph.operator(
         "SHAPE", [bridge], [shape], options=schema.ShapeOptionsT(outType=schema.TensorType.INT32)
     )
@@ -49,8 +48,7 @@ def test_a_dequantize_whose_values_are_used_stays_and_the_shape_reads_past_it(as
 def test_a_model_without_such_a_bridge_comes_back_as_the_very_same_bytes():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "int8", scale=0.5)
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("DEQUANTIZE", [x], [y])
+    y = graph.computed("y", (1, 4), "DEQUANTIZE", [x])
     data = packed(graph.model([x], [y]))
     assert with_integer_kernels(data) is data
 
@@ -70,12 +68,8 @@ def moving(name: str, kind: str, scale: float, zero_point: int) -> tuple[bytes, 
     """An operator in float between integers; its output has another scale. And an input."""
     graph, (shape, moved) = Graph(), SHAPES[name]
     x = graph.tensor("x", shape, kind, scale=0.5, zero_point=zero_point)
-    before = graph.tensor("before", shape, "float32")
-    after = graph.tensor("after", moved, "float32")
-    y = graph.tensor("y", moved, kind, scale=scale, zero_point=zero_point)
-    z = graph.tensor("z", moved, "float32")
-    graph.operator("DEQUANTIZE", [x], [before])
-    graph.operator(name, [before, *_parameters(graph, name)], [after])
+    before = graph.computed("before", shape, "DEQUANTIZE", [x])
+    after = graph.computed("after", moved, name, [before, *_parameters(graph, name)])
     operator = graph.operators[-1]
     if name == "DEPTH_TO_SPACE":
         operator.builtinOptionsType = schema.BuiltinOptions.DepthToSpaceOptions
@@ -86,8 +80,8 @@ def moving(name: str, kind: str, scale: float, zero_point: int) -> tuple[bytes, 
     if name.startswith("REDUCE"):
         operator.builtinOptionsType = schema.BuiltinOptions.ReducerOptions
         operator.builtinOptions = schema.ReducerOptionsT(keepDims=False)
-    graph.operator("QUANTIZE", [after], [y])
-    graph.operator("DEQUANTIZE", [y], [z])
+    y = graph.computed("y", moved, "QUANTIZE", [after], kind, scale=scale, zero_point=zero_point)
+    z = graph.computed("z", moved, "DEQUANTIZE", [y])
     values = np.random.default_rng(1).integers(-50, 50, shape).astype(kind)
     return packed(graph.model([x], [z])), values
 
@@ -128,12 +122,11 @@ def test_operators_after_one_another_move_integers_and_a_float_reader_keeps_its_
     shapes = ((1, 4), (1, 1, 4), (1, 1, 1, 4), (1, 1, 1, 4))
     a, b, c, d = (graph.tensor(n, s, "float32") for n, s in zip(names, shapes, strict=True))
     axis = graph.tensor("axis", (), "int32", data=np.int32(1))
-    y = graph.tensor("y", (1, 1, 1, 4), "int8", scale=0.5)
     graph.operator("DEQUANTIZE", [x], [a])
     graph.operator("EXPAND_DIMS", [a, axis], [b])
     graph.operator("EXPAND_DIMS", [b, axis], [c])
     graph.operator("EXP", [c], [d])
-    graph.operator("QUANTIZE", [c], [y])
+    y = graph.computed("y", (1, 1, 1, 4), "QUANTIZE", [c], "int8", scale=0.5)
     before = packed(graph.model([x], [d, y]))
     after = with_integer_kernels(before)
     assert summarize(after, where="test").float_operators == ("EXP",)
@@ -147,11 +140,10 @@ def from_floats(*, float_reader: bool) -> bytes:
     x = graph.tensor("x", (1, 4), "float32")
     a, b = graph.tensor("a", (1, 1, 4), "float32"), graph.tensor("b", (1, 1, 1, 4), "float32")
     axis = graph.tensor("axis", (), "int32", data=np.int32(1))
-    y = graph.tensor("y", (1, 1, 1, 4), "int8", scale=0.25, zero_point=-7)
     d = graph.tensor("d", (1, 1, 1, 4), "float32")
     graph.operator("EXPAND_DIMS", [x, axis], [a])
     graph.operator("EXPAND_DIMS", [a, axis], [b])
-    graph.operator("QUANTIZE", [b], [y])
+    y = graph.computed("y", (1, 1, 1, 4), "QUANTIZE", [b], "int8", scale=0.25, zero_point=-7)
     if float_reader:
         graph.operator("EXP", [b], [d])
     return packed(graph.model([x], [y, *([d] if float_reader else [])]))

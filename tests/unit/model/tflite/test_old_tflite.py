@@ -37,8 +37,7 @@ def two_layers() -> schema.ModelT:
     kernel = random.normal(size=(16, 3, 3, 3)).astype(np.float32)
     w = graph.tensor("w", kernel.shape, "float32", data=kernel)
     b = graph.tensor("b", (16,), "float32", data=np.zeros(16, np.float32))
-    hidden = graph.tensor("hidden", (1, 2, 2, 16), "float32", dynamic=True)
-    graph.operator("CONV_2D", [x, w, b], [hidden])
+    hidden = graph.computed("hidden", (1, 2, 2, 16), "CONV_2D", [x, w, b], dynamic=True)
     convolution = graph.operators[-1]
     convolution.builtinOptions = schema.Conv2DOptionsT(padding=1, strideH=1, strideW=1)
     convolution.builtinOptions.dilationHFactor = convolution.builtinOptions.dilationWFactor = 1
@@ -46,8 +45,7 @@ def two_layers() -> schema.ModelT:
     dense = random.normal(size=(10, 64)).astype(np.float32)
     v = graph.tensor("v", dense.shape, "float32", data=dense)
     c = graph.tensor("c", (10,), "float32", data=np.zeros(10, np.float32))
-    y = graph.tensor("y", (1, 10), "float32", dynamic=True)
-    graph.operator("FULLY_CONNECTED", [hidden, v, c], [y])
+    y = graph.computed("y", (1, 10), "FULLY_CONNECTED", [hidden, v, c], dynamic=True)
     return graph.model([x], [y])
 
 
@@ -132,10 +130,8 @@ def float16_model() -> schema.ModelT:
     graph = Graph()
     x = graph.tensor("x", (1, 8), "float32")
     stored = graph.tensor("stored", (4, 8), "float16", data=np.ones((4, 8), np.float16))
-    w = graph.tensor("w", (4, 8), "float32")
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("DEQUANTIZE", [stored], [w], version=3)
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    w = graph.computed("w", (4, 8), "DEQUANTIZE", [stored], version=3)
+    y = graph.computed("y", (1, 4), "FULLY_CONNECTED", [x, w, -1])
     return graph.model([x], [y], signature=SIGNED)
 
 

@@ -22,16 +22,13 @@ def tied(*, unpacks: bool, table: np.ndarray = TABLE) -> bytes:
     ids = graph.tensor("ids", (1, 1), "int32")
     floats = graph.tensor("table", table.shape, "float32", data=table)
     small = graph.tensor("small", SMALL.shape, "int8", data=SMALL, scale=SCALES)
-    rows = graph.tensor("rows", (1, 1, 16), "float32")
-    row = graph.tensor("row", (1, 16), "float32")
     y = graph.tensor("y", (1, 200), "float32")
     shape = graph.tensor("shape", (2,), "int32", data=np.array([1, 16], np.int32))
-    graph.operator("GATHER", [floats, ids], [rows])
-    graph.operator("RESHAPE", [rows, shape], [row])
+    rows = graph.computed("rows", (1, 1, 16), "GATHER", [floats, ids])
+    row = graph.computed("row", (1, 16), "RESHAPE", [rows, shape])
     weights = small
     if unpacks:
-        weights = graph.tensor("unpacked", SMALL.shape, "float32")
-        graph.operator("DEQUANTIZE", [small], [weights], version=2)
+        weights = graph.computed("unpacked", SMALL.shape, "DEQUANTIZE", [small], version=2)
     graph.operator("FULLY_CONNECTED", [row, weights, -1], [y], version=1 if unpacks else 3)
     return packed(graph.model([ids], [y, row], signature=("serve", ["ids"], ["y", "row"])))
 
@@ -119,12 +116,10 @@ def looked_up(table: np.ndarray, *, also_multiplies: bool = False) -> bytes:
     graph = Graph()
     ids = graph.tensor("ids", (1, 3), "int32")
     floats = graph.tensor("table", table.shape, "float32", data=table)
-    rows = graph.tensor("rows", (1, 3, 16), "float32")
-    graph.operator("GATHER", [floats, ids], [rows])
+    rows = graph.computed("rows", (1, 3, 16), "GATHER", [floats, ids])
     outputs = [rows]
     if also_multiplies:
-        y = graph.tensor("y", (1, 3, len(table)), "float32")
-        graph.operator("FULLY_CONNECTED", [rows, floats, -1], [y])
+        y = graph.computed("y", (1, 3, len(table)), "FULLY_CONNECTED", [rows, floats, -1])
         outputs.append(y)
     keys = ["rows", "y"][: len(outputs)]
     return packed(graph.model([ids], outputs, signature=("serve", ["ids"], keys)))

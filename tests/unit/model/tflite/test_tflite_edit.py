@@ -169,8 +169,7 @@ def test_tensors_of_other_types_are_left_alone():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "int8", scale=0.5)
     tokens = graph.tensor("tokens", (1, 4), "int8")
-    y = graph.tensor("y", (1, 4), "int8", scale=0.5)
-    graph.operator("RELU", [x], [y])
+    y = graph.computed("y", (1, 4), "RELU", [x], "int8", scale=0.5)
     data = with_uint8_io(packed(graph.model([x, tokens], [y])), inputs=True, outputs=False)
     assert [t.dtype for t in signature_of(data).inputs] == ["uint8", "int8"]
 

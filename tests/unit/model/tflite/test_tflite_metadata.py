@@ -155,8 +155,7 @@ def test_other_metadata_of_the_file_stays():
 def test_the_names_of_the_ends_are_in_the_order_of_the_graph():
     graph = Graph()
     a, b = graph.tensor("a", (1, 2), "float32"), graph.tensor("b", (1, 2), "float32")
-    y = graph.tensor("y", (1, 2), "float32")
-    graph.operator("ADD", [a, b], [y])
+    y = graph.computed("y", (1, 2), "ADD", [a, b])
     model = graph.model([b, a], [y], signature=("s", ["second", "first"], ["sum"]))
     model.subgraphs[0].inputs = [a, b]
     assert graph_names(packed(model)) == (("first", "second"), ("sum",))

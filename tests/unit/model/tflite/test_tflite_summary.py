@@ -84,10 +84,9 @@ def constant_model(dtype: str, elements: int, stored: bytes, **quantization) -> 
     """One float32 [1] input, added to itself, beside a constant of `dtype`."""
     graph = Graph()
     x = graph.tensor("x", (1,), "float32")
-    y = graph.tensor("y", (1,), "float32")
     graph.tensor("c", (elements,), dtype, data=np.frombuffer(stored, np.uint8), **quantization)
     graph.tensor("f", (6,), "float32", data=np.zeros(6, np.float32))
-    graph.operator("ADD", [x, x], [y])
+    y = graph.computed("y", (1,), "ADD", [x, x])
     return graph.model([x], [y])
 
 
@@ -132,8 +131,7 @@ def test_per_channel_weights_are_quantised_weights():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (3, 4), "int8", data=WEIGHTS, scale=[0.1, 0.2, 0.3])
-    y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y], version=12)
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, -1], version=12)
     summary = summary_of(graph.model([x], [y]))
     assert summary.quantized_weight_share == 1.0
     # A dynamic-range model still computes on float activations.
@@ -146,12 +144,11 @@ def test_blockwise_scales_are_parameters_and_their_weights_quantised():
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (3, 4), "int4", data=np.zeros(6, np.uint8))
     scales = graph.tensor("scales", (3, 1), "float16", data=np.ones(3, np.float16))
-    y = graph.tensor("y", (1, 3), "float32")
     graph.tensors[w].quantization = schema.QuantizationParametersT(
         detailsType=schema.QuantizationDetails.BlockwiseQuantization,
         details=schema.BlockwiseQuantizationT(scales=scales, zeroPoints=-1, blockSize=4),
     )
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, -1])
     summary = summary_of(graph.model([x], [y]))
     assert (summary.quantized_weight_share, summary.float16_weight_share) == (1.0, 0.0)
     assert summary.weight_bytes == 6
@@ -162,11 +159,9 @@ def test_zeros_that_a_loop_begins_with_are_no_weights(first, is_weight):
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     w = graph.tensor("w", (3, 4), "int8", data=WEIGHTS, scale=[0.1, 0.2, 0.3])
-    y = graph.tensor("y", (1, 3), "float32")
     state = graph.tensor("h", (1, 6), "float32", data=np.full(6, first, np.float32))
-    z = graph.tensor("z", (1, 6), "float32")
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y], version=12)
-    graph.operator("WHILE", [state], [z])
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, -1], version=12)
+    graph.computed("z", (1, 6), "WHILE", [state])
     summary = summary_of(graph.model([x], [y]))
     assert summary.quantized_weight_share == pytest.approx(2 / 3 if is_weight else 1.0)
 
@@ -241,10 +236,8 @@ def test_float16_weights_behind_a_dequantize_leave_only_the_real_operator():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     half = graph.tensor("w16", (3, 4), "float16", data=WEIGHTS.astype(np.float16))
-    w = graph.tensor("w", (3, 4), "float32")
-    y = graph.tensor("y", (1, 3), "float32")
-    graph.operator("DEQUANTIZE", [half], [w])
-    graph.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    w = graph.computed("w", (3, 4), "DEQUANTIZE", [half])
+    y = graph.computed("y", (1, 3), "FULLY_CONNECTED", [x, w, -1])
     summary = summary_of(graph.model([x], [y]))
     assert summary.float_operators == ("FULLY_CONNECTED",)
     assert summary.float16_weight_share == 1.0
@@ -395,8 +388,7 @@ def test_an_input_that_no_operator_reads_is_named():
     graph = Graph()
     x = graph.tensor("x", (1, 4), "float32")
     spare = graph.tensor("spare", (1, 2), "float32")
-    y = graph.tensor("y", (1, 4), "float32")
-    graph.operator("RELU", [x], [y])
+    y = graph.computed("y", (1, 4), "RELU", [x])
     signature = ("serve", ["x", "spare"], ["y"])
     assert unused_inputs(packed(graph.model([x, spare], [y], signature=signature))) == ("spare",)
     # An input that is an output is used.

@@ -33,8 +33,7 @@ def test_the_multiplications_of_an_operator(name):
         -1 if shape is None else graph.tensor(f"i{index}", shape, "int8", scale=[0.5])
         for index, shape in enumerate(inputs)
     ]
-    y = graph.tensor("y", output, "int8", scale=[0.5])
-    graph.operator(name, indices, [y])
+    y = graph.computed("y", output, name, indices, "int8", scale=[0.5])
     model = graph.model([indices[0]], [y])
     (only,) = model.subgraphs[0].operators
     assert macs(model, model.subgraphs[0], only) == expected
