@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 import pytest
 from loaded_modules import HEAVY, IDLE, QUANTIZER_PACKAGES, RUN, loaded_by
@@ -175,28 +176,34 @@ BROAD = {
     "plugins/scale/cluster.py::_start": "Ray raises Exception itself",
     "runtimes/runner.py::answer": "what an old runtime raises is not known",
 }
-ASSIGNED = {
-    source.module: {
+BY_MODULE = {source.module: source for source in SOURCES}
+
+
+@cache
+def assigned(module: str) -> dict[str, ast.expr]:
+    """What the names of a module are assigned; nothing where it is not in the package."""
+    tree = BY_MODULE[module].tree if module in BY_MODULE else ast.Module([], [])
+    return {
         target.id: node.value
-        for node in ast.walk(source.tree)
+        for node in ast.walk(tree)
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name)
     }
-    for source in SOURCES
-}
-FROM = {
-    source.module: {
+
+
+@cache
+def imported_by(module: str) -> dict[str, str]:
+    """The names that a module has from others of the package, and from which."""
+    return {
         alias.asname or alias.name: node.module or ""
-        for node in ast.walk(source.tree)
+        for node in ast.walk(BY_MODULE[module].tree)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").startswith("edgeconv")
         # Made by protoc, or TensorFlow and Keras themselves.
         and not (node.module or "").endswith(("_pb2", "tf.lazy"))
         for alias in node.names
     }
-    for source in SOURCES
-}
 
 
 def kinds(module: str, node: ast.AST | None) -> set[str]:
@@ -205,8 +212,8 @@ def kinds(module: str, node: ast.AST | None) -> set[str]:
         return ANYTHING
     found = set()
     for name in (part.id for part in ast.walk(node) if isinstance(part, ast.Name)):
-        home = module if name in ASSIGNED[module] else FROM[module].get(name, "")
-        value = ASSIGNED.get(home, {}).get(name)
+        home = module if name in assigned(module) else imported_by(module).get(name, "")
+        value = assigned(home).get(name)
         found |= kinds(home, value) if isinstance(value, ast.Tuple) else {name}
     return found
 
@@ -219,7 +226,7 @@ def is_broad(module: str, clause: ast.AST | None) -> bool:
 
 def calls_ours(source: Source, body: Iterable[ast.AST]) -> bool:
     """Whether statements run code of edgeconv, but to raise."""
-    ours = {*FROM[source.module]} | {
+    ours = {*imported_by(source.module)} | {
         node.name
         for node in ast.walk(source.tree)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef))
@@ -227,7 +234,7 @@ def calls_ours(source: Source, body: Iterable[ast.AST]) -> bool:
 
     def is_ours(function: ast.expr) -> bool:
         name = ast.unparse(function).removeprefix("self.").partition("(")[0]
-        return name in ours or name.partition(".")[0] in FROM[source.module]
+        return name in ours or name.partition(".")[0] in imported_by(source.module)
 
     return any(
         (isinstance(node, ast.Call) and is_ours(node.func))
