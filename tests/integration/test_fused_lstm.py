@@ -1,6 +1,7 @@
 """LSTM layers of Keras 3 files: one operator each, and right."""
 
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from edgeconv.model.tflite import summarize
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
-STEPS, SIZE = 9, 5
+STEPS, SIZE = 5, 5
 SAMPLES = np.random.default_rng(0).normal(size=(64, STEPS, SIZE)).astype(np.float32)
 
 
@@ -50,36 +51,33 @@ def answers(data, samples):
     return np.concatenate(outputs)
 
 
-def test_int8_is_right_without_a_reset_unless_layers_are_to_be_fused(tmp_path):
-    network("stacked").save(tmp_path / "model.keras")
-    np.save(tmp_path / "samples.npy", SAMPLES)
+@pytest.fixture(scope="module")
+def stacked(folder):
+    """The files of a network: with its loops unrolled, of three recipes, and with fused layers."""
+    network("stacked").save(folder / "model.keras")
+    np.save(folder / "samples.npy", SAMPLES)
+    common = {"calibration": str(folder / "samples.npy"), "methods": "none"}
+    recipes = ["int8x4", "int8", "dynamic"]
+    return {
+        False: convert(folder / "model.keras", to=recipes, out=folder / "unrolled", **common),
+        True: convert(
+            folder / "model.keras", to=["int8"], out=folder / "fused", fuse_lstm=True, **common
+        ),
+    }
+
+
+def test_int8_is_right_without_a_reset_unless_layers_are_to_be_fused(stacked):
     expected = network("stacked").predict(SAMPLES, verbose=0)
-    sizes = []
-    for fuse_lstm in (False, True):
-        conversion = convert(
-            tmp_path / "model.keras",
-            out=tmp_path / str(fuse_lstm),
-            to=["int8"],
-            calibration=str(tmp_path / "samples.npy"),
-            fuse_lstm=fuse_lstm,
-        )
-        (artifact,) = conversion.artifacts
-        file = tmp_path / str(fuse_lstm) / artifact.file
+    for fuse_lstm, conversion in stacked.items():
+        file = Path(conversion["int8"].path)
         assert (LSTM in operators_of(file.read_bytes())) is fuse_lstm
         off = invoked(file, SAMPLES, reset=fuse_lstm) - expected
         assert np.mean(off**2) < np.var(expected) / 100
-        sizes.append(artifact.size_bytes)
-    assert sizes[0] > sizes[1]
+    assert stacked[False]["int8"].size_bytes > stacked[True]["int8"].size_bytes
 
 
-def test_the_code_of_a_file_with_fused_layers_resets_them(tmp_path, monkeypatch):
-    network("stacked").save(tmp_path / "model.keras")
-    np.save(tmp_path / "samples.npy", SAMPLES)
-    samples, files = str(tmp_path / "samples.npy"), tmp_path / "files"
-    conversion = convert(
-        tmp_path / "model.keras", out=files, to=["int8"], calibration=samples, fuse_lstm=True
-    )
-    embed(files / conversion.artifacts[0].file, "python", tmp_path / "code", symbol="fused_net")
+def test_the_code_of_a_file_with_fused_layers_resets_them(stacked, tmp_path, monkeypatch):
+    embed(stacked[True]["int8"].path, "python", tmp_path / "code", symbol="fused_net")
     monkeypatch.syspath_prepend(tmp_path / "code")
     model = importlib.import_module("fused_net").Model()
     given = np.concatenate([model.run(x=sample[None])[0] for sample in SAMPLES])
@@ -99,6 +97,7 @@ def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(t
         out=tmp_path / "out",
         to=["float32", "int8"],
         calibration=str(tmp_path / "samples.npy"),
+        methods="none",
         fuse_lstm=True,
     )
     assert conversion.failures == ()
@@ -117,15 +116,8 @@ def operators_of(data):
     return {each.name: each.count for each in summarize(data, where="it").operators}
 
 
-def test_steps_share_weights_of_4_bits_and_a_file_that_is_no_smaller_says_so(tmp_path):
-    network("stacked").save(tmp_path / "model.keras")
-    np.save(tmp_path / "samples.npy", SAMPLES)
-    conversion = convert(
-        tmp_path / "model.keras",
-        out=tmp_path / "out",
-        to=["int8x4", "int8", "dynamic"],
-        calibration=str(tmp_path / "samples.npy"),
-    )
+def test_steps_share_weights_of_4_bits_and_a_file_that_is_no_smaller_says_so(stacked):
+    conversion = stacked[False]
     assert conversion.failures == ()
     sizes = {each.recipe.name: each.size_bytes for each in conversion.artifacts}
     (warning,) = conversion["int8x4"].verification.warnings

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from build_project import calibrate, write_project
+from build_project import calibrate, write_offline_project
 from commands import captured
 from tune_models import samples, two_layers
 
@@ -49,7 +49,8 @@ def environment(root: Path) -> dict[str, str]:
 
 
 def small_project(root: Path) -> None:
-    write_project(root / "project")
+    """It needs no environment, the making of which is killed in test_environments.py."""
+    write_offline_project(root / "project")
 
 
 def project_with_older_files(*words: str) -> Callable[[Path], None]:
@@ -96,7 +97,10 @@ def damaged_cache(root: Path) -> None:
 
 CALIBRATED = ("--calibration", "cal.npz")
 CONVERT = ("convert", "net.tflite", "--to", "float32,int8", *CALIBRATED)
-EMBED = ("embed", "net.tflites/net.int8.tflite", "--target", "c", "-o", "app")
+EMBED = (
+    *("embed", "net.tflites/net.int8.tflite", "--target", "c", "-o", "app"),
+    *("--option", "golden=litert"),
+)
 
 
 TUNE = ("tune", "model.tflite", "--max-drop", "0.9", "--samples", "40")
