@@ -16,7 +16,7 @@ from edgeconv.types import Measuring
 from edgeconv.types.errors import EdgeconvError, UsageError
 
 
-@pytest.fixture(scope="module", params=["arm64", "armv7"])
+@pytest.fixture(scope="module", params=["arm64", pytest.param("armv7", marks=pytest.mark.slow)])
 def target(request, tmp_path_factory) -> tuple[str, RuntimePython, Path]:
     """A runtime, its environment, and the cache that this is in."""
     name = request.param

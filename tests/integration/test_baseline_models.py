@@ -31,13 +31,12 @@ class Short(NamedTuple):
 
 # Each starts at chance, which is .1 (for the words: 1 in 4,096), and is tested on 500 samples at
 # most, a standard error of .01 and less.
-QUICK = (
-    Short("mnist_cnn", "mnist/mnist.npz", 2560, 1, 0.7),
-    Short("spoken_digits", "audio_fsdd/fsdd.npz", WHOLE, 3, 0.5),
-)
+QUICK = (Short("mnist_cnn", "mnist/mnist.npz", 2560, 1, 0.7),)
 SLOW = (
     Short("mnist_cnn", "mnist/mnist.npz", WHOLE, 3, 0.965),
     Short("spoken_digits", "audio_fsdd/fsdd.npz", WHOLE, 20, 0.97),
+)
+LONG = (
     Short("cifar_mobilenet", "cifar10_jpeg_dev", WHOLE, 3, 0.5),
     Short("bert_mlm", "wikitext2_valid_test", WHOLE, 3, 0.16, ("NEG",)),
 )
@@ -100,8 +99,15 @@ def test_a_short_training_improves_the_metric_and_the_model_converts(short, tmp_
     check_training_and_conversion(short, tmp_path / "made")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("short", SLOW, ids=lambda short: short.name)
+@pytest.mark.parametrize(
+    "short",
+    [
+        *(pytest.param(each, marks=pytest.mark.slow) for each in SLOW),
+        # Up to ten minutes each, for a number that their cards have.
+        *(pytest.param(each, marks=pytest.mark.long) for each in LONG),
+    ],
+    ids=lambda short: short.name,
+)
 def test_a_longer_training_reaches_what_its_card_says_and_so_does_every_format(short, tmp_path):
     made = check_training_and_conversion(short, tmp_path / "made")
     if short.name == "bert_mlm":

@@ -99,7 +99,10 @@ def calibration(place: Path, seed: int) -> None:
     np.savez(place / "cal.npz", x=values)
 
 
-@pytest.mark.parametrize("generator", sorted(GENERATORS))
+# The tutorial of firmware takes the makefiles in each run.
+@pytest.mark.parametrize(
+    "generator", ["Ninja", pytest.param("Unix Makefiles", marks=pytest.mark.slow)]
+)
 def test_a_model_is_converted_built_run_and_built_again_only_when_something_changed(
     tmp_path, generator
 ):

@@ -158,16 +158,6 @@ FOLLOWED = {
     },
     f"grouped.keras {FLOATS}": {"concatenate a Conv3D of each part": f"split.keras {FLOATS}"},
     f"pooled.keras {FLOATS}": {"the largest, or the mean, of its slices": f"slices.keras {FLOATS}"},
-    f"dense.keras {INTEGERS} large.npz": {
-        "scaled as in training": f"dense.keras {INTEGERS} x.npz",
-    },
-    f"huge.keras {INTEGERS} x.npz": {
-        "the model's weights": f"dense.keras {INTEGERS} x.npz",
-    },
-    f"float32_ids.keras {INTEGERS} float32_ids.npz --io int8": {
-        "leave --io out": f"float32_ids.keras {INTEGERS} float32_ids.npz",
-        "an int32 input": f"int32_ids.keras {INTEGERS} int32_ids.npz --io int8",
-    },
     f"cut {FLOATS}": {"copy or export the model again": f"whole {FLOATS}"},
     f"own.keras {FLOATS}": {
         "--custom-objects MODULE": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
@@ -183,6 +173,16 @@ SATURATING = f"saturating {INTEGERS} x.npz"
 TWO = "two_signatures --signature a --signature b --calibration a=x.npz --calibration b=x.npz"
 RANGES = "--engine tflite --calibration-range"
 SLOWER = {
+    f"dense.keras {INTEGERS} large.npz": {
+        "scaled as in training": f"dense.keras {INTEGERS} x.npz",
+    },
+    f"huge.keras {INTEGERS} x.npz": {
+        "the model's weights": f"dense.keras {INTEGERS} x.npz",
+    },
+    f"float32_ids.keras {INTEGERS} float32_ids.npz --io int8": {
+        "leave --io out": f"float32_ids.keras {INTEGERS} float32_ids.npz",
+        "an int32 input": f"int32_ids.keras {INTEGERS} int32_ids.npz --io int8",
+    },
     f"centered {FLOATS}": {"take out what is computed over the batch": f"plain {FLOATS}"},
     f"powers {INTEGERS} x.npz --full-integer": {
         "leave out --full-integer": f"powers {INTEGERS} x.npz",

@@ -17,7 +17,7 @@ ZOO = "keras_zoo:tokens"
         ("three_lstm.keras", "int8", "beyond.npz"),
         ("three_lstm.keras", "int8", "one.npz"),
         ("three_gru.keras", "dynamic", "beyond.npz"),
-        ("two_lstm.keras", "int8", "beyond.npz"),
+        pytest.param("two_lstm.keras", "int8", "beyond.npz", marks=pytest.mark.slow),
         ("three_pooled.keras", "int8", "one.npz"),
         ("three_pooled.keras", "float32", "beyond.npz"),
         ("saved", "int8", "beyond.npz"),
@@ -42,7 +42,14 @@ def refusal(model: Path, recipe: str, samples: Path, out: Path) -> tuple[str, st
     return failure.message.splitlines()[0], failure.hint
 
 
-@pytest.mark.parametrize("model", ["two_lstm.keras", "three_pooled.keras", "saved"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param("two_lstm.keras", marks=pytest.mark.slow),
+        "three_pooled.keras",
+        "saved",
+    ],
+)
 def test_tokens_within_the_vocabulary_are_taken(model, models, tmp_path):
     # They are whole numbers up to 255, as pixels are, which are tried in other scales too.
     done = convert(

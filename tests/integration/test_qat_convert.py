@@ -157,7 +157,11 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
 
 
 @pytest.mark.parametrize(
-    ("target", "training"), [("labels", "unlabeled.npz"), ("model", "strange.npz")]
+    ("target", "training"),
+    [
+        ("labels", "unlabeled.npz"),
+        pytest.param("model", "strange.npz", marks=pytest.mark.slow),
+    ],
 )
 def test_without_labels_it_learns_from_the_float_model(trained, tmp_path, target, training):
     settings = Qat(epochs=1, target=target)
@@ -184,7 +188,6 @@ def test_a_layer_that_is_not_asked_for_stays_float_unless_all_are_to_be_integers
         ({"training": "eleven.npz"}, "labels from 1 to 10, and the model has 10 classes"),
         ({"settings": Qat(layers=("convv",))}, "did you mean 'conv'"),
         ({"settings": Qat(global_batch=5000)}, "fewer than one global batch of 5000"),
-        ({"settings": Qat(learning_rate=1e9, epochs=1)}, "diverged|went wrong|makes no sense"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_and_nothing_is_published(
@@ -222,13 +225,13 @@ def test_a_training_that_was_killed_goes_on(trained, tmp_path):
     _, place = trained
     command = [sys.executable, "-m", "edgeconv", "convert", str(place / "digits.keras")]
     command += ["-o", str(tmp_path / "out"), "--to", "qat", "--training", str(place / "train.npz")]
-    command += ["--qat-epochs", "40"]
+    command += ["--qat-epochs", "10"]
     environment = {**os.environ, "EDGECONV_CACHE_DIR": str(tmp_path / "cache")}
     with subprocess.Popen(
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as first:
         for line in first.stderr:
-            if line.startswith("epoch 3/40"):
+            if line.startswith("epoch 3/10"):
                 break
         os.killpg(first.pid, signal.SIGKILL)
     time.sleep(1)
@@ -236,4 +239,4 @@ def test_a_training_that_was_killed_goes_on(trained, tmp_path):
     assert "resumed at step" in again.stderr
     made = msgspec.json.decode(Path(tmp_path, "out", "digits.qat.json").read_bytes(), type=Artifact)
     assert made.qat.training.resumed_at
-    assert len(made.qat.training.epochs) == 40
+    assert len(made.qat.training.epochs) == 10

@@ -39,7 +39,7 @@ def artifact(conversion):
     return found
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def test_a_regression_is_trained_by_its_own_loss_and_stays_as_good(made, library):
     found = artifact(made("cars", library))
     assert found.qat.losses == {"mpg": "mean_absolute_error"}
@@ -88,7 +88,8 @@ def test_a_tower_is_trained_and_its_file_has_no_operator_more_than_int8(made):
     assert "DEPTHWISE_CONV_2D" not in names
 
 
-@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_a_model_after_a_short_training_learns_with_statistics_of_its_samples(made, library):
     found = artifact(made("short", library, Qat(epochs=3, learning_rate=1e-3)))
     assert any("moving statistics of 12 batch normalizations" in note for note in found.notes)

@@ -47,6 +47,7 @@ def dies_of_int8(outputs, labels):
         os.kill(os.getpid(), signal.SIGKILL)
     return np.ones(len(labels))
 """
+QUICK = "[bench]\nrounds = 1\nrepeats = 3\nseconds = 0.01\nwarmup-seconds = 0.01\n"
 FAILING = """\
 models = ["nets/a.tflite"]
 recipes = ["float32"]
@@ -114,14 +115,14 @@ def test_the_gate_writes_the_verdict_next_to_each_file(folder):
 
 def test_the_report_is_the_same_with_any_number_of_processes(folder):
     contents = []
-    for jobs in (1, 2, 7):
+    for jobs in (1, 7):
         cache = ["env", f"EDGECONV_CACHE_DIR={folder / f'cache-{jobs}'}"]
         out = f"out-{jobs}.sweep"
         command = [*cache, *edgeconv_command(), "sweep", "sweep.toml", "-o", out, "-q"]
         subprocess.run([*command, "--jobs", str(jobs)], check=True, capture_output=True)
         files = sorted((folder / out).glob("sweep.*"))
         contents.append({file.name: file.read_bytes() for file in files})
-    assert contents[0] == contents[1] == contents[2]
+    assert contents[0] == contents[1]
     assert set(contents[0]) == {"sweep.json", "sweep.html", "sweep.csv"}
 
 
@@ -236,18 +237,18 @@ def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(fold
 
 
 def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder):
-    text = SWEEP.replace('"int8"]', '"tune(max-drop=0.5, trials=8)"]').replace("*.tfl", "a.tfl")
-    quick = "[bench]\nrounds = 1\nrepeats = 3\nseconds = 0.01\nwarmup-seconds = 0.01\n"
-    (folder / "sweep.toml").write_text(f"timing = true\n{text}{quick}", encoding="utf-8")
+    text = SWEEP.replace('"int8"]', '"tune(max-drop=0.5, trials=2)"]').replace("*.tfl", "a.tfl")
+    (folder / "sweep.toml").write_text(f"timing = true\n{text}{QUICK}", encoding="utf-8")
     swept = edgeconv.sweep("sweep.toml", jobs=2)
     assert states(swept) == {
         "nets/a.tflite float32test": "",
-        "nets/a.tflite tune(max-drop=0.5, trials=8)test": "",
+        "nets/a.tflite tune(max-drop=0.5, trials=2)test": "",
     }
     assert all(cell.latency_us for cell in swept.cells)
     assert any(cell.on_front for cell in swept.cells)
 
 
+@pytest.mark.slow
 def test_a_cluster_gives_the_same_report_and_a_killed_worker_costs_nothing(folder):
     pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
     here = edgeconv.sweep("sweep.toml", jobs=2, out="here.sweep")

@@ -296,12 +296,13 @@ def test_the_weights_are_those_of_one_process(loop, distribution, small, alone, 
 KERAS_3 = ("from tf_keras", "from keras")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loop", "changes"),
     [
         ("custom", ()),
-        pytest.param("fit", (), marks=pytest.mark.slow),
-        pytest.param("fit", (KERAS_3,), marks=pytest.mark.slow, id="Keras 3"),
+        ("fit", ()),
+        pytest.param("fit", (KERAS_3,), id="Keras 3"),
     ],
 )
 def test_under_parameter_servers_the_accuracy_is_similar(loop, changes, modules, alone, tmp_path):

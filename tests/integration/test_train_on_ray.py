@@ -65,15 +65,12 @@ def test_two_workers_give_the_same_bytes_as_here_and_leave_no_process(small, her
     assert sum(line.startswith("worker 1 | epoch 3/3") for line in lines) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
         (lambda member: member.kill(), "worker 1 was ended by SIGKILL"),
-        pytest.param(
-            lambda member: actor_of(member).kill(),
-            "worker 1: its worker of Ray was lost",
-            marks=pytest.mark.slow,
-        ),
+        (lambda member: actor_of(member).kill(), "worker 1: its worker of Ray was lost"),
     ],
     ids=["the member", "its worker of Ray"],
 )
