@@ -29,8 +29,9 @@ DTYPES = {"bool", *preprocessing.DTYPES}
 # Blocks, so that the maximum is found while the block is still in the caches.
 _BLOCK_BYTES = 1 << 20
 # "classes": class numbers (n,), any other are refused. "if classes": any other are left out.
-# "numbers": any numbers (n, ...). "none": they are left out, whatever they are.
-LabelNeed = Literal["classes", "if classes", "numbers", "none"]
+# "numbers": any numbers (n, ...). "either": classes, or else numbers (n, ...) that are floats.
+# "none": they are left out, whatever they are.
+LabelNeed = Literal["classes", "if classes", "numbers", "either", "none"]
 
 
 def input_dtype(spec: TensorSpec) -> np.dtype[Any]:
@@ -413,6 +414,8 @@ def used_labels(
         return _by_output(source, by_output, count, use.outputs)
     if labels is None:
         return None
+    if use.needs == "either" and labels.dtype.kind == "f":
+        only_classes = class_numbers(labels) is not None
     if only_classes and arrays.no_classes:
         raise InputRefused(
             arrays.no_classes,

@@ -31,6 +31,7 @@ from edgeconv.system.store import (
 from edgeconv.types import (
     IN_VERSIONS,
     LIMIT_KINDS,
+    MAE,
     NOT_CHECKED,
     TOP1,
     Budget,
@@ -178,7 +179,7 @@ class Checking:
             return MeasurementScope(is_timed)
         metrics = {stage.accuracy.metric for stage in locked.stages if stage.accuracy}
         # What is measured anyway does not make another report of it.
-        metrics -= {str(each) for each in job.measuring.measuring.metrics or (TOP1,)}
+        metrics -= {str(each) for each in job.measuring.measuring.metrics or (TOP1, MAE)}
         return MeasurementScope(is_timed, tuple(sorted(metrics & METRICS.keys())))
 
     def _matrix(self, job: ModelJob, converted: _Converted) -> tuple[VersionResult, ...]:

@@ -191,7 +191,7 @@ def _sampled(
         preprocessing=steps,
         allow_code=request.execution.allow_code,
         labels=data.LabelUse(
-            needs="numbers" if request.measuring.metrics else "classes",
+            needs="numbers" if request.measuring.metrics else "either",
             outputs=tuple(spec.name for spec in names.outputs),
         ),
         allowance=request.execution.allowance,

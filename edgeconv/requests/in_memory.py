@@ -26,12 +26,12 @@ from msgspec.structs import replace
 
 from edgeconv.requests.request import ALLOW_CODE, leaves_of
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory
-from edgeconv.types import MAE, Budget, DataSource
+from edgeconv.types import Budget, DataSource
 from edgeconv.types.errors import EdgeconvError, InputRefused
 from edgeconv.types.words import first_line, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from edgeconv.data.handover import ArrayFiles
     from edgeconv.requests.request import Leaf
@@ -58,7 +58,6 @@ class InMemory:
         self._stack = stack
         self._count = 0
         self.model: Path | None = None
-        self._has_float_labels = False
         # What messages say in place of a temporary path, and errors in place of one that goes.
         self._names: dict[str, str] = {}
         self._gone_with_errors = ""
@@ -141,17 +140,6 @@ class InMemory:
         changed = {name: each for name, each in new.items() if each != getattr(value, name)}
         return replace(value, **changed) if changed else value
 
-    def measured(self, request: Any, on_progress: Callable[[str], None]) -> Any:
-        """The request, with the metric of test labels that are floats where it names none."""
-        measuring = getattr(request, "measuring", None)
-        is_free = not measuring.metrics if measuring else getattr(request, "metric", "") is None
-        if not (self._has_float_labels and is_free):
-            return request
-        on_progress(f"the labels are floats, so the metric is {MAE}")
-        if measuring is None:
-            return replace(request, metric=MAE)
-        return replace(request, measuring=replace(measuring, metrics=(MAE,)))
-
     def _place(self) -> Path:
         """A new directory."""
         if not self._count:
@@ -211,15 +199,6 @@ class InMemory:
 
     # Samples
 
-    def _note_labels(self, word: str, labels: Any) -> None:
-        import numpy as np
-
-        if word == "data" and labels is not None and not isinstance(labels, Mapping):
-            values = np.asarray(labels)
-            # Zeros and ones are classes, one-hot or of two.
-            is_measure = values.dtype.kind == "f" and not np.isin(values, (0, 1)).all()
-            self._has_float_labels |= is_measure
-
     def _samples(self, word: str, value: Any, arguments: Mapping[str, Any]) -> Any:
         if isinstance(value, str | os.PathLike | DataSource):
             return value
@@ -229,7 +208,6 @@ class InMemory:
             # As TFLiteConverter takes it: a function that gives batches.
             value = value()
         inputs, labels = _split(word, value)
-        self._note_labels(word, labels)
         if _is_table(inputs) and not isinstance(labels, Mapping):
             return self._table(word, inputs, labels)
         files = ArrayFiles(word, self._place())
@@ -255,7 +233,6 @@ class InMemory:
         for batch in _each(batches):
             given = tuple(batch) if isinstance(batch, list) and not _is_numbers(batch) else batch
             inputs, labels = _split(word, given)
-            self._note_labels(word, labels)
             files.add(inputs, labels, most=most)
             if most is not None and files.count >= most:
                 return

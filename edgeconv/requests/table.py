@@ -216,7 +216,7 @@ class Verb(Generic[Result]):
                 request: Any = parsed(fields[0])
                 shown: Callable[[Result], Result] = _unchanged
             else:
-                in_python = self._called(fields, by_name, on_progress)
+                in_python = self._called(fields, by_name)
                 request, shown = stack.enter_context(in_python)
             stack.enter_context(sandboxed(getattr(request, "sandbox", None)))
             stack.enter_context(reading(request.roots()))
@@ -224,10 +224,7 @@ class Verb(Generic[Result]):
 
     @contextmanager
     def _called(
-        self,
-        fields: tuple[Any, ...],
-        by_name: Mapping[str, Any],
-        on_progress: Callable[[str], None],
+        self, fields: tuple[Any, ...], by_name: Mapping[str, Any]
     ) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
         """The request of Python's arguments, of which those in memory are files in the block.
 
@@ -241,7 +238,6 @@ class Verb(Generic[Result]):
             memory = InMemory(stack)
             with memory.named(leaves_of(self._entry.kind)):
                 request: Any = called(self._entry.kind, fields, by_name, memory.filed)
-                request = memory.measured(request, on_progress)
                 out = getattr(request, "directory", None) or self._entry.out.format(memory.name)
                 with memory.beside(out if self._entry.out else "") as model:
                     yield replace(request, model=model) if model else request, memory.shown

@@ -99,16 +99,25 @@ def usual_metric(
     """The metric of an output's labels (n, ...): top1 of classes, mae of other numbers.
 
     Whole numbers for an output of one number are classes where they are two neighbors at most, or
-    one array for a whole model: `are_named` says that they are labels of this output. Raises
-    `InputRefused` for labels that are neither.
+    one array for a whole model: `are_named` says that they are labels of this output. Floats but
+    zeros and ones are classes where they are one for several numbers. Raises `InputRefused` for
+    labels that are neither.
     """
-    is_lone = are_named and math.prod(output.shape[1:]) == 1
+    values = math.prod(output.shape[1:])
     if labels.dtype.kind == "f" and class_numbers(labels) is None:
-        return MAE
-    if labels.dtype.kind in "iu" and is_lone and np.ptp(labels) > 1:
+        if values <= 1 or math.prod(labels.shape[1:]) > 1:
+            return MAE
+        labels = whole_numbers(labels)
+    if labels.dtype.kind in "iu" and are_named and values == 1 and np.ptp(labels) > 1:
         return MAE
     check_labels(source, labels, len(labels), what=f"the labels of the output {output.name!r}")
     return TOP1
+
+
+def whole_numbers(labels: Labels) -> Labels:
+    """Floats that are whole numbers as integers; other labels as they are."""
+    is_whole = labels.dtype.kind == "f" and (labels == np.rint(labels)).all()
+    return labels.astype(np.int64) if is_whole else labels
 
 
 def accuracy_of(
@@ -335,6 +344,7 @@ def make_scorer(run: BenchRun, outputs: Sequence[TensorSpec]) -> Scorer:
         name: usual_metric(run.samples.text, specs[name], each, are_named=are_named)
         for name, each in labels.items()
     }
+    labels = {n: whole_numbers(each) if usual[n] == TOP1 else each for n, each in labels.items()}
     # Accuracies have drops, flips and classes to show, so they come first.
     labels = dict(sorted(labels.items(), key=lambda each: usual[each[0]] != TOP1))
     usual = {name: usual[name] for name in labels}

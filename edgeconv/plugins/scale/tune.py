@@ -32,6 +32,7 @@ from edgeconv.plugins.scale.tune_samples import (
     SampleOpener,
     SearchSamples,
     TuneRun,
+    refuse_budget,
     refuse_options,
 )
 from edgeconv.plugins.scale.tune_search import pareto, recipe_text
@@ -169,6 +170,8 @@ def _search(run: TuneRun) -> Tuning:
                 directory,
             )
         )
+        metric = evaluators["search"].metric
+        refuse_budget(request, "" if metric == AGREEMENT else metric)
         runner = TrialRunner(
             floating=floating,
             plan=_plan(request, floating, samples),
@@ -266,7 +269,7 @@ def _publish_result(
         stopped=stopped,
         advice=kernels_advice(request, None if met else search.kernels_loss(runner.model))
         or qat_advice(run.model, request, trials, met),
-        notes=notes_on(request, losses, samples),
+        notes=notes_on(request, losses, samples, search.metric),
         tools=tool_versions(),
     )
     if met:

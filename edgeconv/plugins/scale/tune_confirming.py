@@ -14,6 +14,7 @@ import msgspec
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.model.tflite import float_layers
+from edgeconv.plugins.scale.tune_evaluator import AGREEMENT
 from edgeconv.plugins.scale.tune_search import (
     LIKELY,
     LIKELY_OF_MANY,
@@ -206,13 +207,13 @@ def _summary(trial: TuningTrial) -> str:
 
 
 def notes_on(
-    request: TuneRequest, losses: tuple[Loss, Loss], samples: SearchSamples
+    request: TuneRequest, losses: tuple[Loss, Loss], samples: SearchSamples, metric: str
 ) -> tuple[str, ...]:
     """Notes on the samples: too few for such a budget, no labels, whose calibration it was."""
     notes = []
     least = min(loss.samples for loss in losses)
     enough = enough_samples(request.max_drop)
-    is_counted = request.max_drop and units.is_share(str(request.metric or ""))
+    is_counted = request.max_drop and (metric == AGREEMENT or units.is_share(metric))
     if is_counted and 2 * least < enough:
         notes.append(
             f"one answer of {least} is more than the budget of {request.max_drop:g}: "

@@ -123,15 +123,21 @@ def refuse_options(request: TuneRequest) -> None:
             "--objective npu-latency and --npu NAME belong together",
             hint="--objective npu-latency --npu ethos-u55-128",
         )
-    if request.max_drop >= 1 and is_share(str(request.metric or "")):
-        raise UsageError(
-            f"--max-drop {request.max_drop:g} is no budget: less than 1 can be lost of a share",
-            hint="0.01 is one point of accuracy; for a loss in the outputs' unit add --metric mae",
-        )
+    if request.metric:
+        refuse_budget(request, str(request.metric))
     if request.recipes and QAT in recipe_names(request.recipes):
         raise UsageError(
             "qat is training, which a search does not do",
             hint="remove it; if nothing else meets the budget, the command for it is shown",
+        )
+
+
+def refuse_budget(request: TuneRequest, metric: str) -> None:
+    """Raise `UsageError` for a budget that no share can lose, where the metric is one."""
+    if request.max_drop >= 1 and is_share(metric):
+        raise UsageError(
+            f"--max-drop {request.max_drop:g} is no budget: less than 1 can be lost of a share",
+            hint="0.01 is one point of accuracy; for a loss in the outputs' unit add --metric mae",
         )
 
 
@@ -189,7 +195,7 @@ def open_samples(
         allow_code=execution.allow_code,
         allowance=execution.allowance,
     )
-    labels = data.LabelUse(needs="numbers" if request.metric else "classes", outputs=outputs)
+    labels = data.LabelUse(needs="numbers" if request.metric else "either", outputs=outputs)
     with opening(request.data, labels=labels) as given:
         opened, output = _of_one_output(given, outputs, request)
         batch = data.batch_size(opened.inputs)

@@ -1,5 +1,7 @@
 """Labels under the names of outputs: what is measured of each, and how one is chosen."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -73,6 +75,46 @@ def test_one_hot_labels_are_classes(two, dtype):
     assert [each.value for each in (row.accuracy, *row.metrics)] == [1.0, 1.0, 1.0]
     lone = TensorSpec(name="p", dtype="float32", shape=(-1, 1))
     assert usual_metric("d", lone, np.array([0, 1, 1], dtype), are_named=True) == TOP1
+
+
+def alone(directory: Path, weights: np.ndarray, bias: list[int]) -> Path:
+    """A model of one output, W x + b."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    w = graph.tensor("w", weights.shape, "float32", data=weights.astype(np.float32))
+    b = graph.tensor("b", (len(bias),), "float32", data=np.array(bias, np.float32))
+    y = graph.tensor("y", (1, len(bias)), "float32", dynamic=True)
+    graph.operator("FULLY_CONNECTED", [x, w, b], [y])
+    path = directory / "alone.tflite"
+    path.write_bytes(packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))))
+    return path
+
+
+@pytest.mark.parametrize("place", ["memory", "npz", "csv"])
+def test_floats_are_measured_as_numbers_and_those_of_a_classifier_as_classes(place, tmp_path):
+    """From a file as from memory: what decides is the output."""
+
+    def metric(weights: np.ndarray, bias: list[int], labels: np.ndarray, **options) -> str:
+        data = (X, labels)
+        if place == "npz":
+            np.savez(tmp_path / "d.npz", x=X, labels=labels)
+        if place == "csv":
+            lines = [",".join(map(repr, map(float, row))) for row in np.column_stack([X, labels])]
+            (tmp_path / "d.csv").write_text("\n".join(["a,b,c,d,labels", *lines]))
+        source = data if place == "memory" else f"{tmp_path}/d.{place}?labels=labels"
+        model = alone(tmp_path, weights, bias)
+        report = edgeconv.bench([model], data=source, measuring=ONCE, **options)
+        return report.measurements[0].accuracy.metric
+
+    number, classes = (np.array([[3, 0, 0, 0]]), [5]), (WEIGHTS, [0, 0, 0])
+    assert metric(*number, AGE + 0.5) == "mae"
+    assert metric(*number, AGE + 0.5, metric="mse") == "mse"
+    assert metric(*classes, KIND.astype(np.float64)) == "top1"
+    assert metric(*number, (X[:, 0] > 0).astype(np.float32)) == "top1"
+    if place != "csv":
+        assert metric(*number, np.rint(AGE)) == "mae"
+    with fails(InputRefused):
+        metric(*classes, AGE + 0.5)
 
 
 def test_whole_numbers_are_classes_only_where_an_output_has_them(two):

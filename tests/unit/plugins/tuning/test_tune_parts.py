@@ -18,6 +18,7 @@ from edgeconv.plugins.scale.tune_confirming import can_be_trained, qat_advice
 from edgeconv.plugins.scale.tune_samples import (
     TuneRun,
     archive_of,
+    refuse_budget,
     refuse_options,
     refuse_shared,
     split_samples,
@@ -178,7 +179,6 @@ def test_pictures_of_several_sizes_need_calibration_samples_of_their_own():
         {"npu": "ethos-u55-128"},
         {"recipes": ("int8", "qat")},
         {"recipes": ("int9",)},
-        {"max_drop": 1.0},
         {"max_drop": 1.0, "metric": MetricChoice("top5")},
     ],
 )
@@ -191,6 +191,11 @@ def test_a_loss_in_the_unit_of_the_outputs_may_be_any_number():
     mae = called(TuneRequest, ("m", "d.npz"), {"max_drop": 500.0, "metric": "mae"})
     assert mae.max_drop == 500
     refuse_options(mae)
+    # Only the labels tell the metric where none is chosen.
+    refuse_options(request(max_drop=1.0))
+    refuse_budget(request(max_drop=1.0), "mae")
+    with fails(UsageError):
+        refuse_budget(request(max_drop=1.0), "top1")
 
 
 def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency_only():
