@@ -46,9 +46,9 @@ def _done(name: str, root: Path, typed: Sequence[str] = ()) -> tuple[int, list[S
     place = Place(root / "home")
     for folder in ("tmp", "settings", "state", "cache"):
         (root / folder).mkdir()
-    text, command, links = HOSTILE[name]
+    text, command, *links = HOSTILE[name]
     place.config(text)
-    for link in filter(None, links.split()):
+    for link in links:
         place.link(*link.split(">"))
     code, seen = watched(
         [sys.executable, "-m", "edgeconv", *command, *typed],
@@ -97,9 +97,9 @@ __all__ = ["place", "watch"]
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_project_names_nothing_outside_of_itself(name, place, watch, capsys):
-    text, command, links = HOSTILE[name]
+    text, command, *links = HOSTILE[name]
     place.config(text)
-    for link in filter(None, links.split()):
+    for link in links:
         place.link(*link.split(">"))
     before = place.outside()
     watch.seen.clear()

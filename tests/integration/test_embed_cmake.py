@@ -323,23 +323,11 @@ def test_a_part_of_another_project_installs_nothing_and_has_its_alias(tmp_path):
     assert not list(prefix.rglob("*.*"))
 
 
-UPDATE = """
-#include "net_litert.hpp"
-#include <cstdio>
-int main(int, char **arguments) {
-    net_litert runtime(arguments[1], arguments[2], arguments[3]);
-    const float x[] = {1, 2, 3, 4};
-    float y[3] = {0, 0, 0};
-    const void *inputs[] = {x};
-    void *outputs[] = {y};
-    if (!runtime.run(inputs, outputs)) {
-        std::printf("%s\\n", runtime.error().c_str());
-        return 1;
-    }
-    std::printf("%g %g %g\\n", y[0], y[1], y[2]);
-    return 0;
-}
-"""
+UPDATE = (
+    PROGRAM.replace("main()", "main(int, char **arguments)")
+    .replace("runtime;", "runtime(arguments[1], arguments[2], arguments[3]);")
+    .replace("runtime.self_test().verdict", "0")
+)
 
 
 def test_a_model_that_came_later_runs_in_litert_as_it_was_announced(tmp_path):

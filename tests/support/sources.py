@@ -9,10 +9,12 @@ import numpy as np
 from edgeconv import data
 from edgeconv.data.location import parse_source
 from edgeconv.data.source import open_samples as open_local
+from edgeconv.types.errors import InputRefused
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from edgeconv.data.arrays import Arrays
     from edgeconv.data.samples import Samples
     from edgeconv.data.source import DataSet, LocalDataSet
     from edgeconv.types import TensorSpec
@@ -44,6 +46,15 @@ def load_samples(text: str, inputs: tuple[TensorSpec, ...], **options: Any) -> S
     """All samples of a SOURCE, each input (n, *sample_shape)."""
     opened = open_samples(text, inputs, **options)
     return opened.take(np.arange(opened.count))
+
+
+def with_classes(arrays: Arrays) -> Arrays:
+    """The same arrays. Raises, as `open_samples` does for inputs of numbers, what it is told."""
+    for error in arrays.not_numbers.values():
+        raise error
+    if arrays.no_classes:
+        raise InputRefused(arrays.no_classes)
+    return arrays
 
 
 def split_taken(

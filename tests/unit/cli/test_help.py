@@ -7,14 +7,13 @@ import pytest
 from places import TESTS
 
 from edgeconv.cli import command_named, run
-from edgeconv.requests.request import Group, Leaf, leaves_of
+from edgeconv.requests.request import Leaf, leaves_of
 from edgeconv.requests.table import VERBS
 
 COMMANDS = ("convert", "train", "bench", "tune", "check", "embed")
 # A screen.
 MOST_LINES = 47
 MOST_COLUMNS = 100
-GROUPS: tuple[Group, ...] = ("Input", "Recipes", "Data", "Quality", "Output", "Execution")
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +79,6 @@ def test_every_option_of_every_verb_says_what_it_is():
         for leaf in (*leaves_of(entry.kind), *leaves_of(entry.printing))
     ]
     assert [leaf.key for leaf in leaves if not (leaf.option.is_argument or leaf.option.help)] == []
-
-
-def test_help_is_grouped_in_the_order_of_the_groups(capsys):
-    text = page(capsys, "convert", "--help")
-    at = [text.index(f"\n{group}:\n") for group in GROUPS]
-    assert at == sorted(at)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -20,7 +20,7 @@ from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.config.chosen import Chosen
 from edgeconv.requests.config.file import Config, limited
 from edgeconv.requests.config.reach import NOTHING_GRANTED
-from edgeconv.requests.config.tables import Table, options_of, read_config
+from edgeconv.requests.config.tables import Table, read_config
 from edgeconv.types import Inspection, Limit, Signature, SourceKind, SourceModel, TensorSpec
 
 ROWS = TensorSpec(name="x", shape=(-1, 28, 28, 1), dtype="float32")
@@ -160,10 +160,6 @@ def test_hostile_names_stay_in_their_comments_and_quotes():
     assert config.tables["convert"]["signature"] == [HOSTILE]
     assert config.models["n" * 64].source == f"m/{HOSTILE}"
     assert set(config.budget.every.by_name()) == {"max-size-ratio"}
-
-
-def test_what_is_shown_of_check_are_options_that_it_has():
-    assert {"confidence", "method", "inconclusive", "output"} <= set(options_of("check"))
 
 
 # The command

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import SHARED
-from sources import identity, load_samples
+from sources import identity, load_samples, with_classes
 from wording import fails
 
 from edgeconv.data.kinds import csv_file
 from edgeconv.types import Preprocessing, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 
-GESTURES = SHARED / "hand_gesture"
 FLOWERS = "length,width,kind\n5.1,3.5,setosa\n7.0,3.2,versicolor\n6.3,3.3,virginica\n4.9,3,setosa\n"
 
 
@@ -33,15 +31,6 @@ def table(tmp_path):
 
 def read(place: str, wanted: frozenset[str] | None = None, **options: str) -> Any:
     return with_classes(csv_file.read(place, options, wanted))
-
-
-def with_classes(arrays: Any) -> Any:
-    """The same arrays. Raises, as `open_samples` does for inputs of numbers, what it is told."""
-    for error in arrays.not_numbers.values():
-        raise error
-    if arrays.no_classes:
-        raise InputRefused(arrays.no_classes)
-    return arrays
 
 
 def column(*shape: int, name: str = "x", dtype: str = "float32") -> TensorSpec:
@@ -259,22 +248,6 @@ def test_a_file_over_the_limit_is_refused(table, monkeypatch):
 def test_the_delimiter_is_part_of_the_identity(table):
     comma, tab = table(FLOWERS), table(FLOWERS, "b.tsv")
     assert identity(comma) == identity(table(FLOWERS, "c.csv")) != identity(tab)
-
-
-@pytest.mark.skipif(
-    not GESTURES.is_dir(), reason="the hand-gesture data is not beside this checkout"
-)
-@pytest.mark.parametrize(("name", "columns"), [("keypoint.csv", 42), ("point_history.csv", 32)])
-def test_the_hand_gesture_tables_are_read(name, columns):
-    expected = np.loadtxt(GESTURES / name, delimiter=",")
-    source = f"{GESTURES / name}?header=no&labels=0"
-    samples = load_samples(source, (column(-1, columns, name="input"),))
-    np.testing.assert_array_equal(samples.arrays["input"], expected[:, 1:].astype(np.float32))
-    assert samples.labels is not None
-    np.testing.assert_array_equal(samples.labels, expected[:, 0])
-    pairs = (column(-1, columns // 2, 2, name="input"),)
-    again = load_samples(f"{source}&features=1:{columns}", pairs)
-    assert again.arrays["input"].shape == (len(expected), columns // 2, 2)
 
 
 floats = st.floats(allow_nan=False, allow_infinity=False)

@@ -162,16 +162,12 @@ def test_nothing_is_left_in_the_temporary_directory(module, tmp_path, monkeypatc
         "{}",
         "{0: np.ones(2)}",
         "(np.ones(2), np.ones(2), np.ones(2))",
+        # Too much.
+        "np.broadcast_to(np.float32(0), (1 << 33, 3))",
     ],
 )
 def test_what_is_no_array_of_numbers_is_refused(expression, module):
     module(returning(expression))
-    with fails(InputRefused):
-        read()
-
-
-def test_too_much_is_refused(module, monkeypatch):
-    module(returning("np.broadcast_to(np.float32(0), (1 << 33, 3))"))
     with fails(InputRefused):
         read()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from places import SHARED
 from scipy.io import wavfile
 from sources import identity, open_samples
 from wording import fails
@@ -19,7 +18,6 @@ from edgeconv.data.location import located, parse_source
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 
-DIGITS = SHARED / "audio_fsdd/sample_wavs"
 RAMP = np.arange(-5, 6, dtype=np.int16)
 CLIP = TensorSpec(name="clip", shape=(-1, 11), dtype="int16")
 
@@ -241,17 +239,3 @@ class TestAsSource:
 
     def test_the_identity_follows_the_way_to_label(self, words):
         assert identity(str(words)) != identity(f"{words}?labels=none")
-
-
-@pytest.mark.skipif(not DIGITS.is_dir(), reason="the spoken digits are not here")
-def test_spoken_digits_become_spectrograms():
-    spec = TensorSpec(name="mel", shape=(-1, 61, 40), dtype="float32")
-    steps = parse_preprocessing(
-        "length=8000&mel-bins=40&wave-scale=1/32768&sample-rate-hz=8000&frame-length=256"
-        "&frame-step=128"
-    )
-    source = open_samples(f"{DIGITS}?labels=prefix&rate=8000", (spec,), preprocessing=steps)
-    taken = source.take(np.arange(source.count))
-    assert taken.arrays["mel"].shape == (10, 61, 40)
-    assert taken.labels.tolist() == list(range(10))
-    assert source.class_names == tuple("0123456789")

@@ -76,16 +76,17 @@ def test_the_same_request_gives_the_same_vectors(tmp_path):
     assert embedding(file, tmp_path).golden == embedding(file, tmp_path).golden
 
 
-def test_a_fixed_batch_is_one_vector(tmp_path):
-    from embed_models import published
-    from tiny_tflite import Graph, packed
-
+def relu(directory, batch):
+    """RELU of so many samples at once."""
     graph = Graph()
-    x = graph.tensor("x", (2, 3), "float32")
-    y = graph.computed("y", (2, 3), "RELU", [x])
+    x = graph.tensor("x", (batch, 3), "float32")
+    y = graph.computed("y", (batch, 3), "RELU", [x])
     model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
-    file = published(tmp_path, packed(model), recipe="float32")
-    made = embedding(file, tmp_path, vectors=3)
+    return published(directory, packed(model), recipe="float32")
+
+
+def test_a_fixed_batch_is_one_vector(tmp_path):
+    made = embedding(relu(tmp_path, 2), tmp_path, vectors=3)
     assert [len(vector.inputs[0]) for vector in made.golden.vectors] == [24] * 3
     for vector in made.golden.vectors:
         (x_values,), (y_values,) = arrays(vector.inputs, "<f4"), arrays(vector.outputs, "<f4")
@@ -93,14 +94,7 @@ def test_a_fixed_batch_is_one_vector(tmp_path):
 
 
 def test_too_few_samples_for_one_batch_are_refused(tmp_path):
-    from embed_models import published
-    from tiny_tflite import Graph, packed
-
-    graph = Graph()
-    x = graph.tensor("x", (4, 3), "float32")
-    y = graph.computed("y", (4, 3), "RELU", [x])
-    model = graph.model([x], [y], signature=("serving_default", ["x"], ["y"]))
-    file = published(tmp_path / "m", packed(model), recipe="float32")
+    file = relu(tmp_path / "m", 4)
     np.savez(tmp_path / "d.npz", x=np.zeros((3, 3), np.float32))
     with fails(InputRefused):
         embedding(file, tmp_path, data=str(tmp_path / "d.npz"))

@@ -219,14 +219,6 @@ def test_the_line_of_the_model_that_was_edited_is_named(tmp_path):
     is_refused(place, f"{before}[model.voices]{after.replace('size-bytes = 1', 'size-bytes = 2')}")
 
 
-def test_a_merge_with_conflicts_is_told_with_its_line(tmp_path):
-    is_refused(tmp_path / "edgeconv.lock", "format = 1\n<<<<<<< HEAD\nformat = 1\n=======\n")
-
-
-def test_a_lock_of_a_newer_version_says_so(tmp_path):
-    is_refused(tmp_path / "edgeconv.lock", "format = 2\n[[model]]\nname = 'digits'\n")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -240,6 +232,9 @@ def test_a_lock_of_a_newer_version_says_so(tmp_path):
         "format = 1\n[modle.digits]\n",
         "format = 1\nmodel = 3\n",
         b"\xff\xfe\x00",
+        # A merge with conflicts, and a newer version.
+        "format = 1\n<<<<<<< HEAD\nformat = 1\n=======\n",
+        "format = 2\n[[model]]\nname = 'digits'\n",
     ],
 )
 def test_what_is_no_lock_is_refused(tmp_path, text):

@@ -92,11 +92,6 @@ def test_the_ranges_are_the_true_minima_and_maxima_of_all_samples(batch):
     assert ends(found["y"]) == (-10.0, 6.0)
 
 
-def test_the_order_of_the_samples_does_not_matter_to_true_ranges():
-    samples = [[0.0, 1.0], [-5.0, 2.0], [3.0, 0.5]]
-    assert ends(ranges_of(samples)["y"]) == ends(ranges_of(samples[::-1])["y"])
-
-
 def test_the_moving_average_clips_what_comes_once():
     low, high = ends(ranges_of([[0, 1]] * 5 + [[-5, 20]], which="ema")["x"])
     assert -5 < low < 0

@@ -251,13 +251,6 @@ def test_the_expected_error_is_that_of_quantising_the_values(fraction, sides):
     assert squared_error(histogram, low, high, BITS) == pytest.approx(real, rel=0.03)
 
 
-def test_the_error_of_even_values_is_a_twelfth_of_a_squared_step():
-    values = np.random.default_rng(0).uniform(0, 255, 400_000)
-    assert squared_error(histogram_of(values, (0.0, 255.0)), 0, 255, 8) == pytest.approx(
-        1 / 12, rel=0.02
-    )
-
-
 @settings(max_examples=20, deadline=None)
 @given(values=spread_values())
 def test_no_range_that_was_not_tried_is_much_better(values):

@@ -8,10 +8,8 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import SHARED
 from tiny_tflite import Graph, packed
 
-from edgeconv.model.tflite import ensure_signature
 from edgeconv.model.tflite.flatbuffer import parse, serialize
 from edgeconv.quantize.calibrate import Feed
 from edgeconv.quantize.equalization.equalize import (
@@ -23,7 +21,6 @@ from edgeconv.quantize.equalization.equalize import (
 )
 from edgeconv.quantize.equalization.pairs import find_pairs
 
-GESTURES = SHARED / "hand_gesture"
 KEY = "serve"
 ACTIVATIONS = schema.ActivationFunctionType
 CHANNELS = 3
@@ -286,13 +283,6 @@ def test_a_second_application_changes_nothing(seed):
     assert twice.notes == ("equalization changes nothing: the weights are alike already",)
 
 
-def test_the_bytes_that_were_given_are_not_touched():
-    data = two_dense().bytes()
-    before = bytes(bytearray(data))
-    assert equalise(data).model is not data
-    assert data == before
-
-
 def test_equal_models_give_equal_bytes():
     assert equalise(two_dense().bytes()).model == equalise(two_dense().bytes()).model
 
@@ -361,15 +351,6 @@ def test_the_outputs_of_random_graphs_stay_the_same(kinds, acts, passed, head, s
     done = equalise(data, {})
     assert len(done.pairs) == len(kinds)
     assert_same(data, done.model, feeds(7, 7, CHANNELS, samples=4, seed=1))
-
-
-@pytest.mark.parametrize("name", sorted(BETWEEN))
-def test_factors_pass_through(name):
-    net = Net(7, 7, 2).conv(wild(1, 4, 2, 2, 2), wild(2, 4), act="NONE")
-    data = HEADS["conv"](BETWEEN[name](net), 3).bytes()
-    done = equalise(data, {})
-    assert len(done.pairs) == 1
-    assert_same(data, done.model, feeds(7, 7, 2, seed=1))
 
 
 def test_every_place_of_a_flattened_image_gets_its_channels_factor():
@@ -488,13 +469,6 @@ def test_a_mean_over_the_channels_is_left_alone():
 def test_a_layer_that_reads_parts_of_channels_is_left_alone():
     net = Net(3, 3, 2).conv(wild(1, 4, 1, 1, 2)).dense(wild(2, 3, 6), act="NONE")
     untouched(net.bytes(), why="does not read whole channels (1)", given={})
-
-
-def test_no_samples_are_needed():
-    data = two_dense().bytes()
-    done = equalise(data, {})
-    assert len(done.pairs) == 1
-    assert_same(data, done.model, feeds(5))
 
 
 def test_a_model_that_only_rounding_decides_is_not_changed():
@@ -760,22 +734,3 @@ def dense(*weights: float) -> bytes:
 def test_outputs_are_the_same_within_a_ten_thousandth(changed, expected):
     given = {KEY: Feed({"x": np.ones((1, 2), np.float32)}, 1)}
     assert same_outputs(dense(1, 1), dense(*changed), given, threads=1) is expected
-
-
-# A trained model
-
-
-@pytest.mark.skipif(not GESTURES.is_dir(), reason="the shared data is not here")
-@pytest.mark.parametrize("name", ["keypoint", "point_history"])
-def test_a_trained_classifier_answers_the_same_and_again_changes_nothing(name):
-    data = ensure_signature((GESTURES / f"{name}_classifier.tflite").read_bytes())
-    (signature,) = parse(data, where="the test").signatureDefs
-    rows = np.loadtxt(GESTURES / f"{name}.csv", np.float32, delimiter=",", max_rows=400)
-    samples = Feed({signature.inputs[0].name.decode(): rows[:, 1:]}, 1)
-    given = {signature.signatureKey.decode(): samples}
-    done = equalize(data, given, threads=1)
-    assert len(done.pairs) == 2
-    for (before, _), (after, _) in zip(constants(data), constants(done.model), strict=True):
-        assert abs(after - before).max() > 0.01 * abs(before).max()
-    assert_same(data, done.model, given)
-    assert equalize(done.model, given, threads=1).model is done.model

@@ -225,19 +225,26 @@ def test_shared_weights_are_left_alone():
     says(done.notes)
 
 
-@pytest.mark.parametrize("methods", [(), ("rounding", "bias-correction")])
-@pytest.mark.parametrize("recipe", ["int8x4", "weight-only-int4"])
-def test_layers_of_one_kind_get_four_bits_in_the_weights_that_they_share(recipe, methods):
-    """As the towers of a siamese network, or the steps of a recurrent one, have them."""
+def siamese(*, chained):
+    """Two layers of the same weights and bias, and samples: in a chain, or of one input."""
     random, graph = np.random.default_rng(0), Graph()
     values = random.normal(size=(64, 64)).astype(np.float32) / 8
     w = graph.tensor("w", (64, 64), "float32", data=values)
     b = graph.tensor("b", (64,), "float32", data=random.normal(size=64).astype(np.float32))
     x, y, z = (graph.tensor(name, (1, 64), "float32", dynamic=True) for name in "xyz")
     graph.operator("FULLY_CONNECTED", [x, w, b], [y])
-    graph.operator("FULLY_CONNECTED", [y, w, b], [z])
-    floating = packed(graph.model([x], [z], signature=("serving_default", ["x"], ["z"])))
-    given = {"serving_default": Feed({"x": random.normal(size=(40, 64)).astype(np.float32)}, 1)}
+    graph.operator("FULLY_CONNECTED", [y if chained else x, w, b], [z])
+    ends = {"z": z} if chained else {"y": y, "z": z}
+    signature = ("serving_default", ["x"], [*ends])
+    floating = packed(graph.model([x], ends.values(), signature=signature))
+    return floating, feeds(random.normal(size=(40, 64)).astype(np.float32))
+
+
+@pytest.mark.parametrize("methods", [(), ("rounding", "bias-correction")])
+@pytest.mark.parametrize("recipe", ["int8x4", "weight-only-int4"])
+def test_layers_of_one_kind_get_four_bits_in_the_weights_that_they_share(recipe, methods):
+    """As the towers of a siamese network, or the steps of a recurrent one, have them."""
+    floating, given = siamese(chained=True)
     calibrated = CalibratedGraph(floating, given, threads=1)
     small, large = (
         make_file(calibrated, Recipe(name=each), MethodSettings("minmax", methods))
@@ -253,15 +260,7 @@ def test_layers_of_one_kind_get_four_bits_in_the_weights_that_they_share(recipe,
 
 
 def test_a_bias_that_layers_share_with_their_weights_is_not_copied():
-    random, graph = np.random.default_rng(0), Graph()
-    values = random.normal(size=(64, 64)).astype(np.float32) / 8
-    w = graph.tensor("w", (64, 64), "float32", data=values)
-    b = graph.tensor("b", (64,), "float32", data=random.normal(size=64).astype(np.float32))
-    x, y, z = (graph.tensor(name, (1, 64), "float32", dynamic=True) for name in "xyz")
-    for output in (y, z):
-        graph.operator("FULLY_CONNECTED", [x, w, b], [output])
-    floating = packed(graph.model([x], [y, z], signature=("serving_default", ["x"], ["y", "z"])))
-    given = {"serving_default": Feed({"x": random.normal(size=(40, 64)).astype(np.float32)}, 1)}
+    floating, given = siamese(chained=False)
     calibrated = CalibratedGraph(floating, given, threads=1)
     file = make_file(calibrated, Recipe(name="int8x4"), MethodSettings("minmax", ()))
     assert file.four_bit == ("y", "z")

@@ -43,11 +43,6 @@ def test_no_line_is_wider_than_asked_and_no_word_is_lost(width):
         assert all(part in found for part in re.split("[-_]", word))
 
 
-def test_a_table_is_cut_into_cards_only_where_it_must_be():
-    assert "speed-up: " in text_of(example.report(), width=40)
-    assert "speed-up: " not in text_of(example.report(), width=80)
-
-
 @given(st.lists(st.text("ab-1é漢", max_size=30), min_size=3, max_size=3), st.integers(12, 70))
 def test_a_folded_table_keeps_every_character_of_every_cell(cells, width):
     row = Row((Cell("x"), Cell(cells[1]), Cell(cells[2])), (cells[0],))

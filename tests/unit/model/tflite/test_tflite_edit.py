@@ -190,25 +190,6 @@ def test_edits_of_mutants_raise_only_refusals():
     assert outcomes == {"edited", "refused"}
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("hello_world__models__hello_world_int8.tflite", (1, 1)),
-        ("mnist_lstm__trained_lstm_int8.tflite", (1, 28, 28)),
-        ("micro_speech__models__micro_speech_quantized.tflite", (1, 1960)),
-    ],
-)
-def test_real_int8_models_take_uint8_and_give_their_outputs_plus_128(name, shape):
-    file = SHARED / "tflm_models" / name
-    if not file.exists():
-        pytest.skip(f"{file} is not here: it comes with the development data, not the repository")
-    data = file.read_bytes()
-    changed = with_uint8_io(ensure_signature(data), inputs=True, outputs=True)
-    x = np.random.default_rng(5).integers(-128, 128, shape)
-    (expected,), (actual,) = run(data, x.astype(np.int8)), run(changed, (x + 128).astype(np.uint8))
-    np.testing.assert_array_equal(actual.astype(int), expected.astype(int) + 128)
-
-
 def test_every_real_model_survives_reading_and_writing():
     files = sorted(SHARED.glob("**/*.tflite"))
     if not files:

@@ -204,6 +204,16 @@ def test_a_file_without_a_budget_is_a_configuration_but_no_budget(file):
             "[model.m]\nsource='m'\nconvert.to='float16'\nbudget.recipe.int8.min-accuracy=1\n"
             "[convert]\nto='int8'\n"
         ),
+        # No TOML, with line and column.
+        "[budget]\nmin-accuracy = = 1\n",
+        "[budget",
+        '[bench]\na = """x\n\n',
+        "[budget]\nmin-accuracy = 0.9\nmin-accuracy = 0.1\n",
+        # No configuration at all.
+        f"a = {'9' * 5000}\n",
+        f"a = {'[' * 8_000}\n",
+        f"x = 1\n{'a.' * 100_000}b = 1\n",
+        "a = 1\n" * (MOST_BYTES // 6 + 1),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_line(text, file):
@@ -217,29 +227,6 @@ def test_a_general_limit_holds_where_one_of_several_models_has_the_recipe(file):
     config = load(file, f"{models}[budget.recipe.int8]\nmin-accuracy = 0.5\n")
     assert set(config.models["int8"].budget.recipe) == {"int8"}
     assert config.models["float16"].budget == Budget()
-
-
-def test_malformed_toml_is_refused_with_line_and_column(file):
-    is_refused(file, "[budget]\nmin-accuracy = = 1\n")
-
-
-@pytest.mark.parametrize("text", ["[budget", '[bench]\na = """x\n\n'])
-def test_toml_that_ends_too_early_is_refused_with_line_and_column_too(text, file):
-    is_refused(file, text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[budget]\nmin-accuracy = 0.9\nmin-accuracy = 0.1\n",
-        f"a = {'9' * 5000}\n",
-        f"a = {'[' * 8_000}\n",
-        f"x = 1\n{'a.' * 100_000}b = 1\n",
-        "a = 1\n" * (MOST_BYTES // 6 + 1),
-    ],
-)
-def test_a_file_that_is_no_configuration_at_all_is_refused(text, file):
-    is_refused(file, text)
 
 
 def test_a_file_that_is_no_text_is_refused(file):
