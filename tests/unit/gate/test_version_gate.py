@@ -175,7 +175,8 @@ def test_an_unchanged_check_runs_no_version_again(work, model, index):
     again = checking().check(job(work, model, versions=VERSIONS))
     assert again.reused
     assert len(index.asked) == 1
-    assert index.asked[0].measuring.versions == VERSIONS
+    asked = index.asked[0].measuring
+    assert (asked.versions, asked.is_timed) == (VERSIONS, False)
     assert work.asked[0].measuring.versions is None
 
 
