@@ -12,14 +12,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from edgeconv.reporting.pages import Block, Labeled, Page, page_of, text_of
+from msgspec.structs import replace
+
+from edgeconv.reporting.pages import Block, Labeled, Page, page_of, to_text
 from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Row
 
 
 def as_text(result: Any) -> str:
     """The result as text, as wide as the terminal."""
-    return text_of(result, width=os.get_terminal_size(1).columns if os.isatty(1) else None)
+    width = os.get_terminal_size(1).columns if os.isatty(1) else None
+    return to_text(_in_python(page_of(result)), width=width, color=False)
 
 
 def show(result: Any) -> None:
@@ -50,7 +53,26 @@ def _page(result: Any) -> str:
 
 def as_html(result: Any) -> str:
     """The result as a fragment of HTML."""
-    return to_html(page_of(result))
+    return to_html(_in_python(page_of(result)))
+
+
+def _in_python(page: Page) -> Page:
+    """A page that names arguments, where that of a command names options."""
+    named: Any = import_module("edgeconv.requests.in_memory").as_arguments
+
+    def line(text: str | Text) -> Text:
+        style = text.style if isinstance(text, Text) else ""
+        return Text(named(str(text)), style) if "--" in str(text) else Text().join([text])
+
+    def block(each: Block) -> Block:
+        if isinstance(each, Labeled):
+            return Labeled([(label, named(text)) for label, text in each.pairs])
+        if isinstance(each, str | Text):
+            return line(each)
+        rows = (replace(row, details=tuple(map(line, row.details))) for row in each.rows)
+        return replace(each, rows=tuple(rows))
+
+    return [block(each) for each in page]
 
 
 def to_html(page: Page) -> str:

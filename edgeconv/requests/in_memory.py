@@ -44,7 +44,7 @@ _KERAS_ERRORS = (
 )
 _KERAS = ("keras", "tf_keras")
 _LOADING = "edgeconv.model.source.loading"
-_COMMAND = re.compile("edgeconv [a-z]|bench --|on the command line")
+_COMMAND = re.compile("edgeconv [a-z]|(?:bench|check|embed) --|on the command line")
 # An option, and its value where that cannot be the next word of the sentence.
 _TYPED = re.compile(r"(?<!\S)(--[a-z][a-z0-9-]*)(?: ('[^']*'|[^\s=]+=[^\s;,]+|[A-Z]{2,}\b|\d+))?")
 # Held back to verify with, beyond the samples that calibrate.
@@ -118,7 +118,7 @@ class InMemory:
         try:
             yield
         except EdgeconvError as error:
-            error.hint = _as_arguments(error.hint, leaves)
+            error.hint = as_arguments(error.hint, leaves)
             for path, name in self._names.items():
                 error.message = error.message.replace(path, name)
                 error.hint = error.hint.replace(path, name)
@@ -264,8 +264,16 @@ class InMemory:
         return self._source("csv", path, options, f"{word} (DataFrame)")
 
 
-def _as_arguments(text: str, leaves: Iterable[Leaf]) -> str:
-    """A text with `preprocess='scale=2'` for `--preprocess 'scale=2'`; a command stays one."""
+def as_arguments(text: str, leaves: Iterable[Leaf] | None = None) -> str:
+    """A text with `preprocess='scale=2'` for `--preprocess 'scale=2'`; a command stays one.
+
+    The options are those of `leaves`, None for those of every verb.
+    """
+    if "--" not in text:
+        return text
+    if leaves is None:
+        entries = import_module("edgeconv.requests.table").VERBS.values()
+        leaves = (leaf for entry in entries for leaf in leaves_of(entry.kind))
     words = {leaf.shown: leaf.word for leaf in leaves if not leaf.option.is_argument}
 
     def argument(found: re.Match[str]) -> str:

@@ -49,6 +49,19 @@ def test_a_report_shows_itself_as_the_table_of_the_command():
     assert "<table><thead><tr><th>model</th>" in html
 
 
+def test_what_is_advised_are_arguments_as_python_has_them():
+    failure = Failure(recipe="int8", error="ToolFailed", message="m", hint="use --io output=int8")
+    command = Failure(recipe="qat", error="ToolFailed", message="m", hint="edgeconv convert --to x")
+    conversion = Conversion(
+        directory="out", artifacts=(), failures=(failure, command), notes=("--min-snr-db 9 helps",)
+    )
+    for text in (repr(conversion), conversion._repr_html_().replace("&#x27;", "'")):
+        assert "use io='output=int8'" in text
+        assert "min_snr_db=9 helps" in text
+        assert "edgeconv convert --to x" in text
+    assert "use --io output=int8" in text_of(conversion)
+
+
 def test_what_comes_from_a_model_is_no_markup_of_the_page():
     failure = Failure(recipe="int8", error="ToolFailed", message="<script>alert(1)</script>")
     conversion = Conversion(directory="out/<b>", artifacts=(), failures=(failure,))
