@@ -203,8 +203,8 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
     if path is not None and (swept := read_swept(path)) is not None:
         checked, by_file = check_swept(swept, request)
         return CheckRun(checked, notices=_write_of_sweep(swept, by_file, path))
+    report = source if isinstance(source, Report) else read_report(Path(source))
     if request.budget is not None:
-        report = source if isinstance(source, Report) else read_report(Path(source))
         result = check_report(report, request.budget, request.statistics, versions=request.versions)
         return CheckRun(Checked(checks=(result,)))
     try:
@@ -214,7 +214,6 @@ def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
             f"there is no budget to check {path or 'the report'} against",
             hint="--config FILE with a [budget], or an edgeconv.toml here",
         ) from error
-    report = source if isinstance(source, Report) else read_report(Path(source))
     limits = limited(chosen.config)
     result = check_report(report, limits, request.statistics, versions=request.versions)
     folders = [*([path.parent] if path else []), *chosen.published()]

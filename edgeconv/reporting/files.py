@@ -10,6 +10,7 @@ import msgspec
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import sentence
+from edgeconv.system.processes.escaping import shell_line
 from edgeconv.system.store import (
     html_with_checksum,
     json_with_checksum,
@@ -105,9 +106,15 @@ def render(
 def read_report(path: Path) -> Report:
     """The report in a report.json, or in the directory with one.
 
-    Raises `InputRefused`, also for one of another version.
+    Raises `InputRefused`, also for one of another version, and for models that have none yet.
     """
-    path = path / NAMES["json"] if path.is_dir() else path
+    folder, path = path, path / NAMES["json"] if path.is_dir() else path
+    if folder != path and not path.exists() and any(folder.glob("*.tflite")):
+        raise InputRefused(
+            f"{folder} has models, and no report of them",
+            hint=f"measure them first: `edgeconv bench {shell_line([str(folder)])} --data SOURCE "
+            "-o REPORT`; in Python edgeconv.bench(conversion, data=...) gives the report",
+        )
     try:
         return read_noun(path, Report, what="report")
     except InputRefused as error:

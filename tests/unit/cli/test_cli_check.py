@@ -1,16 +1,19 @@
 import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 from commands import captured
-from wording import says
+from wording import fails, says
 
+import edgeconv
 from edgeconv.cli.verbs import check as command
 from edgeconv.types import (
     Accuracy,
     Checked,
+    Conversion,
     Environment,
     Finding,
     Measurement,
@@ -116,6 +119,12 @@ def test_a_report_that_is_none_is_refused(files):
     write(files[1], "[budget]\nmax-size-bytes = 1000\n")
     assert isinstance(run(files[1], "--config", files[1]).exception, InputRefused)
     assert isinstance(run(files[0] + "x", "--config", files[1]).exception, InputRefused)
+    # Models are to be measured first, whether there is a budget or not.
+    folder = Path(files[0]).parent / "models"
+    folder.mkdir()
+    (folder / "m.int8.tflite").write_bytes(b"")
+    with fails(InputRefused):
+        edgeconv.check(Conversion(directory=str(folder), artifacts=()))
 
 
 @pytest.mark.parametrize(
