@@ -277,7 +277,7 @@ def test_without_the_cache_nothing_of_it_is_read_or_written(model, tmp_path, sta
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize("source", ["legacy", "modern.keras"])
+@pytest.mark.parametrize("source", [pytest.param("legacy", marks=pytest.mark.slow), "modern.keras"])
 def test_two_processes_in_two_places_with_two_caches_make_the_same_bytes(
     source, zoo, tmp_path, cli
 ):

@@ -62,6 +62,7 @@ max-size-bytes = 100000
 """
 
 
+@pytest.mark.slow
 def test_it_quantizes_and_the_successor_is_a_tool_of_another_version(tmp_path, old_python):
     (tmp_path / "dense.tflite").write_bytes(two_dense())
     samples = np.random.default_rng(1).normal(size=(32, 8)).astype(np.float32)

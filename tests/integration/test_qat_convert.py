@@ -171,6 +171,7 @@ def test_without_labels_it_learns_from_the_float_model(trained, tmp_path, target
     assert made.qat.training.epochs[0].validation["explained_variance"] > 0.9
 
 
+@pytest.mark.slow
 def test_a_layer_that_is_not_asked_for_stays_float_unless_all_are_to_be_integers(trained, tmp_path):
     settings = Qat(epochs=1, layers=("conv", "norm", "relu"))
     refused = converted(trained[1], tmp_path, settings, full_integer=True)

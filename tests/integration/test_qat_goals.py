@@ -79,6 +79,7 @@ def test_labels_that_fit_no_output_are_refused_with_ways_out(made):
         assert "--qat-target model" in (failure.hint or "")
 
 
+@pytest.mark.slow
 def test_a_tower_is_trained_and_its_file_has_no_operator_more_than_int8(made):
     found = artifact(made("pairs"))
     assert found.qat.validated.metric == "accuracy"

@@ -248,7 +248,8 @@ def in_gpu(directory: Path) -> tuple[Report, list[Measurement]]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "held_back", "calibrating"), [("int8", 42, 200), ("int16x8", 8, 24)]
+    ("recipe", "held_back", "calibrating"),
+    [("int8", 42, 200), pytest.param("int16x8", 8, 24, marks=pytest.mark.slow)],
 )
 def test_the_samples_that_calibrate_count_for_the_agreement(
     recipe, held_back, calibrating, tmp_path, monkeypatch

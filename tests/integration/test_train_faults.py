@@ -11,7 +11,9 @@ from places import SUPPORT
 MOST = 200
 
 
-@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "step", [pytest.param(60, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)]
+)
 def test_killed_while_it_keeps_or_forgets_a_checkpoint_it_goes_on_and_gives_the_same_bytes(
     step, tmp_path
 ):
