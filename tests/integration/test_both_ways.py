@@ -1,6 +1,7 @@
 """Every verb, called in Python without click and as a command: they are the same."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from forking import edgeconv_command
+from places import SUPPORT
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
 import edgeconv
@@ -71,6 +73,7 @@ import msgspec
 import edgeconv
 import edgeconv.embedding.build, edgeconv.gate.check
 import edgeconv.gate.pytest_plugin, edgeconv.plugins.scale.tune
+from forking import forked_children
 
 calls = {
     "inspect": lambda: edgeconv.inspect("net.tflite"),
@@ -103,7 +106,8 @@ calls = {
     "sweep": lambda: edgeconv.sweep("sweep.toml", jobs=1),
     "train": lambda: edgeconv.train("digits_cnn", epochs=1, strategy="none"),
 }
-done = {name: call() for name, call in calls.items()}
+with forked_children():
+    done = {name: call() for name, call in calls.items()}
 sys.stdout.buffer.write(msgspec.json.encode(done))
 """
 
@@ -122,27 +126,31 @@ def write_project(directory: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def in_python(tmp_path_factory) -> dict[str, Any]:
+def in_python(tmp_path_factory, micro_cache) -> dict[str, Any]:
     """What each verb gives in Python, as JSON."""
     directory = tmp_path_factory.mktemp("python") / "project"
     write_project(directory)
     command = [sys.executable, "-c", PYTHON]
-    done = subprocess.run(command, cwd=directory, capture_output=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT), "EDGECONV_CACHE_DIR": str(micro_cache)}
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 @pytest.fixture(scope="module")
-def as_commands(tmp_path_factory) -> dict[str, Any]:
+def as_commands(tmp_path_factory, micro_cache) -> dict[str, Any]:
     """What each command prints as JSON."""
     directory = tmp_path_factory.mktemp("commands") / "project"
     write_project(directory)
+    environment = {**os.environ, "EDGECONV_CACHE_DIR": str(micro_cache)}
     found = {}
     for name, words in COMMANDS.items():
         as_json = [] if name == "report" else ["--json"]
         command = [*edgeconv_command(), name, *words, *as_json]
-        done = subprocess.run(command, cwd=directory, capture_output=True, check=False)
+        done = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, check=False
+        )
         assert done.returncode == 0, f"{name}: {done.stderr.decode()}"
         found[name] = json.loads(done.stdout)
     return found

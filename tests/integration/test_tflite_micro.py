@@ -251,6 +251,7 @@ def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(tmp
             to=("int8",),
             runtime="tflite-micro",
             batch=batch,
+            trials=1,
         )
 
     wrong = search("open", None)
