@@ -68,7 +68,15 @@ def models(machine) -> Path:
     return kept("everyday", key, lambda place: machine.python(place, script, place))
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+# Of these another form is in each run: tokens of the transformer, modules in
+# test_modules_around_keras.py, and one row at a time in test_open_batch.py.
+SLOW = ("text", "wrapped", "reshaped")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in EXPECTED],
+)
 def test_an_everyday_model_is_right_by_default(name, models, machine, tmp_path):
     expected, place = EXPECTED[name], models / name
     options = [option.format(place=place) for option in expected.options]
@@ -77,10 +85,12 @@ def test_an_everyday_model_is_right_by_default(name, models, machine, tmp_path):
     machine.edgeconv(tmp_path, "convert", model_in(place), *recipes, *samples, *options)
     with np.load(place / "answers.npz") as archive:
         right = dict(archive)
+    answer_all(machine, tmp_path / "files", place, expected)
     for recipe, least_db in (("float32", expected.float_db), (expected.recipe, expected.int8_db)):
         (file,) = (tmp_path / "files").glob(f"*.{recipe}.tflite")
         for batch in expected.batches:
-            given = answered(machine, file, place, batch, expected.state)
+            with np.load(file.with_suffix(f".{batch}.npz")) as archive:
+                given = dict(archive)
             if right.keys() == {"only"}:
                 right = dict(zip(given, right.values(), strict=True))
             assert given.keys() == right.keys()
@@ -96,14 +106,11 @@ def model_in(place: Path) -> Path:
     return next(place / name for name in ("model.keras", "model") if (place / name).exists())
 
 
-def answered(
-    machine: Machine, file: Path, place: Path, batch: int, state: tuple[str, ...]
-) -> Arrays:
-    answers = file.with_suffix(f".{batch}.npz")
-    script = (SUPPORT / "litert_answers.py", file, place / "test.npz", answers, batch)
-    machine.python(file.parent, *script, *state)
-    with np.load(answers) as archive:
-        return dict(archive)
+def answer_all(machine: Machine, files: Path, place: Path, expected: Expected) -> None:
+    """Put what each file answers next to it."""
+    batches = ",".join(map(str, expected.batches))
+    script = (SUPPORT / "litert_answers.py", files, place / "test.npz", batches)
+    machine.python(files, *script, *expected.state)
 
 
 def snr_db(right: np.ndarray, given: np.ndarray) -> float:
@@ -130,7 +137,10 @@ def test_a_file_for_one_row_does_not_claim_more(models, machine, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("normalized", ("bnorm", "training mode")), ("beyond", ("ids", "50"))],
+    [
+        ("normalized", ("bnorm", "training mode")),
+        pytest.param("beyond", ("ids", "50"), marks=pytest.mark.slow),
+    ],
 )
 def test_what_cannot_be_right_is_refused_by_name(name, said, models, machine, tmp_path):
     place = models / name
