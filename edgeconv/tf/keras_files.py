@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from edgeconv.model.source.keras_signature import built_for
 from edgeconv.system.processes.failures import machine_error
 from edgeconv.tf.custom_objects import custom_objects, library_of, refuse_other_library
 from edgeconv.tf.environment import use_cpu_only
@@ -82,7 +83,28 @@ def load(
             raise _refused(path, "Keras 3", error) from error
         failed = LadderStep(attempt="keras", failed=reason(error))
         return _load_legacy(path, objects), (failed, LadderStep(attempt="tf_keras"))
+    if kind == "keras" and not inputs_of(model):
+        model = _with_inputs(model, built_for(_config(path)))
     return model, (LadderStep(attempt="keras"),)
+
+
+def _with_inputs(model: Any, built: Any) -> Any:
+    """A subclassed model with the inputs that its file says it was built for, if it does.
+
+    `built` is a shape, or shapes in a list or a dict as `call` takes them. Keras notes no dtypes.
+    """
+    if not built or not model.built:
+        return model
+    try:
+        inputs = keras.tree.map_shape_structure(_input, built)
+        return keras.Model(inputs, model(inputs, training=False), name=model.name)
+    except _LOAD_ERRORS:
+        # Its `call` needs values, or another dtype: the caller says that the inputs are unknown.
+        return model
+
+
+def _input(shape: Any) -> Any:
+    return keras.Input(shape[1:])
 
 
 def _names(path: str) -> frozenset[str]:

@@ -101,6 +101,41 @@ def test_what_is_wrong_with_a_module_is_said_with_its_own_line(custom, kind, sai
         loaded("three.keras", custom)
 
 
+SUBCLASSED = """\
+import keras
+
+class Own(keras.Model):
+    def __init__(self, **rest):
+        super().__init__(**rest)
+        self.head = keras.layers.Dense(2)
+
+    def call(self, given):
+        return self.head(sum(keras.tree.flatten(given)))
+"""
+ONES = np.ones((3, 4), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [(ONES, 1), ({"a": ONES, "b": -2 * ONES}, ["a", "b"]), ((ONES, 3 * ONES), 2)],
+)
+def test_a_subclassed_model_has_the_inputs_that_it_was_built_for(given, names, tf, tmp_path):
+    (tmp_path / "own.py").write_text(SUBCLASSED)
+    own: dict[str, type] = {}
+    exec(SUBCLASSED, own)
+    model, file = own["Own"](), str(tmp_path / "own.keras")
+    expected = model.predict(given, verbose=0)
+    model.save(file)
+    opening = Opening(custom_objects=("./own.py",), directory=str(tmp_path))
+    keras_files.export(file, "keras", str(tmp_path / "exported"), opening=opening)
+    served = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
+    inputs = sorted(served.structured_input_signature[1])
+    assert names in (inputs, len(inputs))
+    values = map(tf.constant, tf.nest.flatten(given))
+    (output,) = served(**dict(zip(inputs, values, strict=True))).values()
+    np.testing.assert_allclose(output.numpy(), expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("file", ["code.keras", "code.h5"])
 def test_a_lambda_layer_stays_refused_and_nothing_is_imported(file):
     with pytest.raises(InputRefused, match="has a Lambda layer"):
