@@ -6,7 +6,7 @@ Each file runs in LiteRT, and is compared with the float model.
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from single_operators import CASES, KEY, ROW, of, single
+from single_operators import CASES, KEY, ROW, F, of, single
 from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite import summarize
@@ -126,3 +126,34 @@ def test_a_product_with_a_constant_of_three_dimensions_is_right(is_first, recipe
         outputs_of(model, calibrated_graph.feeds, threads=1) for model in (floating, file.model)
     )
     assert lowest_snr_db(expected, actual) > (38 if recipe == "int16x8" else 30)
+
+
+@pytest.mark.parametrize("recipe", ["int8", "int16x8"])
+def test_a_normalization_of_one_value_is_its_offset(recipe):
+    """Of values far from the others' scale, SQUARED_DIFFERENCE in int8 ended the process."""
+    graph, shape = Graph(), (1, 12, 1)
+    x, y = (graph.tensor(name, shape, "float32") for name in "xy")
+    constants = {"epsilon": 1e-6, "gain": 3.0, "offset": 0.5}
+    values = {
+        name: graph.tensor(name, (1, 1, 1), "float32", data=np.full((1, 1, 1), value, F))
+        for name, value in constants.items()
+    }
+
+    def computed(name: str, *inputs: int) -> int:
+        options = {"ADD": schema.AddOptionsT, "MUL": schema.MulOptionsT}.get(name)
+        made = options() if options else None
+        return graph.computed(f"{name} of {inputs}", shape, name, inputs, options=made)
+
+    deviation = computed("ADD", computed("SQUARED_DIFFERENCE", x, x), values["epsilon"])
+    factor = computed("MUL", computed("RSQRT", deviation), values["gain"])
+    shift = computed("ADD", computed("MUL", computed("NEG", x), factor), values["offset"])
+    normalized = computed("ADD", computed("MUL", x, factor), shift)
+    graph.operator("ADD", [normalized, x], [y], options=schema.AddOptionsT())
+    floating = packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))
+    samples = np.random.default_rng(0).normal(size=(30, 12, 1)).astype(F)
+    calibrated_graph = CalibratedGraph(floating, {KEY: Feed({"x": samples}, 1)}, threads=1)
+    file = make_file(calibrated_graph, Recipe(name=recipe, only_integers=True), PLAIN)
+    counts = {each.name: each.count for each in summarize(file.model, where="test").operators}
+    assert counts == {"ADD": 1, "DEQUANTIZE": 1, "QUANTIZE": 1}
+    actual = outputs_of(file.model, calibrated_graph.feeds, threads=1)[KEY, "y"]
+    assert np.abs(actual - (samples + 0.5)).max() < 0.03

@@ -69,7 +69,9 @@ def _may_change(editor: GraphEditor) -> bool:
         if any(editor.is_float(index) for index in operator.inputs)
     }
     lacking = any(name in names and not has_kernel(name, editor.integers) for name in _REWRITINGS)
-    return lacking or ("CAST" in names and bool(names & COMPARISONS)) or masks.has_masks(editor)
+    if lacking or ("CAST" in names and bool(names & COMPARISONS)):
+        return True
+    return layers.has_norms_of_one(editor) or masks.has_masks(editor)
 
 
 def rewritten(
@@ -84,10 +86,10 @@ def rewritten(
     """The model with kernels for these integers wherever that can be, and what was rewritten.
 
     `ranges` has the least and greatest value of float tensors by name. What was rewritten are names
-    of operators, "masks" and "ids"; those `without` stay, as do operators whose output is named
-    in `kept`. `floors` is for rows in which every position is masked, see `masks.clamp`. `data`
-    itself comes back where there is nothing to change. Raises `InputRefused` for bytes that are not
-    a model.
+    of operators, "masks", "ids" and "norms"; those `without` stay, as do operators whose output is
+    named in `kept`. `floors` is for rows in which every position is masked, see `masks.clamp`.
+    `data` itself comes back where there is nothing to change. Raises `InputRefused` for bytes that
+    are not a model.
     """
     model = parse(data, where="the model")
     changes: dict[str, None] = {}
@@ -97,6 +99,8 @@ def rewritten(
             changes["masks"] = None
         if "ids" not in without and masks.compare_as_integers(editor):
             changes["ids"] = None
+        if "norms" not in without and layers.drop_norms_of_one(editor):
+            changes["norms"] = None
         for _ in range(_MOST_ROUNDS):
             changed = _rewrite_once(editor, without, kept)
             if not changed:

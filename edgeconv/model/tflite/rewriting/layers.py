@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from edgeconv.model.tflite.rewriting.editor import GraphEditor, activation_of
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import OperatorT
 
-    from edgeconv.model.tflite.rewriting.editor import GraphEditor
-
     Operators = list[OperatorT] | None
+    _Line = tuple[Any, Any]
 
 # A triangle of ones of more numbers than this would be larger than most layers.
 _MOST_SUMMED = 512
@@ -122,8 +126,6 @@ def l2_normalization(editor: GraphEditor, operator: OperatorT) -> Operators:
 
 def response_normalization(editor: GraphEditor, operator: OperatorT) -> Operators:
     """MUL(x, y ** -beta), where FULLY_CONNECTED sums the squares of neighbors into y."""
-    import numpy as np
-
     options = operator.builtinOptions
     x, output = operator.inputs[0], operator.outputs[0]
     channels, radius = editor.shape(x)[-1], int(options.radius)
@@ -154,8 +156,6 @@ def response_normalization(editor: GraphEditor, operator: OperatorT) -> Operator
 
 def cumulative_sum(editor: GraphEditor, operator: OperatorT) -> Operators:
     """FULLY_CONNECTED with a triangle of ones, between two TRANSPOSE where the axis is inner."""
-    import numpy as np
-
     x, output = operator.inputs[0], operator.outputs[0]
     axes, shape = editor.value(operator.inputs[1]), editor.shape(x)
     if axes is None or len(shape) < 2:
@@ -252,3 +252,84 @@ def one_hot(editor: GraphEditor, operator: OperatorT) -> Operators:
         editor.operator("ONE_HOT", [indices, depth, yes, no], is_hot, axis=axis),
         editor.operator("SELECT_V2", [is_hot, on, off], output),
     ]
+
+
+def has_norms_of_one(editor: GraphEditor) -> bool:
+    """Whether a value is normalized by its deviation from itself."""
+    return bool(_lonely(editor))
+
+
+def drop_norms_of_one(editor: GraphEditor) -> bool:
+    """Give what reads a normalization of one value the constant that this is.
+
+    LayerNormalization of one channel is x k + (offset - x k) with k = 1 / sqrt(epsilon): the offset
+    in float, noise of 1000 times a step in integers, and kernels end the process where they meet
+    the tiny scale of what is always 0. Whether there was any.
+    """
+    dropped = [_drop_norm(editor, x) for x in _lonely(editor)]
+    return any(dropped)
+
+
+def _lonely(editor: GraphEditor) -> set[int]:
+    return {
+        int(operator.inputs[0])
+        for operator in editor.graph.operators
+        if editor.name(operator) == "SQUARED_DIFFERENCE"
+        and operator.inputs[0] == operator.inputs[1]
+        and editor.is_float(operator.inputs[0])
+    }
+
+
+def _drop_norm(editor: GraphEditor, x: int) -> bool:
+    # The factor and the offset by which a tensor follows from x.
+    lines: dict[int, _Line] = {x: (1.0, 0.0)}
+    changed = False
+    for operator in editor.graph.operators:
+        output = operator.outputs[0] if operator.outputs else x
+        line = None if output == x else _line(editor, operator, lines)
+        if line is None:
+            continue
+        lines[output] = line
+        if np.any(line[0]):
+            continue
+        for reader in editor.readers(output):
+            others = [each for each in reader.inputs if each != output]
+            # The constant is of one value: the other gives the result its shape.
+            if editor.name(reader) not in ("ADD", "MUL", "SUB") or len(others) != 1:
+                continue
+            if editor.is_constant(others[0]) or editor.shape(others[0]) != editor.shape(output):
+                continue
+            constant = editor.constant(output, "constant", line[1])
+            reader.inputs = [constant if each == output else each for each in reader.inputs]
+            changed = True
+    return changed
+
+
+def _line(editor: GraphEditor, operator: OperatorT, lines: Mapping[int, _Line]) -> _Line | None:
+    """What an operator makes of such tensors and of constants; None if it is another."""
+    name = editor.name(operator)
+    if name == "SQUARED_DIFFERENCE" and operator.inputs[0] == operator.inputs[1]:
+        return (0.0, 0.0) if operator.inputs[0] in lines else None
+    given: list[_Line] = []
+    for index in operator.inputs:
+        value = editor.value(index)
+        if index not in lines and value is None:
+            return None
+        given.append(lines[index] if value is None else (0.0, value))
+    if activation_of(operator) or not any(each in lines for each in operator.inputs):
+        return None
+    factor, offset = given[0]
+    if name == "NEG":
+        return -factor, -offset
+    if name == "RSQRT":
+        return None if np.any(factor) or np.any(offset <= 0) else (0.0, offset**-0.5)
+    if name not in ("ADD", "MUL", "SUB"):
+        return None
+    other_factor, other_offset = given[1]
+    if name == "ADD":
+        return factor + other_factor, offset + other_offset
+    if name == "SUB":
+        return factor - other_factor, offset - other_offset
+    if np.any(factor) and np.any(other_factor):
+        return None
+    return factor * other_offset + other_factor * offset, offset * other_offset
