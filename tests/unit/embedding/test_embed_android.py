@@ -20,7 +20,7 @@ from edgeconv.embedding.targets import android
 from edgeconv.embedding.targets.android import shipped_model
 from edgeconv.model.tflite.flatbuffer import parse
 from edgeconv.types import Preprocessing
-from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused
 
 KOTLIN = "src/main/kotlin/edgeconv/tiny/Tiny.kt"
 PLUGIN = {"plugin": "yes"}
@@ -84,17 +84,6 @@ def test_a_class_never_takes_a_name_that_its_own_code_uses(tmp_path):
     for symbol, name in classes.items():
         written = android.files(dataclasses.replace(whole, symbol=symbol))
         assert f"src/main/kotlin/edgeconv/{symbol}/{name}.kt" in written
-
-
-@pytest.mark.parametrize(
-    "package",
-    ["digits", "Com.example", "com.example.", "com..x", "com.fun.x", "com.new.x", "a.b c"],
-)
-def test_a_package_that_cannot_be_is_refused(tmp_path, package):
-    artifact = int8_tiny(tmp_path / "model")
-    with fails(UsageError):
-        embed(artifact, "android", tmp_path / "app", option={"package": package})
-    assert not (tmp_path / "app").exists() or tree(tmp_path / "app") == {}
 
 
 @pytest.mark.parametrize("target", ["android", "ios"])
