@@ -60,7 +60,8 @@ def with_found_rules(graph: CalibratedGraph, recipe: Recipe) -> FoundRules:
             front = notes
         if even is not None and evened != recipe:
             graph, ruled = even, evened
-            front = (*front, "they were added, and the weights of the next layer take them back")
+            added = "; they were added, and the weights of the next layer take them back"
+            front = (*front[:-1], *(f"{note}{added}" for note in front[-1:]))
     ruled, small = with_float_magnified(graph, ruled)
     recipe, softmax = with_float_softmax(graph, ruled)
     recipe, shared = with_own_scales(recipe, find_shared_scales(graph, recipe))

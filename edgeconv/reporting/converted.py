@@ -126,7 +126,9 @@ def _remarks(artifact: Artifact, *, verbose: bool) -> dict[str, str]:
     if grade := grade_line(artifact):
         poor = artifact.verification.grade == "poor"
         remarks[f"{'warning: ' * poor}{grade}"] = "yellow" if poor else "dim"
-    if floats := floats_line(artifact):
+    # Notes, or whoever chose the rule, say what a rule keeps in float.
+    by_rule = all(each.reason in ("rule", "neighbor") for each in artifact.left_in_float)
+    if (verbose or not by_rule) and (floats := floats_line(artifact)):
         remarks[floats] = "dim"
     for shared in artifact.shared_scales:
         if verbose or not shared.applied:

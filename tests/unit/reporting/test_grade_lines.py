@@ -7,7 +7,8 @@ import pytest
 import report_example as example
 
 from edgeconv.reporting.closeness import floats_line, grade_line
-from edgeconv.types import Artifact, FloatOperators, OutputError
+from edgeconv.reporting.pages import text_of
+from edgeconv.types import Artifact, Conversion, FloatOperators, OutputError
 
 
 def graded(grade: str, advice: str = "", **fields: Any) -> Artifact:
@@ -64,3 +65,15 @@ def test_operators_in_float_are_named_with_their_number_layers_and_reason():
     for part in ("98.2 %", "ATAN2 ×2 in a, b (no integer kernel)", "ABS in c (between them)"):
         assert part in line
     assert floats_line(example.artifact("int8")) == ""
+
+
+@pytest.mark.parametrize(("reason", "is_brief"), [("no kernel", True), ("rule", False)])
+def test_what_a_rule_keeps_in_float_is_counted_only_for_those_who_ask(reason, is_brief):
+    """A note names the layers already."""
+    left = (FloatOperators(name="SOFTMAX", count=1, layers=("a",), reason=reason),)
+    artifact = msgspec.structs.replace(
+        example.artifact("int8"), left_in_float=left, integer_share=0.982
+    )
+    conversion = Conversion(directory="out", artifacts=(artifact,))
+    assert ("98.2 % of the work" in text_of(conversion)) == is_brief
+    assert "98.2 % of the work" in text_of(conversion, verbose=True)
