@@ -150,7 +150,7 @@ def model_rows(report: Report) -> tuple[ModelRow, ...]:
             name=units.plain(model.name),
             runtime=units.plain(model.runtime),
             mark=mark_of(model.name, report.verdict),
-            error=units.first_line(model.error),
+            error=units.plain_line(model.error),
             metrics={metric_heading(each): metric_value(each) for each in model.metrics},
             drops={metric_heading(each): metric_drop(each) for each in model.metrics},
             qat=trained.get(model.sha256),

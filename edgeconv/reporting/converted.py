@@ -142,7 +142,7 @@ def _remarks(artifact: Artifact, *, verbose: bool) -> dict[str, str]:
         remarks |= {f"note: {detail}": "dim" for detail in artifact.details}
     if verbose:
         for step in artifact.ladder:
-            failure = f"failed, {step.attempt}: {units.first_line(step.failed)}"
+            failure = f"failed, {step.attempt}: {units.plain_line(step.failed)}"
             remarks[failure if step.failed else f"good, {step.attempt}"] = "dim"
         if artifact.qat:
             from edgeconv.reporting.facts import qat_remarks
@@ -165,7 +165,7 @@ def _calibrated_on(artifact: Artifact) -> str:
 
 
 def _failure_row(failure: Failure, columns: Sequence[Column[Artifact]], tells: bool) -> Row:
-    message = f"{units.plain(failure.error)}: {units.first_line(failure.message)}"
+    message = f"{units.plain(failure.error)}: {units.plain_line(failure.message)}"
     below = [Text(message, style="red")]
     if failure.hint:
         below.append(dim(f"next: {units.plain(failure.hint)}"))

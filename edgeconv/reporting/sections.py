@@ -29,7 +29,7 @@ _VERSIONS: tuple[Column[VersionResult], ...] = (
     Column("state", lambda each: each.state, is_text=True),
     Column("flipped", lambda each: number(units.count(each.flips), each.flips)),
     Column("SNR", _snr),
-    Column("why", lambda each: units.first_line(each.detail), is_text=True, wraps=True),
+    Column("why", lambda each: units.plain_line(each.detail), is_text=True, wraps=True),
 )
 
 
@@ -88,7 +88,7 @@ def npu_rows(report: Report) -> tuple[_Pair, ...]:
 def left_text(estimate: NpuEstimate) -> str:
     """The operators that stay on the processor, and why; or why there is no estimate."""
     if estimate.error:
-        return f"failed: {units.first_line(estimate.error)}"
+        return f"failed: {units.plain_line(estimate.error)}"
     if not estimate.operators:
         return "no operators"
     if not estimate.on_npu:
@@ -137,7 +137,7 @@ def _kinds(estimate: NpuEstimate) -> str:
 
 def _kind(left: NpuLeft) -> str:
     times = f" ×{left.count}" if left.count > 1 else ""
-    reason = f" ({units.first_line(left.reason)})" if left.reason else ""
+    reason = f" ({units.plain_line(left.reason)})" if left.reason else ""
     return f"{units.plain(left.operator)}{times}{reason}"
 
 

@@ -364,7 +364,7 @@ def _loss(trial: TuningTrial) -> Loss | None:
 
 def _why(trial: TuningTrial) -> Iterator[Text]:
     if trial.error:
-        yield dim(units.first_line(trial.error))
+        yield dim(units.plain_line(trial.error))
 
 
 def _latency(trial: TuningTrial) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from edgeconv.system.processes.escaping import plain as plain
 from edgeconv.types import MAX_SNR_DB
+from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from edgeconv.types import Accuracy
@@ -21,6 +22,7 @@ Interval = tuple[float, float]
 ABSENT = "–"
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e15
 _METRIC_DIGITS = 4
+_LONGEST_LINE = 4000
 _SHARES = ("top1", "top5", "masked_accuracy")
 
 
@@ -186,9 +188,9 @@ def count(value: int | None) -> str:
     return ABSENT if value is None else str(value)
 
 
-def first_line(text: str) -> str:
+def plain_line(text: str) -> str:
     """The first line of `text` that is not blank, made harmless."""
-    return next((plain(line.strip()) for line in text.splitlines() if line.strip()), "")
+    return plain(first_line(text, _LONGEST_LINE))
 
 
 def _prefixed(value: float | None, units: tuple[str, ...], digits: int) -> str:

@@ -49,7 +49,7 @@ def track(checked: Checked, reports: Mapping[str, Report], location: str) -> Non
             _log_check(client, experiment, check, checked.config, tracked)
     except (MlflowException, OSError) as error:
         raise OutputRefused(
-            f"MLflow at {location} refused the runs: {units.first_line(str(error))}",
+            f"MLflow at {location} refused the runs: {units.plain_line(str(error))}",
             hint="it must be a tracking URI, such as sqlite:///mlflow.db or http://host:5000",
         ) from error
 

@@ -132,5 +132,5 @@ def test_control_and_direction_characters_are_spelled_out():
 
 
 def test_the_first_line_is_the_first_that_is_not_blank():
-    assert units.first_line("\n  one \ntwo") == "one"
-    assert units.first_line("") == ""
+    assert units.plain_line("\n  one \ntwo") == "one"
+    assert units.plain_line("") == ""
