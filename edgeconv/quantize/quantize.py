@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from edgeconv.model.tflite import (
     clipped_biases,
+    with_asymmetric_inputs,
     with_fitting_biases,
     with_half_biases,
     with_integer_kernels,
@@ -23,6 +24,7 @@ from edgeconv.model.tflite import (
     with_weights_inside,
 )
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, read, text
+from edgeconv.model.tflite.layers import COMPRESSIBLE
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
 from edgeconv.quantize.refine.simulating import rounded_weights, with_weights_of
@@ -32,6 +34,7 @@ from edgeconv.quantize.rules import (
     kept_layers,
     rule_notes,
     ruled_layers,
+    small_layers,
     weight_bits,
 )
 from edgeconv.quantize.states import with_fed_ranges
@@ -128,19 +131,28 @@ def make_file(
         notes += more
     ruled = ruled_layers(graph.layers, recipe)
     notes += rule_notes(graph.layers, recipe)
+    small = small_layers(graph.layers, recipe, ruled, len(graph.model))
+    every = ruled | {each.layer.name: each for each in small}
     if graph.quantized is None:
-        model, more = _quantized(graph, recipe, setting, ruled.values(), dense_per_tensor)
+        model, more = _quantized(graph, recipe, setting, every.values(), dense_per_tensor)
         notes += more
     else:
         model = graph.quantized
         if setting.methods:
             notes += graph.equalized[1]
     layerwise = frozenset(method for method in setting.methods if method != "equalization")
-    bits_by_layer = weight_bits(graph.layers, recipe, ruled, kept)
+    bits_by_layer = weight_bits(graph.layers, recipe, every, kept)
     four_bit = tuple(name for name, layer in ruled.items() if layer.precision == BLOCKS)
     if layerwise or bits_by_layer:
         refined = _refined(
-            graph, recipe, model, layerwise, bits_by_layer, dense_per_tensor, is_ruled=bool(ruled)
+            graph,
+            recipe,
+            model,
+            layerwise,
+            bits_by_layer,
+            dense_per_tensor,
+            small=small,
+            is_ruled=bool(ruled),
         )
         model, notes = refined.model, notes + refined.notes
         if refined.layers:
@@ -149,12 +161,14 @@ def make_file(
     floats = float_outputs(graph.layers, recipe)
     if not recipe.full_integer:
         model = _with_tables(model, recipe, floats, is_ready=graph.quantized is not None)
+    if recipe.name == "dynamic":
+        model = with_asymmetric_inputs(model)
     short = {layer.name: layer.short_name for layer in graph.layers}
     return QuantizedModel(
         model=model if graph.quantized is not None else _with_io(model, recipe),
         notes=notes,
         four_bit=tuple(short.get(name, name) for name in four_bit),
-        eight_bit=tuple(short.get(name, name) for name in kept if name not in ruled),
+        eight_bit=tuple(short.get(name, name) for name in kept if name not in every),
         float_outputs=floats,
     )
 
@@ -195,6 +209,7 @@ def _refined(
     bits: Mapping[str, int],
     dense_per_tensor: bool,
     *,
+    small: tuple[RuledLayer, ...],
     is_ruled: bool,
 ) -> RefinedModel:
     """`model` after the pass over layers.
@@ -216,7 +231,11 @@ def _refined(
         return refine(model)
     key = (methods, tuple(sorted(bits.items())), dense_per_tensor)
     if key not in graph.refined:
-        plain = quantize_model(graph.model, _WEIGHT_ONLY, None, dense_per_tensor=dense_per_tensor)
+        # Several recipes share it, but for the file of 4 bits.
+        plain = quantize_model(
+            *(graph.model, _WEIGHT_ONLY, None, small if bits else ()),
+            dense_per_tensor=dense_per_tensor,
+        )
         graph.refined[key] = refine(plain[0])
     shared = graph.refined[key]
     if not shared.layers:
@@ -289,6 +308,7 @@ def quantize_model(
         ruled,
         dense_per_tensor=dense_per_tensor,
         constants_first=_constants_first(float_model),
+        before_logs=_before_logs(float_model) if recipe.name == "dynamic" else (),
     )
     # For a block of zeros it divides 0 by 0.
     with engine_errors("litert-quantizer"), np.errstate(divide="ignore", invalid="ignore"):
@@ -331,6 +351,41 @@ def _constants_first(data: bytes) -> tuple[str, ...]:
     )
 
 
+# What the layers of a log-mel front end have between them; all else ends a search for them.
+_OF_POWERS = frozenset(
+    {
+        *("ABS", "ADD", "COMPLEX_ABS", "CONCATENATION", "EXPAND_DIMS", "MAXIMUM", "MUL", "RESHAPE"),
+        *("SLICE", "SQRT", "SQUARE", "SQUEEZE", "STRIDED_SLICE", "SUM", "TRANSPOSE"),
+    }
+)
+
+
+def _before_logs(data: bytes) -> tuple[str, ...]:
+    """The outputs of the linear layers that make what a LOG takes: powers, in a front end.
+
+    Integers of 8 bits have no step for the small ones, which a logarithm magnifies.
+    """
+    model = read(data, where="the model")
+    found: dict[str, None] = {}
+    for graph in model.subgraphs:
+        writers = {index: each for each in graph.operators for index in each.outputs}
+        reached = [each for each in graph.operators if operator_name(model, each) == "LOG"]
+        seen = {id(each) for each in reached}
+        while reached:
+            for index in reached.pop().inputs:
+                writer = writers.get(index)
+                if writer is None or id(writer) in seen:
+                    continue
+                seen.add(id(writer))
+                is_layer = operator_name(model, writer) in COMPRESSIBLE
+                if is_layer:
+                    found[text(graph.tensors[writer.outputs[0]].name)] = None
+                activation = getattr(writer.builtinOptions, "fusedActivationFunction", 0)
+                if operator_name(model, writer) in _OF_POWERS or (is_layer and not activation):
+                    reached.append(writer)
+    return tuple(found)
+
+
 def plain_ranges(ranges: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """The least and the greatest value of every tensor that has one range."""
     import numpy as np
@@ -359,6 +414,7 @@ def quantizer_recipe(
     *,
     dense_per_tensor: bool = False,
     constants_first: Iterable[str] = (),
+    before_logs: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
     """The configuration that makes litert-quantizer follow `recipe`, 8 bits instead of 4.
 
@@ -368,7 +424,7 @@ def quantizer_recipe(
     `dense_per_tensor` gives the weights of FULLY_CONNECTED one scale instead of one a channel,
     which older runtimes do not have; a float16 recipe has no scales. `constants_first` are outputs
     of BATCH_MATMUL with a constant as its first input, which its kernel takes as 8 bits only beside
-    integers of 8 bits.
+    integers of 8 bits; `before_logs` those of layers whose activations stay in float.
     """
     configuration = _Configuration(recipe)
     bits = 16 if recipe.name == "int16x8" else 8
@@ -383,6 +439,11 @@ def quantizer_recipe(
         )
     for name in constants_first:
         configuration.add_constant_first(f"^{re.escape(f'{name};')}$")
+    for name in before_logs:
+        scope = f"^{re.escape(f'{name};')}$"
+        configuration.add_weights(scope)
+        if dense_per_tensor:
+            configuration.add_weights(scope, "FULLY_CONNECTED", "TENSORWISE")
     configuration.add_rules(ruled)
     if recipe.full_integer:
         # What it makes of them aborts, or compares roughly: see `with_integer_kernels`.
@@ -430,7 +491,7 @@ class _Configuration:
     def add_constant_first(self, scope: str) -> None:
         """Leave a product in float where its kernel does not take the constant beside the rest."""
         if self._recipe.name == "dynamic":
-            self.manager.add_weight_only_config(scope, self._operation.BATCH_MATMUL, 8)
+            self.add_weights(scope, "BATCH_MATMUL")
         elif self._recipe.name == "int16x8":
             self.add_floats(scope, "BATCH_MATMUL")
 
@@ -466,7 +527,15 @@ class _Configuration:
         elif self._recipe.name == "dynamic":
             self.manager.add_dynamic_config(scope, name, 8, granularity=scales)
         else:
-            self.manager.add_weight_only_config(scope, name, 8, granularity=scales)
+            self.add_weights(scope, operation, granularity)
+
+    def add_weights(
+        self, scope: str, operation: str = "ALL_SUPPORTED", granularity: str = "CHANNELWISE"
+    ) -> None:
+        """Weights of 8 bits; activations are in float."""
+        self.manager.add_weight_only_config(
+            scope, self._operation[operation], 8, granularity=self._granularity[granularity]
+        )
 
     def add_float16(self, scope: str) -> None:
         """Weights of 16 bits, if there is a kernel for them."""

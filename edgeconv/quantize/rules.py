@@ -30,6 +30,31 @@ _NAMED = 5
 _FLOATS: frozenset[Precision] = frozenset({"float32", "float16"})
 # What the layers that a 4-bit recipe keeps at 8 bits may add to the file, as a fraction of it.
 _KEPT_GROWTH = 0.02
+# TFLiteConverter's dynamic files have weights of fewer numbers in float: ours are no larger.
+_SMALL = 1024
+
+
+class _Storing(NamedTuple):
+    """What a recipe's weights take, and what those that stay in float may add to the file.
+
+    `saved` are the bytes by which a number is smaller than in float, `scale` those of a scale and
+    its zero point, and `layer` those of all else that a layer needs for it. `growth` is a fraction
+    of the file.
+    """
+
+    saved: int
+    scale: int
+    layer: int
+    growth: float
+
+
+_STORING: dict[RecipeName, _Storing] = {
+    # A quarter is what other layers may cost that are kept in float, see `spared`.
+    "dynamic": _Storing(3, 12, 60, 0.25),
+    "weight-only-int8": _Storing(3, 12, 172, 0.05),
+    "weight-only-int4": _Storing(3, 12, 172, 0.0),
+    "float16": _Storing(2, 0, 204, 0.0),
+}
 
 
 class RuledLayer(NamedTuple):
@@ -173,6 +198,39 @@ def kept_layers(layers: Sequence[FloatLayer], recipe: Recipe, float_bytes: int) 
             kept.add(name)
             left_bytes -= extra_bytes
     return tuple(name for name in names if name in kept)
+
+
+def small_layers(
+    layers: Sequence[FloatLayer], recipe: Recipe, ruled: Collection[str], float_bytes: int
+) -> tuple[RuledLayer, ...]:
+    """The layers without a rule whose weights stay in float, since they save too little.
+
+    Every layer loses about as much accuracy by its weights, many or few. So those stay in float
+    whose scales take more bytes than the numbers save; and of the small ones those that save less
+    than the mean of all layers, the least first, up to a part of the file. Never the layer that
+    saves most. `float_bytes` is the size of the float graph.
+    """
+    able = [each for each in layers if each.compressible and each.name not in ruled]
+    if recipe.name not in _STORING or not able:
+        return ()
+    stored = _STORING[recipe.name]
+    # By what is stored, which layers may share.
+    by = {each.buffer or each.name: each for each in able}
+    saved = {
+        key: stored.saved * each.compressible - stored.scale * each.channels - stored.layer
+        for key, each in by.items()
+    }
+    left_bytes = stored.growth * (float_bytes - sum(each for each in saved.values() if each > 0))
+    mean = sum(saved.values()) / len(saved)
+    small = set[int | str]()
+    for key in sorted(saved, key=lambda key: saved[key])[:-1]:
+        if saved[key] > 0:
+            left_bytes -= saved[key]
+            if left_bytes < 0 or saved[key] >= mean or by[key].compressible >= _SMALL:
+                break
+        small.add(key)
+    kept = (each for each in able if (each.buffer or each.name) in small)
+    return tuple(RuledLayer(each, "float32") for each in kept)
 
 
 def _four_bit_bytes(layers: Sequence[FloatLayer], float_bytes: int) -> float:

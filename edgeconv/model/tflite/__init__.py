@@ -34,7 +34,10 @@ from edgeconv.model.tflite.layers import (
     multiplications as multiplications,
 )
 from edgeconv.model.tflite.softmax import Logits as Logits, with_logits as with_logits
-from edgeconv.model.tflite.layers import with_small_lstms as with_small_lstms
+from edgeconv.model.tflite.layers import (
+    with_asymmetric_inputs as with_asymmetric_inputs,
+    with_small_lstms as with_small_lstms,
+)
 from edgeconv.model.tflite.softmax import (
     SoftmaxInput as SoftmaxInput,
     sigmoid_outputs as sigmoid_outputs,

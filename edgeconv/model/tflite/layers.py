@@ -22,6 +22,7 @@ from edgeconv.model.tflite.flatbuffer import (
 )
 from edgeconv.model.tflite.kernels import COMPARISONS, IntegerType, has_kernel
 from edgeconv.model.tflite.layer_names import short_names
+from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import (
     BRIDGES,
     RULED,
@@ -29,6 +30,7 @@ from edgeconv.model.tflite.operators import (
     grouped_floats,
     shape_of,
     type_of,
+    use_of,
 )
 from edgeconv.model.tflite.stored_once import halve, store_int8, unpacked
 from edgeconv.types import FloatOperators
@@ -47,6 +49,8 @@ FLOAT_KINDS = frozenset({"float32", "complex64"})
 WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 # Their kernels support smaller weights of any kind, the second input.
 COMPRESSIBLE = WEIGHTED | {"BATCH_MATMUL", "EMBEDDING_LOOKUP", "TRANSPOSE_CONV"}
+# The channels of their weights are the last axis, of others the first.
+_LAST_AXIS = frozenset({"BATCH_MATMUL", "DEPTHWISE_CONV_2D"})
 
 
 class FloatLayer(NamedTuple):
@@ -55,8 +59,10 @@ class FloatLayer(NamedTuple):
     `name` is that of its first output tensor, `outputs` all of them. `weights` counts the numbers
     of its largest constant, `compressible` those of its float32 or float16 weights that a kernel
     supports in a smaller type; 0 without any. `can_have_four_bits`: a kernel supports its weights
-    in 4 bits; `can_have_blocks`: with a scale for every 32 inputs too. `short_name` is that of
-    `edgeconv.model.tflite.layer_names`, which rules take as well.
+    in 4 bits; `can_have_blocks`: with a scale for every 32 inputs too. `channels` counts the scales
+    of these weights where each channel has its own, and `buffer` is where they are stored, which
+    several layers may share. `short_name` is that of `edgeconv.model.tflite.layer_names`, which
+    rules take as well.
     """
 
     name: str
@@ -67,6 +73,8 @@ class FloatLayer(NamedTuple):
     can_have_blocks: bool = False
     compressible: int = 0
     short_name: str = ""
+    channels: int = 0
+    buffer: int = 0
 
 
 def float_layers(data: bytes) -> tuple[FloatLayer, ...]:
@@ -126,6 +134,8 @@ def _layers_of(model: ModelT, graph: SubGraphT) -> Iterator[FloatLayer]:
                 can_have_four_bits=kernel,
                 can_have_blocks=kernel and name == "FULLY_CONNECTED" and _divides(graph, operator),
                 compressible=_compressible(name, operator, weights, unpacked),
+                channels=_channels(name, graph, operator),
+                buffer=graph.tensors[operator.inputs[1]].buffer if weights else 0,
             )
 
 
@@ -133,6 +143,13 @@ def _compressible(name: str, operator: OperatorT, weights: int, unpacked: dict[i
     if name not in COMPRESSIBLE:
         return 0
     return weights or sum(unpacked.get(index, 0) for index in operator.inputs[1:2])
+
+
+def _channels(name: str, graph: SubGraphT, operator: OperatorT) -> int:
+    if name not in COMPRESSIBLE or len(operator.inputs) < 2 or operator.inputs[1] == -1:
+        return 0
+    sizes = shape_of(graph.tensors[operator.inputs[1]])
+    return sizes[-1 if name in _LAST_AXIS else 0] if sizes else 1
 
 
 def _unpacked(model: ModelT, graph: SubGraphT) -> dict[int, int]:
@@ -334,6 +351,25 @@ def with_small_lstms(data: bytes, kind: SmallWeights, kept: Collection[str] = ()
             else:
                 store = halve if kind == "float16" else _quantize_units
                 _unpack(model, graph, operator, slots, store)
+    return serialize(model) if changed else data
+
+
+def with_asymmetric_inputs(data: bytes) -> bytes:
+    """The same model, whose floats get a zero point where int8 weights multiply them.
+
+    Kernels without one round what is never negative to 7 bits; XNNPACK's always has one. `data`
+    itself comes back without such operators. Raises `InputRefused` for bytes that are not a model.
+    """
+    model = parse(data, where="the model")
+    changed = False
+    for graph in model.subgraphs:
+        for operator in graph.operators:
+            use = use_of(model, graph, operator)
+            hybrid = use.is_hybrid(2 if use.name == _LSTM else 1)
+            if hybrid and use.option("asymmetricQuantizeInputs") is False:
+                operator.builtinOptions.asymmetricQuantizeInputs = True
+                require_version(model, operator, needed_version(use) or 1)
+                changed = True
     return serialize(model) if changed else data
 
 

@@ -72,19 +72,19 @@ def test_weights_of_4_bits_come_with_the_methods_that_do_good(convert):
 
 
 def test_a_light_layer_of_a_4_bit_recipe_keeps_8_bits_until_a_rule_says_otherwise(convert):
-    code, said = convert("--to", "weight-only-int4", "--methods", "none")
+    code, said = convert("--to", "int8x4", "--methods", "none")
     assert code == 0, said
-    artifact = manifest("weight-only-int4")
+    artifact = manifest("int8x4")
     assert artifact.post_training.eight_bit == ("dense_1[0]",)
     assert "weights of 8 bits in 1 layer, which costs next to nothing: dense_1[0]" in said
-    specs = tensor_specs(model("weight-only-int4"), where="it")
+    specs = tensor_specs(model("int8x4"), where="it")
     assert (specs["a/w"].dtype, specs["b/w"].dtype) == ("int4", "int8")
     kept_bytes, kept_db = artifact.size_bytes, artifact.verification.outputs[0].snr_db
-    code, said = convert("--to", "weight-only-int4", "--methods", "none", "--layer", "*=int4")
+    code, said = convert("--to", "int8x4", "--methods", "none", "--layer", "*=int4")
     assert (code, "up to date" in said, "of 8 bits" in said) == (0, False, False)
-    specs = tensor_specs(model("weight-only-int4"), where="it")
+    specs = tensor_specs(model("int8x4"), where="it")
     assert (specs["a/w"].dtype, specs["b/w"].dtype) == ("int4", "int4")
-    undone = manifest("weight-only-int4")
+    undone = manifest("int8x4")
     assert kept_bytes <= 1.02 * undone.size_bytes
     assert kept_db > undone.verification.outputs[0].snr_db
 
