@@ -25,7 +25,7 @@ from edgeconv.conversion.ladder import (
     is_final,
     next_rung,
 )
-from edgeconv.conversion.output_checks import wide_activation
+from edgeconv.conversion.output_checks import CLOSER, wide_activation
 from edgeconv.conversion.prepare import prepare
 from edgeconv.conversion.session import Session, start_quantizing
 from edgeconv.conversion.target import has_target, right_recipe, verify_on_target
@@ -288,20 +288,6 @@ def _verify_on_targets(climb: _Climb) -> None:
         climb.add(recipe, session, "verified on the target runtime", error)
 
 
-# What is closer to float than a recipe, as a rule, the smaller first.
-_CLOSER: dict[RecipeName, str] = {
-    "float32": "",
-    "float16": "float32",
-    "dynamic": "weight-only-int8, float16",
-    "weight-only-int8": "float16",
-    "int8": "int16x8, dynamic",
-    "int16x8": "weight-only-int8, float16",
-    "weight-only-int4": "weight-only-int8",
-    "int8x4": "int8",
-    "qat": "more --qat-epochs",
-}
-
-
 def _advise(climb: _Climb) -> None:
     """Say of each file that is not close to float what would make it closer."""
     from edgeconv.quantize.choose import MIN_SAMPLES_TO_CHOOSE
@@ -337,8 +323,8 @@ def _advice(
         theirs, size, name = min(better)
         is_proven = GRADES[theirs] != "unproven"
         parts.append(f"{name} is {GRADES[theirs] if is_proven else 'closer'}, with {size:,} bytes")
-    elif _CLOSER[recipe.name]:
-        parts.append(_CLOSER[recipe.name])
+    elif CLOSER[recipe.name]:
+        parts.append(CLOSER[recipe.name])
     if recipe.methods == ():
         parts.append("--methods auto" * (recipe.name not in ("float16", "float32", "qat")))
     elif has_few_samples and any(

@@ -31,11 +31,23 @@ if TYPE_CHECKING:
     from edgeconv.conversion.session import Outputs
     from edgeconv.statistics.grades import Graded
     from edgeconv.statistics.outputs import SampleErrors
-    from edgeconv.types import OutputError, Recipe
+    from edgeconv.types import OutputError, Recipe, RecipeName
 
 # An error below this fraction of the output's magnitude is rounding, however little the output
 # varies over the samples: 16 bits for a float model, 10 for a quantized one.
 _ROUNDING = {True: ROUNDING, False: 2.0**-10}
+# What is closer to float than a recipe, as a rule, the smaller first.
+CLOSER: dict[RecipeName, str] = {
+    "float32": "",
+    "float16": "float32",
+    "dynamic": "weight-only-int8, float16",
+    "weight-only-int8": "float16",
+    "int8": "int16x8, dynamic",
+    "int16x8": "weight-only-int8, float16",
+    "weight-only-int4": "weight-only-int8",
+    "int8x4": "int8",
+    "qat": "more --qat-epochs",
+}
 # An activation whose steps are this many times as large as those of a quarter has coarse ones.
 _WIDE = 16
 
@@ -174,9 +186,20 @@ def refuse_broken(recipe: Recipe, grades: Iterable[Graded]) -> None:
         if broken:
             raise VerificationFailed(
                 f"{recipe.name}: output {error.output!r} {broken}",
-                hint="give calibration samples like the real ones, or choose another recipe",
+                hint=" or ".join(_cures(recipe)),
                 cause=Cause(snr_db=error.snr_db),
             )
+
+
+def _cures(recipe: Recipe) -> tuple[str, ...]:
+    """What makes a file closer to its reference."""
+    if recipe.name == "float32":
+        return ("look for differences of large numbers in the model, which lose digits",)
+    if recipe.full_integer:
+        return "give calibration samples like the real ones", "choose another recipe"
+    # It has no ranges that samples could change.
+    why = "whose activations stay in float" if recipe.name == "dynamic" else "which rounds less"
+    return (f"choose {CLOSER[recipe.name].replace(', ', ' or ')}, {why}",)
 
 
 def is_borderline(error: OutputError, least_db: float) -> bool:
@@ -194,10 +217,7 @@ def _uncertain(error: OutputError, least_db: float) -> str:
 
 
 def _too_far(recipe: Recipe, error: OutputError, least_db: float) -> VerificationFailed:
-    other = "accept it with --min-snr-db"
-    hint = f"give calibration samples like the real ones, choose another recipe, or {other}"
-    if recipe.name == "float32":
-        hint = f"look for differences of large numbers in the model, which lose digits, or {other}"
+    hint = f"{', '.join(_cures(recipe))}, or accept it with --min-snr-db"
     if error.is_flat and error.span is not None:
         what = f" is off by up to {error.max_abs_error:.3g}, and is {error.span[0]:g} throughout"
     else:

@@ -198,6 +198,9 @@ SLOWER = {
         "look for differences of large numbers": f"plain {FLOATS}",
         "accept it with --min-snr-db": f"very_far {FLOATS} --min-snr-db 20",
     },
+    "dense.keras --to dynamic --engine litert --min-snr-db 90": {
+        "choose weight-only-int8 or float16": "dense.keras --to float16 --min-snr-db 30",
+    },
     f"{TWO} --to int8 --methods bias-correction": {
         "leave these methods out": f"{TWO} --to int8 --methods none",
     },

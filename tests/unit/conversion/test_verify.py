@@ -165,6 +165,13 @@ def test_only_float32_has_a_limit_unless_one_is_given():
         verify_errors(recipe("float32"), (error,))
 
 
+@pytest.mark.parametrize("name", ["dynamic", "float16", "int8", "weight-only-int8"])
+def test_samples_are_advised_where_they_give_ranges(name):
+    with fails(VerificationFailed) as caught:
+        judged(name, snr_db=5.9)
+    assert ("samples" in caught.value.hint) == (name == "int8")
+
+
 @pytest.mark.parametrize(("name", "rounding"), [("float32", 2.0**-16), ("int8", 2.0**-10)])
 def test_an_error_that_is_rounding_passes_however_little_the_output_varies(name, rounding):
     judged(name, snr_db=-50.0, rms_error=2 * rounding, rms_reference=2.0)
