@@ -96,15 +96,14 @@ def _with_inputs(model: Any, built: Any) -> Any:
     if not built or not model.built:
         return model
     try:
-        inputs = keras.tree.map_shape_structure(_input, built)
+        if isinstance(built, dict):
+            inputs = {name: keras.Input(shape[1:], name=name) for name, shape in built.items()}
+        else:
+            inputs = keras.tree.map_shape_structure(lambda shape: keras.Input(shape[1:]), built)
         return keras.Model(inputs, model(inputs, training=False), name=model.name)
     except _LOAD_ERRORS:
         # Its `call` needs values, or another dtype: the caller says that the inputs are unknown.
         return model
-
-
-def _input(shape: Any) -> Any:
-    return keras.Input(shape[1:])
 
 
 def _names(path: str) -> frozenset[str]:

@@ -12,6 +12,7 @@ from forking import edgeconv_command
 from edgeconv import bench, convert, train
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.tf import keras_files
+from edgeconv.tf.lazy import tf
 from edgeconv.types import Artifact, Conversion, Execution, Opening, Qat, Training
 from edgeconv.types.errors import InputRefused, UsageError
 
@@ -115,18 +116,24 @@ class Own(keras.Model):
 ONES = np.ones((3, 4), np.float32)
 
 
+@pytest.fixture(scope="module")
+def own(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("own") / "own_model.py"
+    file.write_text(SUBCLASSED)
+    return file
+
+
 @pytest.mark.parametrize(
     ("given", "names"),
     [(ONES, 1), ({"a": ONES, "b": -2 * ONES}, ["a", "b"]), ((ONES, 3 * ONES), 2)],
 )
-def test_a_subclassed_model_has_the_inputs_that_it_was_built_for(given, names, tf, tmp_path):
-    (tmp_path / "own.py").write_text(SUBCLASSED)
-    own: dict[str, type] = {}
-    exec(SUBCLASSED, own)
-    model, file = own["Own"](), str(tmp_path / "own.keras")
+def test_a_subclassed_model_has_the_inputs_that_it_was_built_for(given, names, own, tmp_path):
+    defined: dict[str, type] = {}
+    exec(SUBCLASSED, defined)
+    model, file = defined["Own"](), str(tmp_path / "own.keras")
     expected = model.predict(given, verbose=0)
     model.save(file)
-    opening = Opening(custom_objects=("./own.py",), directory=str(tmp_path))
+    opening = Opening(custom_objects=(f"./{own.name}",), directory=str(own.parent))
     keras_files.export(file, "keras", str(tmp_path / "exported"), opening=opening)
     served = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
     inputs = sorted(served.structured_input_signature[1])
