@@ -102,7 +102,7 @@ def test_version_is_json_where_that_is_asked_for(capsys):
         (["sweep", "{}/model.keras"], 2, "not a TOML file"),
         (["init", "{}/gone"], 3, "gone"),
         (["config", "show"], 2, "there is no configuration here"),
-        (["check", "r.json"], 2, "there is no budget"),
+        (["check", "r.json"], 3, "r.json does not exist"),
     ],
 )
 def test_what_is_refused_ends_with_its_exit_code_one_message_and_nothing_written(

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edgeconv.model.tflite.rewriting.editor import GraphEditor, activation_of
 
 if TYPE_CHECKING:
@@ -126,6 +124,8 @@ def l2_normalization(editor: GraphEditor, operator: OperatorT) -> Operators:
 
 def response_normalization(editor: GraphEditor, operator: OperatorT) -> Operators:
     """MUL(x, y ** -beta), where FULLY_CONNECTED sums the squares of neighbors into y."""
+    import numpy as np
+
     options = operator.builtinOptions
     x, output = operator.inputs[0], operator.outputs[0]
     channels, radius = editor.shape(x)[-1], int(options.radius)
@@ -156,6 +156,8 @@ def response_normalization(editor: GraphEditor, operator: OperatorT) -> Operator
 
 def cumulative_sum(editor: GraphEditor, operator: OperatorT) -> Operators:
     """FULLY_CONNECTED with a triangle of ones, between two TRANSPOSE where the axis is inner."""
+    import numpy as np
+
     x, output = operator.inputs[0], operator.outputs[0]
     axes, shape = editor.value(operator.inputs[1]), editor.shape(x)
     if axes is None or len(shape) < 2:
@@ -281,6 +283,8 @@ def _lonely(editor: GraphEditor) -> set[int]:
 
 
 def _drop_norm(editor: GraphEditor, x: int) -> bool:
+    import numpy as np
+
     # The factor and the offset by which a tensor follows from x.
     lines: dict[int, _Line] = {x: (1.0, 0.0)}
     changed = False
@@ -307,6 +311,8 @@ def _drop_norm(editor: GraphEditor, x: int) -> bool:
 
 def _line(editor: GraphEditor, operator: OperatorT, lines: Mapping[int, _Line]) -> _Line | None:
     """What an operator makes of such tensors and of constants; None if it is another."""
+    import numpy as np
+
     name = editor.name(operator)
     if name == "SQUARED_DIFFERENCE" and operator.inputs[0] == operator.inputs[1]:
         return (0.0, 0.0) if operator.inputs[0] in lines else None
