@@ -258,7 +258,13 @@ def test_a_worker_that_never_answers_is_named_when_the_time_is_up(small, tmp_pat
     options = ("--strategy", "multiworker", "--loop", "custom", "--connect-timeout-s", "5")
     mine, _ = hand_made()
     address = json.loads(mine)["cluster"]["worker"][1]
-    with Command(tmp_path, small, "-o", "out", *options, TF_CONFIG=mine) as command:
+    host, _, port = address.partition(":")
+    with (
+        # Held, so that no other test gets it and answers.
+        socket.socket() as held,
+        Command(tmp_path, small, "-o", "out", *options, TF_CONFIG=mine) as command,
+    ):
+        held.bind((host, int(port)))
         assert command.wait() == 4
         assert f"no answer within 5 s from worker 1 ({address})" in command.printed
     assert not (tmp_path / "out").exists()

@@ -266,9 +266,9 @@ def test_one_pass_over_the_layers_serves_all_that_lose_by_weights_of_8_bits(monk
         for name in ("dynamic", "weight-only-int8", "int16x8")
     ]
     assert passes == [{"bias-correction", "rounding"}]
-    weights = [
-        [tensor_specs(model, where="it")[name] for name in ("a/w", "b/w")] for model in models
-    ]
+    # The few weights of the other layer stay in float, in some of them.
+    weights = [tensor_specs(model, where="it")["a/w"] for model in models]
+    assert weights[0].dtype == "int8"
     assert weights[0] == weights[1] == weights[2]
     search.file(recipe("int8", methods=["bias-correction"]))
     assert len(passes) == 2

@@ -65,7 +65,7 @@ def test_dense_weights_have_one_scale_where_that_is_asked_for(tmp_path, dense_pe
         INT8_RECIPES, scales
     )
     releases = {name: oldest_runtime(data, name).version for name, data in files.items()}
-    assert releases["dynamic"] == ("1.14.0" if dense_per_tensor else "2.17.0")
+    assert releases["dynamic"] == ("2.3.0" if dense_per_tensor else "2.17.0")
     assert releases["int8"] == ("1.14.0" if dense_per_tensor else "2.10.0")
 
 

@@ -15,11 +15,14 @@ PLAIN = MethodSettings("minmax", ())
 
 
 def graph(*, wide: float = 2000.0) -> CalibratedGraph:
-    """Five dense layers; in the first, the weights of one feature are `wide` times as large."""
+    """Dense layers; in the first, the weights of one feature are `wide` times as large.
+
+    It has 1,024 weights: with fewer it would be in float for its size.
+    """
     rng = np.random.default_rng(0)
     made = Graph()
     last = first = made.tensor("x", (1, 16), "float32", dynamic=True)
-    shapes = {"front": (16, 16), "hidden": (64, 16), "second": (64, 64), "head": (4, 64)}
+    shapes = {"front": (64, 16), "hidden": (64, 64), "second": (64, 64), "head": (4, 64)}
     for name, (outputs, inputs) in shapes.items():
         values = (rng.normal(size=(outputs, inputs)) * (2 / inputs) ** 0.5).astype(np.float32)
         if name == "front":
