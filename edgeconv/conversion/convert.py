@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published, is_altered, make_plan
 from edgeconv.system.processes.failures import machine_error
 from edgeconv.system.store import Cache, cache_directory, owned, scratch_directory
@@ -70,9 +68,9 @@ def _convert_missing(run: Run) -> Conversion:
     publish(plan, finished.values())
     artifacts = published | {recipe: artifact.artifact for recipe, artifact in finished.items()}
     choosing_s = sum(artifact.choosing_s for artifact in finished.values())
-    conversion = _conversion(plan, artifacts, published, failures, choosing_s)
     why = "was not as it had been published, and is made again"
-    return replace(conversion, notes=tuple(f"{file} {why}" for file in altered))
+    notes = tuple(f"{file} {why}" for file in altered)
+    return _conversion(plan, artifacts, published, failures, choosing_s, notes)
 
 
 def _make(
@@ -108,6 +106,7 @@ def _conversion(
     published: dict[Recipe, Artifact],
     failures: Sequence[Failure],
     choosing_s: float = 0.0,
+    notes: tuple[str, ...] = (),
 ) -> Conversion:
     # Its manifests may name it from now on.
     note_converted(plan.model.path, plan.model.sha256)
@@ -117,6 +116,7 @@ def _conversion(
         failures=tuple(failures),
         reused=tuple(recipe.name for recipe in plan.recipes if recipe in published),
         choosing_s=round(choosing_s, 1),
+        notes=notes,
     )
 
 

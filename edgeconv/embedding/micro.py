@@ -18,6 +18,7 @@ from edgeconv.model.tflite.flatbuffer import (
     is_custom,
     operator_name,
     parse,
+    read,
     text,
     type_names,
 )
@@ -241,7 +242,7 @@ def integer_io(artifact: Artifact, file: Path) -> tuple[IoType, IoType]:
     if recipe.name not in CALIBRATED:
         return recipe.input_type, recipe.output_type
     level: IoType = "int16" if recipe.name == "int16x8" else "int8"
-    float_ends = _float_ends(parse(file.read_bytes(), where=str(file)))
+    float_ends = _float_ends(read(file.read_bytes(), where=str(file)))
     types = (recipe.input_type, recipe.output_type)
     first, last = (
         level if dtype == "float32" and not is_left else dtype
@@ -283,7 +284,7 @@ def options_that_save(artifact: Artifact, file: Path) -> tuple[str, ...]:
 
 def saving_notes(artifact: Artifact, file: Path) -> tuple[str, ...]:
     """A sentence on the operators for an open batch and float inputs and outputs; () for none."""
-    model = parse(file.read_bytes(), where=str(file))
+    model = read(file.read_bytes(), where=str(file))
     options = options_that_save(artifact, file)
     costs = {
         "the float inputs and outputs": _for_float_io(model)

@@ -316,21 +316,21 @@ def _line(editor: GraphEditor, operator: OperatorT, lines: Mapping[int, _Line]) 
     name = editor.name(operator)
     if name == "SQUARED_DIFFERENCE" and operator.inputs[0] == operator.inputs[1]:
         return (0.0, 0.0) if operator.inputs[0] in lines else None
+    if name not in ("ADD", "MUL", "NEG", "RSQRT", "SUB") or activation_of(operator):
+        return None
     given: list[_Line] = []
     for index in operator.inputs:
         value = editor.value(index)
         if index not in lines and value is None:
             return None
         given.append(lines[index] if value is None else (0.0, value))
-    if activation_of(operator) or not any(each in lines for each in operator.inputs):
+    if not any(each in lines for each in operator.inputs):
         return None
     factor, offset = given[0]
     if name == "NEG":
         return -factor, -offset
     if name == "RSQRT":
         return None if np.any(factor) or np.any(offset <= 0) else (0.0, offset**-0.5)
-    if name not in ("ADD", "MUL", "SUB"):
-        return None
     other_factor, other_offset = given[1]
     if name == "ADD":
         return factor + other_factor, offset + other_offset
