@@ -82,6 +82,7 @@ HARMLESS = [
     {"class_name": "SlicingOpLambda", "config": {"function": "__operators__.getitem"}},
     {"class_name": "Sin", "module": "keras.src.ops.numpy", "registered_name": "Sin", "config": {}},
     {"class_name": "LayerScale", "module": "keras.src.applications.convnext", "config": {}},
+    {"class_name": "TFDConcat", "module": "keras.src.layers.preprocessing.feature_space"},
     {"class_name": "StringLookup", "config": {"vocabulary": ["a", "b"]}},
     {"class_name": "Policy", "config": {"name": "mixed_float16"}},
 ]

@@ -71,9 +71,9 @@ _READS_FILES = re.compile(r".*(Tokenizer|Preprocessor|Converter)\w*")
 _NAMED_BY_KEY = re.compile(r".*(activation|initializer|regularizer|constraint)")
 # A field of the wrappers of cells, which make a function of bytecode where it says "lambda".
 _TYPE_OF_FUNCTION = "_fn_type"
-# Layers of Keras's applications, which are not among its layers.
-_APPLICATIONS = frozenset({"CustomScaleLayer", "LayerScale"})
-_NAMES = (KERAS_NAMES | _APPLICATIONS | _POLICIES | _VALUES) - {"keras_export"}
+# Layers that Keras's applications and its FeatureSpace make, which are not among its layers.
+_UNLISTED = frozenset("CustomScaleLayer LayerScale StochasticDepth TFDConcat TFDIdentity".split())
+_NAMES = (KERAS_NAMES | _UNLISTED | _POLICIES | _VALUES) - {"keras_export"}
 _CLASS = re.compile(r"[A-Z]\w*")
 _IMPORTED = "a loader would import the module that the file names, and call what is in it"
 _LOOKED_UP = "Keras has nothing of this name, and a loader would take what it finds"
