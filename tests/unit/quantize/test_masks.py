@@ -16,6 +16,7 @@ LEAST = float(np.finfo(np.float32).min)
 ROW = (1, 8)
 RANDOM = np.random.default_rng(5)
 MASK = (np.arange(8) < RANDOM.integers(2, 8, (60, 1))).astype(np.int32)
+GAPS = np.where(np.arange(60)[:, None] % 5, MASK, 0).astype(np.int32)
 LOGITS = RANDOM.normal(0, 3, (60, 8)).astype(np.float32)
 
 
@@ -25,15 +26,16 @@ def softmax(graph: Graph, logits: int) -> int:
     return y
 
 
-def selected() -> bytes:
-    """What Keras 3 writes: the logits where the mask is not 0, else the least float."""
+def selected(depth: float = 0.0) -> bytes:
+    """What Keras 3 writes: the logits where the mask is not 0, else less a depth, or the least."""
     graph = Graph()
     x = graph.tensor("x", ROW, "float32", dynamic=True)
     mask = graph.tensor("mask", ROW, "int32", dynamic=True)
     zero = graph.tensor("zero", (), "int32", data=np.int32(0))
-    least = graph.tensor("least", (), "float32", data=np.float32(LEAST))
+    least = graph.tensor("least", (), "float32", data=np.float32(depth or LEAST))
+    other = graph.computed("far", ROW, "SUB", [x, least], dynamic=True) if depth else least
     is_seen = graph.computed("seen", ROW, "NOT_EQUAL", [mask, zero], "bool", dynamic=True)
-    logits = graph.computed("logits", ROW, "SELECT_V2", [is_seen, x, least], dynamic=True)
+    logits = graph.computed("logits", ROW, "SELECT_V2", [is_seen, x, other], dynamic=True)
     y = softmax(graph, logits)
     return packed(graph.model([x, mask], [y], signature=(KEY, ["x", "mask"], ["y"])))
 
@@ -63,6 +65,7 @@ def added(depth: float) -> bytes:
 
 MODELS = {
     "selected": selected(),
+    "shifted": selected(1e9),
     "added 1e9": added(-1e9),
     "added 1e4": added(-1e4),
     "added least": added(LEAST),
@@ -90,9 +93,7 @@ def test_a_masked_softmax_is_integer_and_right(model, recipe):
 @pytest.mark.parametrize("model", MODELS)
 def test_a_row_that_is_masked_throughout_keeps_its_equal_parts(model):
     """A padding position of Keras sees nothing: what is added must not leave its logits."""
-    mask = MASK.copy()
-    mask[::5] = 0
-    graph = calibrated(MODELS[model], mask)
+    graph = calibrated(MODELS[model], GAPS)
     equal, notes = graph.with_kernels_for(Recipe(name="int8"))
     assert notes
     expected = outputs_of(graph.model, graph.feeds, threads=1)[KEY, "y"]
@@ -104,11 +105,9 @@ def test_a_row_that_is_masked_throughout_keeps_its_equal_parts(model):
 
 
 def test_rows_that_are_masked_throughout_do_not_widen_the_range_of_the_others():
-    mask = MASK.copy()
-    mask[::5] = 0
     with_rows, without = (
         calibrated(MODELS["selected"], each).with_kernels_for(Recipe(name="int8"))[0]
-        for each in (mask, MASK)
+        for each in (GAPS, MASK)
     )
     lows = [
         float(graph.fitted("minmax", bits=8).ranges["logits"]["min"].min())

@@ -32,6 +32,8 @@ _VANISHING = math.log(2.0**24)
 # A number that lies below the others by less is no mask.
 _LEAST_GAP = 60.0
 _MOST_STEPS = 12
+# Beside a number, a float of 16 bits does not hold what is a smaller part of it.
+_SWALLOWS = 2.0**-11
 
 
 def has_masks(editor: GraphEditor) -> bool:
@@ -145,16 +147,30 @@ def _finite(limits: Limits | None) -> Limits | None:
 
 def _clamp_selected(editor: GraphEditor, operator: OperatorT, room: float) -> bool:
     for slot in (1, 2):
-        values, other = editor.value(operator.inputs[slot]), operator.inputs[3 - slot]
+        index, other = operator.inputs[slot], operator.inputs[3 - slot]
         limits = _finite(editor.range(other))
-        if values is None or limits is None:
+        if limits is None:
             continue
-        least = limits[0] - room
-        if float(values.min()) > least - _LEAST_GAP:
-            continue
-        editor.set_constant(operator, slot, _at_least(values, least))
-        return True
+        values, least = editor.value(index), limits[0] - room
+        far = least - _LEAST_GAP
+        if values is not None and float(values.min()) <= far:
+            editor.set_constant(operator, slot, _at_least(values, least))
+            return True
+        # A SELECT would need a constant of the whole shape.
+        if editor.name(operator) == "SELECT_V2" and _is_swallowed(editor, index, other, far):
+            floor = editor.constant(index, "floor", least)
+            operator.inputs = [floor if each == index else each for each in operator.inputs]
+            return True
     return False
+
+
+def _is_swallowed(editor: GraphEditor, index: int, other: int, far: float) -> bool:
+    """As x - 1e9, which TFLiteConverter selects, or x, for x - 1e9 * mask of Keras's Attention."""
+    writer, limits = editor.writer(index), editor.range(index)
+    if writer is None or limits is None or editor.name(writer) not in ("ADD", "SUB"):
+        return False
+    is_sum = other in writer.inputs and any(map(editor.is_constant, writer.inputs))
+    return is_sum and limits[1] <= far and limits[1] - limits[0] <= _SWALLOWS * abs(limits[1])
 
 
 def _at_least(values: NDArray[Any], least: float) -> NDArray[Any]:
