@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edgeconv.cli import COMMANDS
 from edgeconv.cli.printing import echo, echo_json, echo_text
+from edgeconv.requests.config.file import Config
 from edgeconv.requests.config.shown import Resolved
 from edgeconv.requests.config.tables import read_config
 from edgeconv.requests.table import TABLES
-
-if TYPE_CHECKING:
-    from edgeconv.requests.config.file import Config
 
 
 @click.group("config")

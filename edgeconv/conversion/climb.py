@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import (
     are_curable,
     converted_share,
@@ -27,6 +28,7 @@ from edgeconv.conversion.ladder import (
 )
 from edgeconv.conversion.output_checks import CLOSER, wide_activation
 from edgeconv.conversion.prepare import prepare
+from edgeconv.conversion.run import Run
 from edgeconv.conversion.session import Session, start_quantizing
 from edgeconv.conversion.target import has_target, right_recipe, verify_on_target
 from edgeconv.conversion.verify import (
@@ -39,18 +41,11 @@ from edgeconv.conversion.verify import (
 )
 from edgeconv.statistics.grades import GRADES, worst_grade
 from edgeconv.tf.tflite_converter import refuse_recipe
-from edgeconv.types import EVERY_RECIPE, LadderStep
+from edgeconv.types import EVERY_RECIPE, LadderStep, Recipe, RecipeName
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import BatchRefused, EdgeconvError, ToolFailed
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
-    from edgeconv.conversion.run import Run
-    from edgeconv.types import Recipe, RecipeName
-
-    Outcome = dict[Recipe, "SessionResult | EdgeconvError"]
+Outcome = dict[Recipe, "SessionResult | EdgeconvError"]
 
 # The recipes for weights that TFLiteConverter has.
 _TFLITE_HAS = frozenset({"dynamic", "float16"})

@@ -10,20 +10,25 @@ request asks for it, and recipes that take loops keep them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from edgeconv.conversion.plan import declared_signatures, sources_of
-from edgeconv.conversion.prepare import Part
+from edgeconv.conversion.plan import Plan, declared_signatures, sources_of
+from edgeconv.conversion.prepare import Part, PreparedModel
+from edgeconv.conversion.run import Run
 from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.model.tflite.operators import RUN_GRAPHS
 from edgeconv.tf.known import LISTS
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.types import Signature
 from edgeconv.types.errors import (
     BatchRefused,
+    Cause,
     ConversionRefused,
     EdgeconvError,
     InternalError,
@@ -37,15 +42,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from edgeconv.conversion.plan import Plan
-    from edgeconv.conversion.prepare import PreparedModel
-    from edgeconv.conversion.run import Run
-    from edgeconv.types import Signature
-    from edgeconv.types.errors import Cause
 
 # What a loop is in TensorFlow's graph.
 _TF_LOOPS = frozenset({"If", "StatelessIf", "StatelessWhile", "While"})
@@ -115,13 +111,13 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
         first, second = _OTHER_KERAS.get(plan.model.kind, ("", ""))
         if first and known.loader == first:
             text = f"loaded with {second}"
-            return msgspec.structs.replace(start, text=text, other_keras=True, step=1)
+            return replace(start, text=text, other_keras=True, step=1)
     # A Keras that gave a graph is the one to go on with, also where that took one sample at a time.
     other_keras = rung.other_keras and (known.converts or known.takes_one)
     if rung.step < 2 and (known.is_open or known.takes_one):
         fixed = _fixed_rung(plan, known, other_keras=other_keras)
         # The user's options may fix the same already.
-        if msgspec.structs.replace(start.fixed, only_open=True) != fixed.fixed:
+        if replace(start.fixed, only_open=True) != fixed.fixed:
             return fixed
     if rung.step < 4 and known.has_loops:
         # Once they are fixed, the model does not show which dimensions were open.
@@ -129,12 +125,8 @@ def next_rung(plan: Plan, rung: Rung, known: ModelFacts) -> Rung | None:
         fixed = rung if is_fixed else _fixed_rung(plan, known, other_keras=other_keras)
         fuses = plan.request.fuse_lstm and known.can_fuse and known.converts
         if rung.step < 3 and fuses:
-            return msgspec.structs.replace(
-                fixed, text=f"LSTM layers fused, {fixed.text}", fuse=True, step=3
-            )
-        return msgspec.structs.replace(
-            fixed, text=f"loops unrolled, {fixed.text}", unroll=True, step=4
-        )
+            return replace(fixed, text=f"LSTM layers fused, {fixed.text}", fuse=True, step=3)
+        return replace(fixed, text=f"loops unrolled, {fixed.text}", unroll=True, step=4)
     return None
 
 

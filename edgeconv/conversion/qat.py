@@ -6,18 +6,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv import data
 from edgeconv.conversion.batches import verify_batches
 from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.climb import SessionResult
 from edgeconv.conversion.graph_checks import verify_graph
-from edgeconv.conversion.ladder import combined_error, first_rung
-from edgeconv.conversion.prepare import prepare
+from edgeconv.conversion.ladder import Rung, combined_error, first_rung
+from edgeconv.conversion.prepare import Part, PreparedModel, prepare
+from edgeconv.conversion.run import Run
 from edgeconv.conversion.session import Session
 from edgeconv.conversion.target import has_target, verify_on_target
 from edgeconv.conversion.verify import verify_float, verify_outputs
@@ -39,9 +43,10 @@ from edgeconv.tf.qat.labels import LabelKind, labels_by_output, metric_name, rig
 from edgeconv.tf.qat.member import QatJob, QatResult, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.tf.shapes import FixedShapes
+from edgeconv.training.cluster import Cluster
 from edgeconv.training.launch import clusters_of, launch, workers_of
 from edgeconv.training.members import ProcessSettings
-from edgeconv.types import QatRecord, Validated
+from edgeconv.types import Qat, QatRecord, Recipe, Signature, Validated
 from edgeconv.types.errors import (
     BatchRefused,
     ConversionRefused,
@@ -49,18 +54,6 @@ from edgeconv.types.errors import (
     UnsupportedOperators,
     VerificationFailed,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from edgeconv.conversion.ladder import Rung
-    from edgeconv.conversion.prepare import Part, PreparedModel
-    from edgeconv.conversion.run import Run
-    from edgeconv.training.cluster import Cluster
-    from edgeconv.types import Qat, Recipe, Signature
 
 # A loss that no training with quantization explains: it went wrong. The interval must be
 # wholly beyond it.

@@ -279,12 +279,7 @@ class Run:
         return self.scratch / "samples"
 
     def start(
-        self,
-        function: Callable[[Any], Answer],
-        job: msgspec.Struct,
-        label: str,
-        *,
-        access: Access,
+        self, function: Callable[[Any], Answer], job: msgspec.Struct, label: str, *, access: Access
     ) -> Task[Answer]:
         """Start a function of the package in a child, within the run's allowance."""
         return start_task(

@@ -40,14 +40,7 @@ _STRINGS = "US"
 PYTHON_BYTES = 150
 
 # What numpy's header reader raises on damaged headers; one may claim 4 GiB.
-_BAD_HEADER = (
-    ValueError,
-    TypeError,
-    SyntaxError,
-    tokenize.TokenError,
-    RecursionError,
-    MemoryError,
-)
+_BAD_HEADER = (ValueError, TypeError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)
 
 
 class Items(Protocol):

@@ -7,19 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from edgeconv.data import preprocessing
-from edgeconv.data.arrays import STRING, holds_strings, refuse_larger
+from edgeconv.data.arrays import STRING, Arrays, Items, holds_strings, refuse_larger
+from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted, shortened
-
-if TYPE_CHECKING:
-    from edgeconv.data.arrays import Arrays, Items
-    from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
 

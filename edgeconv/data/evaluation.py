@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,11 +20,9 @@ from edgeconv.data.samples import (
     has_batch,
     stacked_spec,
 )
+from edgeconv.data.source import DataSet
+from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from edgeconv.data.source import DataSet
-    from edgeconv.types import TensorSpec
 
 # Small enough to be quick, large enough for five halvings of an image.
 _DYNAMIC_SIZE = 32
@@ -148,10 +145,7 @@ def synthetic_samples(
 
 
 def _made_up(
-    spec: TensorSpec,
-    count: int,
-    rng: np.random.Generator,
-    vocabularies: Sequence[Sequence[bytes]],
+    spec: TensorSpec, count: int, rng: np.random.Generator, vocabularies: Sequence[Sequence[bytes]]
 ) -> Array:
     dtype = input_dtype(spec)
     shape = (count, *(_DYNAMIC_SIZE if size == -1 else size for size in spec.shape[1:]))

@@ -87,10 +87,7 @@ def check_feature(where: str, feature: Feature) -> None:
 
 
 def read_examples(
-    records: Records,
-    features: Mapping[str, Feature],
-    names: Iterable[str],
-    labels: str | None,
+    records: Records, features: Mapping[str, Feature], names: Iterable[str], labels: str | None
 ) -> Arrays:
     """The features `names` by name, and the one that has the labels.
 

@@ -285,10 +285,7 @@ def _by_pillow(image: Array, steps: Preprocessing) -> Array:
 
     assert steps.resize is not None
     height, width = steps.resize
-    filters = {
-        "bilinear": Image.Resampling.BILINEAR,
-        "bicubic": Image.Resampling.BICUBIC,
-    }
+    filters = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
     dtype = np.uint8 if image.dtype == np.uint8 else np.float32
     channels = [
         Image.fromarray(np.ascontiguousarray(image[..., index], dtype)).resize(

@@ -76,9 +76,7 @@ class Samples:
         )
 
 
-def as_slice(
-    indices: Indices,
-) -> slice | Indices:
+def as_slice(indices: Indices) -> slice | Indices:
     """The indices (n,) as a slice, which copies nothing, where they are consecutive."""
     if len(indices) and bool((np.diff(indices) == 1).all()):
         return slice(int(indices[0]), int(indices[-1]) + 1)

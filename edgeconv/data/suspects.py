@@ -10,17 +10,14 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from edgeconv.data.samples import LEAST_SIDE, is_image
+from edgeconv.data.samples import LEAST_SIDE, Array, is_image
 from edgeconv.types import Suspicion
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from edgeconv.data.samples import Array
 
 # For ImageNet's pixels in 0 to 1, as torchvision and Keras's mode "torch" have them.
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

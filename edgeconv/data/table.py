@@ -137,11 +137,7 @@ def _is_words(column: pa.ChunkedArray) -> bool:
 
 
 def _stacked(
-    location: str,
-    table: pa.Table,
-    columns: tuple[str, ...],
-    first_row: int,
-    of: _Cells,
+    location: str, table: pa.Table, columns: tuple[str, ...], first_row: int, of: _Cells
 ) -> Array:
     parts = [of(f"{location}, column {name!r}", table.column(name), first_row) for name in columns]
     if len(parts) == 1:
@@ -205,12 +201,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _lists(
-    where: str,
-    column: pa.ChunkedArray,
-    first_row: int,
-    of: _Cells,
-) -> Array:
+def _lists(where: str, column: pa.ChunkedArray, first_row: int, of: _Cells) -> Array:
     lengths = _to_numpy(pc.list_value_length(column))
     size = int(lengths[0]) if len(lengths) else 0
     if (lengths != size).any():
@@ -386,8 +377,7 @@ def choose(
         raise unknown_name(f"column in {location}", labels, names)
     if array_names is not None and "features" in options:
         raise UsageError(
-            "features= and INPUT=COLUMNS both say which columns to take",
-            hint="remove features=",
+            "features= and INPUT=COLUMNS both say which columns to take", hint="remove features="
         )
     if array_names is not None:
         return ColumnChoice(

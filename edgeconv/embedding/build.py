@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -23,10 +23,13 @@ from edgeconv.data.location import NO_FILES, located, roots_of
 from edgeconv.embedding.embedding import make_rule, perform
 from edgeconv.embedding.plan import RECORD, embedded_already, is_torn, plan_embed
 from edgeconv.reporting.files import require_passed, verdict_file
+from edgeconv.requests.check import BuildRequest
 from edgeconv.requests.config.chosen import Chosen, NoConfig, settled
+from edgeconv.requests.config.file import ModelTable
 from edgeconv.requests.config.lock import FILE_NAME, accepted_hashes
 from edgeconv.requests.config.reach import find_config
 from edgeconv.requests.config.tables import read_config
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.embed import EmbedRequest
 from edgeconv.requests.texts import path_within
 from edgeconv.system.store import (
@@ -45,11 +48,6 @@ from edgeconv.system.store.hashed import CLOCK_STEP_NS
 from edgeconv.types import Artifact, Built, Conversion, DataSource, Embedded, FileState, Stamp
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.requests.check import BuildRequest
-    from edgeconv.requests.config.file import ModelTable
-    from edgeconv.requests.convert import ConvertRequest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,18 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from edgeconv.data.location import located
 from edgeconv.embedding.accessors import check_port, ports
-from edgeconv.embedding.interface import MICRO, Embedding, compiled_for_npu
+from edgeconv.embedding.interface import MICRO, Embedding, Port, compiled_for_npu
 from edgeconv.embedding.plan import JOURNAL, RECORD, EmbedPlan, embedded_already, plan_embed
 from edgeconv.model.tflite.flatbuffer import operator_name, parse
 from edgeconv.plugins import embed_target
 from edgeconv.reporting.files import verdict_file
+from edgeconv.requests.embed import EmbedRequest
 from edgeconv.runtimes.interface import Model
 from edgeconv.system.store import (
     json_with_checksum,
@@ -33,11 +34,7 @@ from edgeconv.system.store.converted import was_converted
 from edgeconv.types import Allowance, DataSource, Embedded, EmbeddedFile
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
-if TYPE_CHECKING:
-    from edgeconv.embedding.interface import Port
-    from edgeconv.requests.embed import EmbedRequest
-
-    Files = Mapping[str, bytes | Path]
+Files = Mapping[str, bytes | Path]
 
 
 class EmbedResult(NamedTuple):
@@ -78,10 +75,7 @@ def embed_or_keep(request: EmbedRequest, on_progress: Callable[[str], None]) -> 
         plan = plan_embed(msgspec.structs.replace(request, artifact=str(artifact)))
     existing = embedded_already(plan)
     embedded = existing or perform(
-        plan,
-        allow_code=request.allow_code,
-        allowance=request.allowance,
-        on_progress=on_progress,
+        plan, allow_code=request.allow_code, allowance=request.allowance, on_progress=on_progress
     )
     if request.depfile:
         write_depfile(plan, Path(request.depfile), request.depfile_target)

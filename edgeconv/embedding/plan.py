@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv import data as samples
 from edgeconv.data import parse_source
@@ -16,6 +16,7 @@ from edgeconv.embedding.interface import LITERT, MICRO, npu_of
 from edgeconv.model.source import artifact_of_file, refuse_unusable
 from edgeconv.plugins import embed_target, npu_compiler
 from edgeconv.reporting.files import require_passed
+from edgeconv.requests.embed import EmbedRequest
 from edgeconv.requests.texts import source_within
 from edgeconv.runtimes.choice import default_target
 from edgeconv.system.store import (
@@ -31,10 +32,6 @@ from edgeconv.system.store.converted import find_source
 from edgeconv.types import Artifact, DataSource, Embedded, NpuChoice, Signature
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from edgeconv.requests.embed import EmbedRequest
-
 
 RECORD = "edgeconv-embedded.json"
 # It exists while files are written, and after a run that was killed meanwhile.
@@ -172,7 +169,7 @@ def plan_embed(request: EmbedRequest) -> EmbedPlan:
 def noted(request: EmbedPlan, embedded: Embedded) -> Embedded:
     """What was embedded, with the note on its last check, which is not in the record."""
     note = (request.check_note,) if request.check_note else ()
-    return msgspec.structs.replace(embedded, notes=(*embedded.notes, *note))
+    return replace(embedded, notes=(*embedded.notes, *note))
 
 
 def embedded_already(request: EmbedPlan) -> Embedded | None:
@@ -304,9 +301,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def portable(self) -> Artifact:
         """The manifest without facts of where and how the conversion ran."""
-        return msgspec.structs.replace(
-            self.artifact, source_path="", calibration=(), notes=(), ladder=(), tools={}
-        )
+        return replace(self.artifact, source_path="", calibration=(), notes=(), ladder=(), tools={})
 
 
 def published_file(path: Path, recipe: str = "") -> Path:

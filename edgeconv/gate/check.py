@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -17,9 +19,10 @@ from edgeconv.plugins import tracker
 from edgeconv.reporting.files import checked_report, write_last_check
 from edgeconv.reporting.verdicts import render
 from edgeconv.requests.bench import BenchRequest
+from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.config import lock
 from edgeconv.requests.config.chosen import Chosen, NoConfig, settled
-from edgeconv.requests.config.file import limited
+from edgeconv.requests.config.file import Config, ModelTable, limited
 from edgeconv.requests.config.lock import FILE_NAME
 from edgeconv.system.store import (
     also_reading,
@@ -38,21 +41,13 @@ from edgeconv.types import (
     Check,
     Checked,
     Conversion,
+    Finding,
     Report,
     SweepGate,
     Swept,
     Verdict,
 )
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from types import ModuleType
-
-    from edgeconv.requests.check import CheckRequest
-    from edgeconv.requests.config.file import Config, ModelTable
-    from edgeconv.types import Finding
-
 
 _FOR_MODELS = {
     "names": "--model",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,16 +15,12 @@ from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config.file import limited, load_config
 from edgeconv.requests.config.reach import FILE_NAME
 from edgeconv.requests.convert import ConvertRequest
+from edgeconv.requests.looking import DemoRequest
 from edgeconv.requests.training import TrainRequest
 from edgeconv.system.store import publish_bytes, writable_directory
 from edgeconv.training.baseline import train
 from edgeconv.types import RECIPE_NAMES, Conversion, DataSource, Measuring, Report, Training
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.requests.looking import DemoRequest
 
 MODEL = "digits_cnn"
 CONFIG = """\

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
+from msgspec.structs import replace
 
 from edgeconv.reporting.units import value_of
 from edgeconv.statistics.comparison import drop_of, mean_interval
@@ -243,10 +243,7 @@ def unlabeled_flip_rate(
 
 
 def drop_estimate(
-    before: Accuracy,
-    after: Accuracy,
-    statistics: GateStatistics,
-    rows: Sequence[int] | None = None,
+    before: Accuracy, after: Accuracy, statistics: GateStatistics, rows: Sequence[int] | None = None
 ) -> MatchedDrop | MeanOf:
     """The drop between two accuracies of the same samples, over all samples or `rows`.
 
@@ -311,7 +308,7 @@ def _test_drop(
         reference = "in the lock" if pair.reference == "lock" else "of the trained model"
         metric = pair.after.metric
         reason = f"{value_of(metric, after)} here, {value_of(metric, before)} {reference}"
-    return msgspec.structs.replace(finding, before=before, after=after, reason=reason)
+    return replace(finding, before=before, after=after, reason=reason)
 
 
 def _test_unpaired(
@@ -327,7 +324,7 @@ def _test_unpaired(
         what_next = _TO_COMPARE if estimate.value > 0 else f"{_TO_COMPARE}{_OR_ACCEPT}"
         finding = check.missing(f"{reason}; {what_next}")
     before, after = values
-    return msgspec.structs.replace(finding, before=before.value, after=after.value)
+    return replace(finding, before=before.value, after=after.value)
 
 
 def _unpaired_interval(
@@ -532,9 +529,7 @@ def _top1(accuracy: Accuracy, labels: tuple[int, ...]) -> Accuracy:
     pairs = zip(accuracy.predicted, labels, strict=True)
     correct = "".join("1" if predicted == label else "0" for predicted, label in pairs)
     value = correct.count("1") / len(labels)
-    return msgspec.structs.replace(
-        accuracy, metric="top1", value=value, correct=correct, higher_is_better=True
-    )
+    return replace(accuracy, metric="top1", value=value, correct=correct, higher_is_better=True)
 
 
 def _class_name(label: int, names: tuple[str, ...]) -> str:

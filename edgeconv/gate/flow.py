@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv.data.location import refuse_absent
 from edgeconv.gate.jobs import MeasurementScope, ModelJob, job_inputs, job_slices, refuse_job
@@ -79,7 +80,7 @@ class Checking:
         """The check of a model. Raises an `EdgeconvError` where it cannot be checked."""
         check = self._check(job)
         # Of this run, and so not kept with the check.
-        return msgspec.structs.replace(check, notes=(*check.notes, *self.published(job).notes))
+        return replace(check, notes=(*check.notes, *self.published(job).notes))
 
     def _check(self, job: ModelJob) -> Check:
         locked = self.locked.get(job.name)
@@ -90,7 +91,7 @@ class Checking:
         )
         cached = self._cached("check", key, Check) or self._cached("check", _refused(key), Check)
         if cached is not None:
-            return msgspec.structs.replace(cached, reused=True)
+            return replace(cached, reused=True)
         report = self.report(job)
         check = self._new_check(job, report, locked)
         if _is_sound(report):
@@ -109,7 +110,7 @@ class Checking:
                 if _is_sound(report) and self._inputs(job) == converted.inputs:
                     self._keep("report", key, report)
             matrix = self._matrix(job, converted)
-            self._reports[key] = msgspec.structs.replace(report, matrix=matrix)
+            self._reports[key] = replace(report, matrix=matrix)
         return self._reports[key]
 
     def published(self, job: ModelJob) -> Conversion:
@@ -134,17 +135,17 @@ class Checking:
         )
         if self.accepting or locked:
             verdict = without_unproven(check.verdict, reference)
-            check = msgspec.structs.replace(check, verdict=verdict)
+            check = replace(check, verdict=verdict)
         if locked is None:
             missing = "not in the lock" if self.has_lock else "no lock"
             unlocked = "" if self.accepting else missing
-            return msgspec.structs.replace(check, name=job.name, unlocked=unlocked)
+            return replace(check, name=job.name, unlocked=unlocked)
         if self.accepting:
             check = self._with_losses(check, job, report, slices)
         now = self.accepted(job)
         stages = stage_states(report, locked, self.statistics)
         changed = changes(locked, now.inputs, now.tools)
-        return msgspec.structs.replace(
+        return replace(
             check,
             name=job.name,
             stages=stages,
@@ -169,7 +170,7 @@ class Checking:
         )
         findings = accept_losses(lost, self.accepted_drops.get(job.name, ()))
         verdict = Verdict(findings=(*check.verdict.findings, *findings))
-        return msgspec.structs.replace(check, verdict=verdict)
+        return replace(check, verdict=verdict)
 
     def _scope(self, job: ModelJob) -> MeasurementScope:
         locked, inputs = self.locked.get(job.name), self._converted(job).inputs
@@ -244,12 +245,7 @@ def _refused(key: str) -> str:
 def unchecked(name: str, reason: str) -> Check:
     """The check of a model that could not be checked, which does not pass."""
     finding = Finding(
-        model=name,
-        limit=NOT_CHECKED,
-        allowed="made",
-        actual=None,
-        outcome="missing",
-        reason=reason,
+        model=name, limit=NOT_CHECKED, allowed="made", actual=None, outcome="missing", reason=reason
     )
     return Check(name=name, verdict=Verdict(findings=(finding,)))
 
@@ -326,10 +322,8 @@ def _measure(
     if job.checkpoint:
         request = job.bench_request(converted.files[:1], scope, job.checkpoint)
         first = bench(request, on_progress=on_progress).baseline
-        checkpoint = first and msgspec.structs.replace(first, name="checkpoint")
-    return msgspec.structs.replace(
-        report, measurements=(*report.measurements, *failed), checkpoint=checkpoint
-    )
+        checkpoint = first and replace(first, name="checkpoint")
+    return replace(report, measurements=(*report.measurements, *failed), checkpoint=checkpoint)
 
 
 def _is_sound(report: Report) -> bool:

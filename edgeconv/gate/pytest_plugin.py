@@ -42,9 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "with [tool.edgeconv], of the current directory, else of pytest's root directory]",
     )
     group.addoption(
-        "--edgeconv-allow-code",
-        action="store_true",
-        help="Run code that the configuration names.",
+        "--edgeconv-allow-code", action="store_true", help="Run code that the configuration names."
     )
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from edgeconv.gate.budget import check
 from edgeconv.measure.compare import combine_reports, differences_of, measured
 from edgeconv.reporting.files import read_report, write_formats
+from edgeconv.requests.looking import ReportRequest
 from edgeconv.system.store import writable_directory
+from edgeconv.types import Report
 from edgeconv.types.errors import UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.requests.looking import ReportRequest
-    from edgeconv.types import Report
 
 
 def report(request: ReportRequest) -> tuple[Report, ...]:

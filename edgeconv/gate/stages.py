@@ -16,14 +16,7 @@ from edgeconv.gate.drops import (
     pairs_of,
 )
 from edgeconv.statistics.comparison import drop_of
-from edgeconv.types import (
-    GateStatistics,
-    LockedModel,
-    Measurement,
-    Report,
-    StageName,
-    StageState,
-)
+from edgeconv.types import GateStatistics, LockedModel, Measurement, Report, StageName, StageState
 
 _FLOAT32 = "float32"
 

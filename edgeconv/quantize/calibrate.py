@@ -9,13 +9,16 @@ training, where ranges drift.
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.model.tflite import (
+    FloatLayer,
     activation_bounds,
     float_layers,
     multiplications,
@@ -23,40 +26,30 @@ from edgeconv.model.tflite import (
     sum_units,
     with_input_shapes,
 )
-from edgeconv.model.tflite.kernels import JUMPING
+from edgeconv.model.tflite.kernels import JUMPING, IntegerType
 from edgeconv.model.tflite.rewriting import may_be_rewritten
 from edgeconv.quantize.equalization.equalize import equalize, same_outputs
 from edgeconv.quantize.even_inputs import dense_inputs, even_inputs
 from edgeconv.quantize.quantize import engine_errors, plain_ranges
 from edgeconv.quantize.ranges.clipping import clip_ranges
-from edgeconv.quantize.ranges.histograms import histograms
+from edgeconv.quantize.ranges.histograms import Histogram, histograms
 from edgeconv.quantize.ranges.softmax import (
+    Floor,
     cut_at_floors,
     cut_where_squashed,
     softmax_floors,
     squashing_end,
 )
 from edgeconv.quantize.ranges.unseen import widen_unseen
+from edgeconv.quantize.refine.refining import RefinedModel
 from edgeconv.quantize.refine.running import KeptOutputs
 from edgeconv.quantize.rules import float_outputs
-from edgeconv.quantize.states import with_common_ranges
+from edgeconv.quantize.states import States, with_common_ranges
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.system.store import quantizer_module
+from edgeconv.types import CalibrationRange, Recipe
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from edgeconv.model.tflite import FloatLayer
-    from edgeconv.model.tflite.kernels import IntegerType
-    from edgeconv.quantize.ranges.histograms import Histogram
-    from edgeconv.quantize.ranges.softmax import Floor
-    from edgeconv.quantize.refine.refining import RefinedModel
-    from edgeconv.quantize.states import States
-    from edgeconv.types import CalibrationRange, Recipe
 
 # No activation of a working model is this large, and no scale made from it makes sense.
 MAX_MAGNITUDE = 1e15
@@ -344,11 +337,7 @@ class CalibratedGraph:
     def _on(self, batches: Mapping[str, Sequence[int]]) -> CalibratedGraph:
         feeds = {key: feed.take(batches[key]) for key, feed in self.feeds.items()}
         part = CalibratedGraph(
-            self.model,
-            feeds,
-            threads=self.threads,
-            quantized=self.quantized,
-            states=self.states,
+            self.model, feeds, threads=self.threads, quantized=self.quantized, states=self.states
         )
         part._settled = self._settled
         return part

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv.model.tflite import output_steps
 from edgeconv.quantize.found_rules import with_found_rules
@@ -204,7 +205,7 @@ def _try_methods(
     try:
         # What the methods do depends on the ranges, and minmax may be nobody's wish.
         ranges = "auto" if recipe.calibration_range == "minmax" else recipe.calibration_range
-        auto = msgspec.structs.replace(recipe, methods=("auto",), calibration_range=ranges)
+        auto = replace(recipe, methods=("auto",), calibration_range=ranges)
         chosen = search.file(auto)
         file, record = chosen.file, chosen.record
         snr_db = trials.snr_db(file.model)
@@ -224,7 +225,7 @@ def _try_better_recipe(trials: QuantizeTrials, recipe: Recipe) -> Iterator[Layer
     if better is None:
         return
     report_progress(f"trying {better}")
-    other = msgspec.structs.replace(
+    other = replace(
         recipe,
         name=better,
         methods=(),
@@ -269,9 +270,7 @@ def _try_rules(
             report_progress(f"trying {rule.precision} for {layer.layer}")
             with_rule = (*rules, rule)
             try:
-                trial = trials.run(
-                    msgspec.structs.replace(recipe, layers=(*recipe.layers, *with_rule)), settings
-                )
+                trial = trials.run(replace(recipe, layers=(*recipe.layers, *with_rule)), settings)
             except ToolFailed:
                 continue
             yield LayerFix(rules=with_rule, snr_db=trial.snr_db, size_bytes=len(trial.file.model))

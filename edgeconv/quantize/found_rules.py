@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from edgeconv.model.tflite import softmax_classes, softmax_outputs
 from edgeconv.model.tflite.cut import input_fronts
@@ -132,7 +132,7 @@ def _tried(
         return recipe, ()
     in_float = _with_rules(plain, rules)
     after_db = trials.run(
-        msgspec.structs.replace(in_float, input_type="float32", output_type="float32"), _PLAIN
+        replace(in_float, input_type="float32", output_type="float32"), _PLAIN
     ).snr_db
     if after_db < before_db + _LEAST_GAIN_DB:
         return recipe, ()
@@ -155,7 +155,7 @@ def _stay(layers: Iterable[str], most: int) -> str:
 
 
 def _with_rules(recipe: Recipe, rules: Sequence[LayerRule]) -> Recipe:
-    return msgspec.structs.replace(recipe, layers=(*recipe.layers, *dict.fromkeys(rules)))
+    return replace(recipe, layers=(*recipe.layers, *dict.fromkeys(rules)))
 
 
 def _rounded_db(trials: QuantizeTrials, fronts: Sequence[InputFront], bits: int) -> float:
@@ -293,7 +293,7 @@ def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe
     best, best_db = recipe, before_db
     chosen: Mapping[str, Precision] = {}
     for precisions in _choices(near, before, recipe):
-        other = msgspec.structs.replace(recipe, layers=_rules(graph, recipe, precisions))
+        other = replace(recipe, layers=_rules(graph, recipe, precisions))
         other_db = _snr_db(trials, other)
         if other_db >= best_db + _LEAST_GAIN_OF_ANOTHER_SCALE_DB:
             best, best_db, chosen = other, other_db, precisions
@@ -330,9 +330,7 @@ def _rules(
 def _snr_db(trials: QuantizeTrials, recipe: Recipe) -> float:
     """That of the plain file; the least there is of one that cannot be made or run."""
     # Weights of 4 bits hide what activations lose.
-    plain = msgspec.structs.replace(
-        with_eight_bits(recipe), input_type="float32", output_type="float32"
-    )
+    plain = replace(with_eight_bits(recipe), input_type="float32", output_type="float32")
     try:
         return trials.run(plain, _PLAIN).snr_db
     except (ToolFailed, UsageError):
@@ -475,14 +473,12 @@ def with_own_scales(
     if recipe.methods != ("auto",):
         return recipe, tuple(shared)
     marked = tuple(
-        msgspec.structs.replace(
-            each, applied=bool(each.rules) and min(p.snr_db for p in each.parts) < CLOSE_DB
-        )
+        replace(each, applied=bool(each.rules) and min(p.snr_db for p in each.parts) < CLOSE_DB)
         for each in shared
     )
     rules = (rule for each in marked if each.applied for rule in each.rules)
     layers = (*recipe.layers, *dict.fromkeys(rules))
-    return msgspec.structs.replace(recipe, layers=layers), marked
+    return replace(recipe, layers=layers), marked
 
 
 def _best_rules(
@@ -494,7 +490,7 @@ def _best_rules(
 ) -> tuple[tuple[LayerRule, ...], tuple[float | None, ...]]:
     """The first rules that help the worst part clearly, and the ratio of each part with them."""
     for rules in _candidates(parted.is_joined, layers, recipe):
-        with_rules = msgspec.structs.replace(recipe, layers=(*recipe.layers, *rules))
+        with_rules = replace(recipe, layers=(*recipe.layers, *rules))
         try:
             after = _part_snrs(trials, parted, with_rules)
         except (ToolFailed, UsageError):

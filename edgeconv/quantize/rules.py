@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from edgeconv.model.tflite.kernels import COMPARISONS, has_kernel
+from edgeconv.model.tflite import FloatLayer
+from edgeconv.model.tflite.kernels import COMPARISONS, IntegerType, has_kernel
 from edgeconv.model.tflite.layers import COMPRESSIBLE
 from edgeconv.model.tflite.operators import BRIDGES, RULED
-from edgeconv.types import FULL_INTEGER, LayerRule, Precision
+from edgeconv.types import FULL_INTEGER, LayerRule, Precision, Recipe, RecipeName
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from edgeconv.model.tflite import FloatLayer
-    from edgeconv.model.tflite.kernels import IntegerType
-    from edgeconv.types import Recipe, RecipeName
 
 # The precisions that a layer of a recipe without integer activations cannot have.
 _INTEGER_ACTIVATIONS: frozenset[Precision] = frozenset({"int16x8"})

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from edgeconv.model.tflite.summary import end_levels, end_tensors
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    # By signature, and then the output by input.
-    States = Mapping[str, Mapping[str, str]]
+# By signature, and then the output by input.
+States = Mapping[str, Mapping[str, str]]
 
 
 def with_common_ranges(model: bytes, ranges: dict[str, Any], states: States) -> dict[str, Any]:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from edgeconv.reporting import units
 from edgeconv.reporting.layers import layer_name
-from edgeconv.reporting.pages import dim
+from edgeconv.reporting.pages import Block, Page, dim
 from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Column, table
 from edgeconv.reporting.units import interval_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.reporting.pages import Block, Page
-    from edgeconv.types import (
-        Difference,
-        FlipCount,
-        ModelDifference,
-        NumberChange,
-        OperatorChange,
-        TensorChange,
-        TensorSpec,
-    )
+from edgeconv.types import (
+    Difference,
+    FlipCount,
+    ModelDifference,
+    NumberChange,
+    OperatorChange,
+    TensorChange,
+    TensorSpec,
+)
 
 _MOST_SHOWN = 12
 # From the manifests: each file against its own reference.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from edgeconv.reporting import units
-from edgeconv.reporting.limits import mark_of
+from edgeconv.reporting.limits import Mark, mark_of
 from edgeconv.reporting.units import (
     drop_value,
     duration_interval,
@@ -16,16 +17,11 @@ from edgeconv.reporting.units import (
     metric_heading,
     metric_value,
 )
+from edgeconv.types import Accuracy, Latency, Measurement, QatRecord, Report, TrainingRecord
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from edgeconv.reporting.limits import Mark
-    from edgeconv.types import Accuracy, Latency, Measurement, QatRecord, Report, TrainingRecord
-
-    _NumberOf = Callable[[Measurement], float | None]
+_NumberOf = Callable[[Measurement], float | None]
 
 # As fast as float32, within noise.
 SAME_SPEED = "≈1×"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, span
 from edgeconv.reporting.columns import (
     SHOWN,
+    ModelColumn,
+    ModelRow,
     all_models,
     columns_of,
     metric_columns,
@@ -18,28 +20,23 @@ from edgeconv.reporting.columns import (
 from edgeconv.reporting.tables import Cell, Column, Row, Table, capital, cells_of, number, table
 from edgeconv.reporting.units import duration_interval
 from edgeconv.system.processes.escaping import shell_line
+from edgeconv.types import (
+    Agreement,
+    Conditions,
+    Epoch,
+    Latency,
+    Measurement,
+    PacedLatency,
+    QatRecord,
+    Report,
+    TrainingRecord,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+_Timed = tuple[Measurement, str, Latency]
 
-    from edgeconv.reporting.columns import ModelColumn, ModelRow
-    from edgeconv.types import (
-        Agreement,
-        Conditions,
-        Epoch,
-        Latency,
-        Measurement,
-        PacedLatency,
-        QatRecord,
-        Report,
-        TrainingRecord,
-    )
+_Agreement = tuple[Measurement, Agreement]
 
-    _Timed = tuple[Measurement, str, Latency]
-
-    _Agreement = tuple[Measurement, Agreement]
-
-    _Numbered = tuple[int, Epoch]
+_Numbered = tuple[int, Epoch]
 
 
 # A period is kept that is longer by no more than a timer's grain.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import sentence
@@ -179,16 +180,16 @@ def write_last_check(
     text = _text(new)
     if old := _intact(model, sha256):
         is_worse = not clears and new.outcome == "passed" and old.outcome != "passed"
-        if is_worse or _text(msgspec.structs.replace(new, date=old.date)) == _text(old):
+        if is_worse or _text(replace(new, date=old.date)) == _text(old):
             return
         # Measured numbers vary from one check to the next; the verdict is the same.
         if _verdict(old) == _verdict(new):
-            text = _text(msgspec.structs.replace(new, date=old.date))
+            text = _text(replace(new, date=old.date))
     publish_bytes(text, verdict_file(model))
 
 
 def _verdict(check: LastCheck) -> LastCheck:
-    return msgspec.structs.replace(check, date="", passed=(), report_sha256="")
+    return replace(check, date="", passed=(), report_sha256="")
 
 
 def _intact(model: Path, sha256: str) -> LastCheck | None:
@@ -256,9 +257,7 @@ def _findings_of(check: Check, sha256: str, recipe: str) -> list[Finding]:
         stage.model for stage in check.stages if stage.sha256 == sha256 or stage.stage in _TRAINED
     }
     return [
-        msgspec.structs.replace(finding, line=None)
-        for finding in check.verdict.findings
-        if finding.model in models
+        replace(finding, line=None) for finding in check.verdict.findings if finding.model in models
     ]
 
 

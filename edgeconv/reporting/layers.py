@@ -160,8 +160,7 @@ _LAYER: tuple[Column[_Numbered], ...] = (
     Column("Operator", lambda pair: Cell(units.plain(pair[1].operator), kind="name"), is_text=True),
     Column("Position", lambda pair: number(str(pair[0]), pair[0])),
     Column(
-        "SNR",
-        lambda pair: number(units.decibels(pair[1].snr_db), min(pair[1].snr_db, MAX_SNR_DB)),
+        "SNR", lambda pair: number(units.decibels(pair[1].snr_db), min(pair[1].snr_db, MAX_SNR_DB))
     ),
 )
 
@@ -169,10 +168,7 @@ _LAYER: tuple[Column[_Numbered], ...] = (
 Shown = Literal["errors", "times"]
 # An exact layer would leave no color for the others.
 _MOST_DB = 100.0
-_HEADINGS: dict[Shown, str] = {
-    "errors": "SNR against float32 (dB)",
-    "times": "p50 (µs)",
-}
+_HEADINGS: dict[Shown, str] = {"errors": "SNR against float32 (dB)", "times": "p50 (µs)"}
 _COLORS = {"bad": "#d73a31", "middle": "#f7e7a8", "good": "#e8f4ec"}
 
 

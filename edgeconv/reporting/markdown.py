@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import agreement_lines, difference_lines
-from edgeconv.reporting.columns import columns_of, model_rows
+from edgeconv.reporting.columns import ModelColumn, ModelRow, columns_of, model_rows
 from edgeconv.reporting.facts import command_line, pace_lines
 from edgeconv.reporting.layers import layer_name, worst_first
 from edgeconv.reporting.limits import closing_line, sentence, word_of
@@ -19,12 +19,7 @@ from edgeconv.reporting.sections import (
     npu_table,
 )
 from edgeconv.reporting.tables import Column, escape, fold, markdown_lines, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.reporting.columns import ModelColumn, ModelRow
-    from edgeconv.types import Report
+from edgeconv.types import Report
 
 _MOST_FLIPS = 5
 _MOST_LAYERS = 5

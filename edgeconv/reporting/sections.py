@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from edgeconv.reporting import units
 from edgeconv.reporting.tables import Cell, Column, Table, number, table
+from edgeconv.types import Measurement, NpuEstimate, NpuLeft, Report, VersionResult
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from edgeconv.types import Measurement, NpuEstimate, NpuLeft, Report, VersionResult
-
-    _Pair = tuple[Measurement, NpuEstimate]
+_Pair = tuple[Measurement, NpuEstimate]
 
 
 def _snr(each: VersionResult) -> Cell:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from edgeconv.reporting import units
-from edgeconv.reporting.pages import dim
+from edgeconv.reporting.pages import Block, Page, dim
 from edgeconv.reporting.spreadsheet import safe
-from edgeconv.reporting.tables import Cell, Column, number, table
+from edgeconv.reporting.styled import Text
+from edgeconv.reporting.tables import Cell, Column, Table, number, table
 from edgeconv.system.store import html_with_checksum, json_with_checksum, publish_all
 from edgeconv.system.store.converted import in_project
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from edgeconv.reporting.pages import Block, Page
-    from edgeconv.reporting.styled import Text
-    from edgeconv.reporting.tables import Table
-    from edgeconv.types import SweepCell, Swept
+from edgeconv.types import SweepCell, Swept
 
 NAMES = JSON_NAME, HTML_NAME, CSV_NAME = "sweep.json", "sweep.html", "sweep.csv"
 _STYLES = {"failed": "red", "missing": "yellow"}

@@ -72,9 +72,7 @@ def _model_columns(report: Report, rows: Sequence[ModelRow]) -> list[Column[Mode
     """The name, the columns that any model has, and the outcome of its limits."""
     measured = [shown for column in columns_of(report) for shown in _shown(column, rows)]
     budget: Column[ModelRow] = Column(
-        "budget",
-        lambda row: Cell(row.mark, style=_STYLES.get(row.mark, "")),
-        is_text=True,
+        "budget", lambda row: Cell(row.mark, style=_STYLES.get(row.mark, "")), is_text=True
     )
     return [
         Column("model", _name, is_text=True, wraps=True),

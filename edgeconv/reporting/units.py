@@ -7,16 +7,12 @@ The types keep bytes, microseconds and fractions; only here do they become "71.4
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from edgeconv.system.processes.escaping import plain as plain
-from edgeconv.types import MAX_SNR_DB
+from edgeconv.types import MAX_SNR_DB, Accuracy
 from edgeconv.types.words import first_line
 
-if TYPE_CHECKING:
-    from edgeconv.types import Accuracy
-
-    Metric = Accuracy | str | None
+Metric = Accuracy | str | None
 
 Interval = tuple[float, float]
 ABSENT = "–"

@@ -451,13 +451,7 @@ _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _NONE = inspect.Parameter.empty
 _PATH = "str | PathLike[str]"
 # By what an option holds, or takes; the names are explained in edgeconv/__init__.pyi.
-_TYPES = {
-    "model": "Model",
-    "samples": "Samples",
-    "flag": "bool",
-    "whole": "int",
-    "number": "float",
-}
+_TYPES = {"model": "Model", "samples": "Samples", "flag": "bool", "whole": "int", "number": "float"}
 
 
 def signature_of(

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -32,13 +33,8 @@ from edgeconv.requests.shared import JSON, QUIET, VERBOSE
 from edgeconv.system.store.files import reading
 from edgeconv.types import QAT
 from edgeconv.types.errors import UsageError, unknown_name
+from edgeconv.types.execution import SandboxMode
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    import inspect
-    from collections.abc import Callable, Iterator
-
-    from edgeconv.types.execution import SandboxMode
 
 Result = TypeVar("Result")
 _ANY_CODE = "any_code"
@@ -110,9 +106,7 @@ VERBS = {
         out="{}.tflites",
     ),
     "tune": VerbEntry(
-        "edgeconv.requests.tune:TuneRequest",
-        "edgeconv.plugins.scale.tune:tune",
-        out="{}.tuned",
+        "edgeconv.requests.tune:TuneRequest", "edgeconv.plugins.scale.tune:tune", out="{}.tuned"
     ),
     "bench": VerbEntry("edgeconv.requests.bench:BenchRequest", "edgeconv.measure.bench:bench"),
     "sweep": VerbEntry("edgeconv.requests.tune:SweepRequest", "edgeconv.plugins.scale.sweep:sweep"),
@@ -141,9 +135,7 @@ VERBS = {
     ),
     "doctor": VerbEntry(f"{_LOOKING}:DoctorRequest", "edgeconv.measure.doctor:doctor"),
     "debug": VerbEntry(
-        f"{_LOOKING}:DebugRequest",
-        "edgeconv.measure.debug:debug",
-        f"{_LOOKING}:DebugPrinting",
+        f"{_LOOKING}:DebugRequest", "edgeconv.measure.debug:debug", f"{_LOOKING}:DebugPrinting"
     ),
     "inspect": VerbEntry(
         f"{_LOOKING}:InspectRequest",

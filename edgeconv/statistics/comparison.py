@@ -49,10 +49,7 @@ def is_faster_trial(a: TuningTrial, b: TuningTrial) -> bool:
 
 
 def _is_shorter(
-    a: float,
-    interval: tuple[float, float] | None,
-    b: float,
-    other: tuple[float, float] | None,
+    a: float, interval: tuple[float, float] | None, b: float, other: tuple[float, float] | None
 ) -> bool:
     if interval is None or other is None or min(a, b, *interval, *other) <= 0:
         return a < b

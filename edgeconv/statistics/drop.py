@@ -14,24 +14,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from edgeconv.statistics.bootstrap import MeanOf
 from edgeconv.statistics.estimate import (
     MARGIN,
     BoundedEstimate,
+    Levels,
+    Proportion,
     likely_share,
     normal_quantile,
     proportion_bounds,
     samples_to_resolve,
     smallest_sufficient,
 )
-
-if TYPE_CHECKING:
-    from edgeconv.statistics.bootstrap import MeanOf
-    from edgeconv.statistics.estimate import Levels, Proportion
-
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 # The part of the level that is spent on the share of pairs that differ.

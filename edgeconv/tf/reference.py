@@ -6,12 +6,14 @@ The same start shows whether the calibration samples are like the training sampl
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
+from edgeconv.data import Samples
 from edgeconv.data.samples import evenly
 from edgeconv.data.suspects import (
     Hits,
@@ -23,27 +25,10 @@ from edgeconv.data.suspects import (
 )
 from edgeconv.statistics.outputs import TOGETHER, differing_outputs, same_outputs
 from edgeconv.tf import lean
-from edgeconv.tf.normalization import (
-    ScaledTwice,
-    divisors,
-    inline,
-    scaled_before,
-    undone,
-)
+from edgeconv.tf.normalization import ScaledTwice, divisors, inline, scaled_before, undone
 from edgeconv.tf.reasons import reason, whole_reason
-from edgeconv.tf.statistics_probe import (
-    SIMILAR,
-    LayerDistance,
-    Probe,
-    SignatureTensors,
-    farthest,
-)
+from edgeconv.tf.statistics_probe import SIMILAR, LayerDistance, Probe, SignatureTensors, farthest
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from edgeconv.data import Samples
 
 # The directory of the outputs on calibration samples.
 CHECKED = "checked"
@@ -306,11 +291,7 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
             ((name, _joined(ran.answers, arrays, batch)) for name, ran in others if ran),
         )
         return StatisticsCheck(
-            samples=most,
-            better=right or better,
-            information=information,
-            hits=hits,
-            twice=twice,
+            samples=most, better=right or better, information=information, hits=hits, twice=twice
         )
     check = StatisticsCheck(
         samples=most,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,12 +20,8 @@ from edgeconv.tf.known import (
 )
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.reasons import whole_reason
+from edgeconv.tf.shapes import FixedShapes
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from edgeconv.tf.shapes import FixedShapes
 
 Change = Literal["traced", "inlined", "unrolled"]
 

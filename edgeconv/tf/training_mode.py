@@ -281,7 +281,6 @@ def refuse_training(directory: str, keys: Sequence[str], *, is_keras: bool) -> N
         f"{' and '.join(reasons)}",
         hint=_HINT_OF_FILE if is_keras else _HINT,
         cause=Cause(
-            operators=tuple(dict.fromkeys(each.operator for each in training)),
-            layers=layers,
+            operators=tuple(dict.fromkeys(each.operator for each in training)), layers=layers
         ),
     )

@@ -6,12 +6,9 @@ error; to embed what it rejected is an error.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Self
+from typing import NamedTuple, Self
 
 
 class Cause(NamedTuple):

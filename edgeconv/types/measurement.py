@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -13,10 +14,6 @@ from edgeconv.types.measuring import NpuEstimate
 from edgeconv.types.model import FrozenStruct, Result
 from edgeconv.types.samples import DataIdentity
 from edgeconv.types.training import TrainingRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 # The note of a report whose models were not timed.
 UNTIMED = "latency and memory: not measured: no limit needs them"

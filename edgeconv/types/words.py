@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+from collections.abc import Iterable
 
 # The signature that TensorFlow gives a model whose author named none.
 SERVING_DEFAULT = "serving_default"
@@ -53,10 +49,7 @@ _ARRAYS = (
     # As in <tf.Tensor: shape=(2,), dtype=float32, numpy=array([0.5, 1. ], dtype=float32)>.
     (rf"\bnumpy=(?:{_STRING}|[^>'\"])*", f"numpy={_LEFT_OUT}"),
     (rf"\btf\.Tensor\({_FLAT}?(, shape=|\Z)", rf"tf.Tensor({_LEFT_OUT}\1"),
-    (
-        rf"\b(array|Array|tensor)\((?:{_STRING}|[^()'\"]|\({_FLAT}\))*\)?",
-        rf"\1({_LEFT_OUT})",
-    ),
+    (rf"\b(array|Array|tensor)\((?:{_STRING}|[^()'\"]|\({_FLAT}\))*\)?", rf"\1({_LEFT_OUT})"),
     (rf"\b(np\.\w+)\({_FLAT}\)?", rf"\1({_LEFT_OUT})"),
 )
 _ITEM = rf"\[{_LEFT_OUT}\]|{_NUMBER}|True|False"

@@ -13,18 +13,7 @@ import flatbuffers
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from graph_files import (
-    block,
-    call,
-    function,
-    graph,
-    main_op,
-    meta_graph,
-    node,
-    saver,
-    text,
-    write,
-)
+from graph_files import block, call, function, graph, main_op, meta_graph, node, saver, text, write
 from processor_time import at_most
 from tiny_saved_model import number
 from tiny_tflite import Graph, float_model, packed

@@ -9,13 +9,7 @@ from edgeconv.data import Samples
 from edgeconv.data.handover import put_part, waiting_parts
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
-from edgeconv.tf.baseline import (
-    BaselineJob,
-    batch_sizes,
-    fitting,
-    open_model,
-    run_baseline,
-)
+from edgeconv.tf.baseline import BaselineJob, batch_sizes, fitting, open_model, run_baseline
 from edgeconv.tf.export import export_inference
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError

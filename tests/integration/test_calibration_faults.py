@@ -109,11 +109,7 @@ def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(zoo, sto
 
 def test_what_is_allowed_is_published_with_its_warnings(zoo, stored):
     made = converted(
-        zoo,
-        "allowed",
-        to="int8",
-        calibration=str(stored[1]),
-        allow_suspect_calibration=True,
+        zoo, "allowed", to="int8", calibration=str(stored[1]), allow_suspect_calibration=True
     )
     (artifact,) = made.artifacts
     (record,) = artifact.calibration

@@ -8,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import captured
-from embed_models import (
-    HOSTILE,
-    hostile_tiny,
-    int8_tiny,
-    large_tiny,
-    named_tiny,
-    published,
-    tree,
-)
+from embed_models import HOSTILE, hostile_tiny, int8_tiny, large_tiny, named_tiny, published, tree
 from tiny_tflite import Graph, packed
 
 from edgeconv import embed

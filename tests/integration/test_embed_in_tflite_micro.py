@@ -220,11 +220,7 @@ def dense_net() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("make", "shape", "kind"),
-    [
-        ("conv_net", (8, 8, 3), "int8"),
-        ("dense_net", (12,), "float32"),
-    ],
+    ("make", "shape", "kind"), [("conv_net", (8, 8, 3), "int8"), ("dense_net", (12,), "float32")]
 )
 def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
     tmp_path, tflite_micro, micro_cache, monkeypatch, make, shape, kind

@@ -35,10 +35,7 @@ def litert_environment(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(
-    params=[
-        pytest.param("ai-edge-litert", marks=pytest.mark.slow),
-        "tflite-runtime 2.14",
-    ]
+    params=[pytest.param("ai-edge-litert", marks=pytest.mark.slow), "tflite-runtime 2.14"]
 )
 def python(request) -> Path:
     """Each of the two runtimes, in an environment of its own."""

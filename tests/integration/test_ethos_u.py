@@ -69,11 +69,7 @@ def test_the_compiled_file_has_the_npus_operator(tmp_path):
     names = [operator_name(graph, operator) for _, operator in operators_of(graph)]
     assert names == [NPU_OPERATOR, "L2_NORMALIZATION", NPU_OPERATOR]
     left, *others = compiled.estimate.left
-    assert (left.operator, left.count, left.reason) == (
-        "L2_NORMALIZATION",
-        1,
-        "Unsupported opType",
-    )
+    assert (left.operator, left.count, left.reason) == ("L2_NORMALIZATION", 1, "Unsupported opType")
     assert others == []
     assert (compiled.estimate.on_npu, compiled.estimate.operators) == (2, 3)
     assert compiled.estimate.macs_on_npu == compiled.estimate.macs == 64 * 8 * 9 * (4 + 8)

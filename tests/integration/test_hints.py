@@ -150,11 +150,9 @@ FOLLOWED = {
     },
     f"lowered {FLOATS}": {"in the application and give the model their": f"by_number {FLOATS}"},
     f"counts {FLOATS}": {"take its sum": f"sums {FLOATS}", "its largest": f"largest {FLOATS}"},
-    f"numbers {FLOATS}": {
-        "look up the int64 index of a string, and gather": f"by_index {FLOATS}",
-    },
+    f"numbers {FLOATS}": {"look up the int64 index of a string, and gather": f"by_index {FLOATS}"},
     f"combined {FLOATS}": {
-        "tf.image.non_max_suppression_padded": f"padded {FLOATS} --calibration boxes.npz",
+        "tf.image.non_max_suppression_padded": f"padded {FLOATS} --calibration boxes.npz"
     },
     f"grouped.keras {FLOATS}": {"concatenate a Conv3D of each part": f"split.keras {FLOATS}"},
     f"pooled.keras {FLOATS}": {"the largest, or the mean, of its slices": f"slices.keras {FLOATS}"},
@@ -173,12 +171,8 @@ SATURATING = f"saturating {INTEGERS} x.npz"
 TWO = "two_signatures --signature a --signature b --calibration a=x.npz --calibration b=x.npz"
 RANGES = "--engine tflite --calibration-range"
 SLOWER = {
-    f"dense.keras {INTEGERS} large.npz": {
-        "scaled as in training": f"dense.keras {INTEGERS} x.npz",
-    },
-    f"huge.keras {INTEGERS} x.npz": {
-        "the model's weights": f"dense.keras {INTEGERS} x.npz",
-    },
+    f"dense.keras {INTEGERS} large.npz": {"scaled as in training": f"dense.keras {INTEGERS} x.npz"},
+    f"huge.keras {INTEGERS} x.npz": {"the model's weights": f"dense.keras {INTEGERS} x.npz"},
     f"float32_ids.keras {INTEGERS} float32_ids.npz --io int8": {
         "leave --io out": f"float32_ids.keras {INTEGERS} float32_ids.npz",
         "an int32 input": f"int32_ids.keras {INTEGERS} int32_ids.npz --io int8",
@@ -199,10 +193,10 @@ SLOWER = {
         "accept it with --min-snr-db": f"very_far {FLOATS} --min-snr-db 20",
     },
     "dense.keras --to dynamic --engine litert --min-snr-db 90": {
-        "choose weight-only-int8 or float16": "dense.keras --to float16 --min-snr-db 30",
+        "choose weight-only-int8 or float16": "dense.keras --to float16 --min-snr-db 30"
     },
     f"{TWO} --to int8 --methods bias-correction": {
-        "leave these methods out": f"{TWO} --to int8 --methods none",
+        "leave these methods out": f"{TWO} --to int8 --methods none"
     },
     f"{TWO} --to int8x4": {"choose a recipe whose weights have 8 bits": f"{TWO} --to int8"},
     f"{SATURATING} --min-snr-db 60": {
@@ -210,7 +204,7 @@ SLOWER = {
         "accept it with --min-snr-db": f"{SATURATING} --min-snr-db 20",
     },
     f"powers_alone {INTEGERS} x.npz": {
-        "convert to float32 or float16": "powers_alone --to float16",
+        "convert to float32 or float16": "powers_alone --to float16"
     },
     f"overflowing {INTEGERS} x.npz": {"a layer that overflows": SATURATING},
     f"bessel {FLOATS}": {"no TFLite runtime has them": f"series {FLOATS}"},
@@ -219,24 +213,24 @@ SLOWER = {
     f"asserting {FLOATS}": {"correct the model": f"plain {FLOATS}"},
     f"asserting {FLOATS} --calibration x.npz": {
         "give samples with the preprocessing used in training": f"asserting {FLOATS} "
-        "--calibration low.npz",
+        "--calibration low.npz"
     },
     f"random {FLOATS}": {
         "can be an input of the model": f"random_as_input {FLOATS}",
         "model of the outputs that are not random": f"plain {FLOATS}",
     },
     f"noise.keras {FLOATS} --custom-objects noise.py": {
-        "act in training only": f"noise.keras {FLOATS} --custom-objects noise_in_training.py",
+        "act in training only": f"noise.keras {FLOATS} --custom-objects noise_in_training.py"
     },
     f"always_training.keras {FLOATS}": {
-        "build the model without that training=True": f"inference.keras {FLOATS}",
+        "build the model without that training=True": f"inference.keras {FLOATS}"
     },
     f"newer {FLOATS}": {"the TensorFlow that is installed here": f"whole {FLOATS}"},
     f"future.keras {FLOATS}": {
-        "export it as a SavedModel with the version of Keras": f"dense {FLOATS}",
+        "export it as a SavedModel with the version of Keras": f"dense {FLOATS}"
     },
     f"own.keras {FLOATS} --custom-objects named/types.py": {
-        "rename the file": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
+        "rename the file": f"own.keras {FLOATS} --custom-objects layers_of_mine.py"
     },
     f"own.keras {FLOATS} --custom-objects layers_of_tf_keras.py": {
         "derive it from a class of": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
@@ -245,7 +239,7 @@ SLOWER = {
     },
     f"choice.keras {FLOATS} --custom-objects choice.py": {
         "let its call take tensors whose values are not known": f"choice.keras {FLOATS} "
-        "--custom-objects choice_of_tensors.py",
+        "--custom-objects choice_of_tensors.py"
     },
     f"coded.keras {FLOATS} --custom-objects coded.py": {
         "build it with an Input": f"functional.keras {FLOATS}",
@@ -256,10 +250,10 @@ SLOWER = {
     f"short_file {FLOATS}": {"with the file that it was trained with": f"of_file {FLOATS}"},
     f"pairs.keras {FLOATS} --batch 4": {"remove --batch": f"pairs.keras {FLOATS}"},
     f"dense.keras {FLOATS} --shape x=1x2x12": {
-        "give every dimension": f"dense.keras {FLOATS} --shape x=1x12",
+        "give every dimension": f"dense.keras {FLOATS} --shape x=1x12"
     },
     "half.tflite --to dynamic": {
-        "convert the float32 model that the file was made from": "plain --to dynamic",
+        "convert the float32 model that the file was made from": "plain --to dynamic"
     },
     f"custom.tflite {FLOATS}": {"take it out of the model": f"builtin.tflite {FLOATS}"},
     f"nameless.tflite {FLOATS}": {"a name for each signature": f"builtin.tflite {FLOATS}"},
@@ -268,13 +262,13 @@ SLOWER = {
         "or use the recipe dynamic": "dense.keras --to dynamic --engine tflite",
     },
     f"dense.keras {INTEGERS} x.npz --engine tflite --layer *=int16x8": {
-        "remove --engine, or --layer": f"dense.keras {INTEGERS} x.npz --engine tflite",
+        "remove --engine, or --layer": f"dense.keras {INTEGERS} x.npz --engine tflite"
     },
     "dense.keras --to int8 --methods equalization --calibration x.npz --engine tflite": {
-        "or name other methods": "dense.keras --to int8 --methods equalization --calibration x.npz",
+        "or name other methods": "dense.keras --to int8 --methods equalization --calibration x.npz"
     },
     f"dense.keras {INTEGERS} x.npz {RANGES} kl": {
-        "use --calibration-range minmax": f"dense.keras {INTEGERS} x.npz {RANGES} minmax",
+        "use --calibration-range minmax": f"dense.keras {INTEGERS} x.npz {RANGES} minmax"
     },
 }
 
@@ -311,7 +305,7 @@ READ = {
 # The same of trainings with quantization.
 TRAINED = {
     f"two.keras {TRAINING} one_label.npz": {
-        "an array for each output": f"two.keras {TRAINING} two_labels.npz",
+        "an array for each output": f"two.keras {TRAINING} two_labels.npz"
     },
     f"tanh.keras {TRAINING} seven_labels.npz": {
         "give labels of that shape": f"tanh.keras {TRAINING} right_labels.npz",
@@ -319,49 +313,46 @@ TRAINED = {
         "--qat-target model": f"tanh.keras {TRAINING} seven_labels.npz --qat-target model",
     },
     f"classes.keras {TRAINING} from_1.npz": {
-        "check the labels": f"classes.keras {TRAINING} from_0.npz",
+        "check the labels": f"classes.keras {TRAINING} from_0.npz"
     },
     f"classes.keras {TRAINING} from_0.npz --qat-learning-rate 10": {
-        "lower --qat-learning-rate": f"classes.keras {TRAINING} from_0.npz "
-        "--qat-learning-rate 1e-5",
+        "lower --qat-learning-rate": f"classes.keras {TRAINING} from_0.npz --qat-learning-rate 1e-5"
     },
     f"matrix.keras {TRAINING} x.npz": {
         "layers of Keras's own": f"tanh.keras {TRAINING} x.npz",
         "without quantization-aware training (--to int8)": f"matrix.keras {INTEGERS} x.npz",
     },
     f"normed.keras {TRAINING} x.npz --full-integer": {
-        "without --full-integer": f"normed.keras {TRAINING} x.npz",
+        "without --full-integer": f"normed.keras {TRAINING} x.npz"
     },
-    f"only_normed.keras {TRAINING} x.npz": {
-        "convert to float16": "only_normed.keras --to float16",
-    },
+    f"only_normed.keras {TRAINING} x.npz": {"convert to float16": "only_normed.keras --to float16"},
     f"coded.keras {TRAINING} x.npz --custom-objects coded.py": {
-        "build it with an Input": f"functional.keras {TRAINING} x.npz",
+        "build it with an Input": f"functional.keras {TRAINING} x.npz"
     },
     f"masked.keras {TRAINING} series.npz": {
-        "call it without a mask": f"unmasked.keras {TRAINING} series.npz",
+        "call it without a mask": f"unmasked.keras {TRAINING} series.npz"
     },
     # Its batch is fixed, as that of other recipes is.
     f"lstm.keras {TRAINING} series.npz --full-integer": {
-        "without --full-integer": f"lstm.keras {TRAINING} series.npz",
+        "without --full-integer": f"lstm.keras {TRAINING} series.npz"
     },
     f"plain {TRAINING} x.npz": {
-        "saved with model.save('NAME.keras')": f"functional.keras {TRAINING} x.npz",
+        "saved with model.save('NAME.keras')": f"functional.keras {TRAINING} x.npz"
     },
     f"code_of_tf {TRAINING} x.npz": {
-        "replace it by a layer of Keras's own": f"layers_of_tf.keras {TRAINING} x.npz",
+        "replace it by a layer of Keras's own": f"layers_of_tf.keras {TRAINING} x.npz"
     },
     f"coded_of_tf {TRAINING} input_1.npz": {
-        "as a functional or Sequential model": f"functional.keras {TRAINING} x.npz",
+        "as a functional or Sequential model": f"functional.keras {TRAINING} x.npz"
     },
     f"cut_layers {TRAINING} x.npz": {
-        "save the model as NAME.keras": f"layers_of_tf.keras {TRAINING} x.npz",
+        "save the model as NAME.keras": f"layers_of_tf.keras {TRAINING} x.npz"
     },
     f"tanh {TRAINING} x.npz": {
-        "the Keras model that it was made from": f"tanh.keras {TRAINING} x.npz",
+        "the Keras model that it was made from": f"tanh.keras {TRAINING} x.npz"
     },
     f"huge.keras {TRAINING} x.npz": {
-        "look at the model's weights": f"dense.keras {TRAINING} x.npz",
+        "look at the model's weights": f"dense.keras {TRAINING} x.npz"
     },
 }
 

@@ -43,12 +43,7 @@ def refusal(model: Path, recipe: str, samples: Path, out: Path) -> tuple[str, st
 
 
 @pytest.mark.parametrize(
-    "model",
-    [
-        pytest.param("two_lstm.keras", marks=pytest.mark.slow),
-        "three_pooled.keras",
-        "saved",
-    ],
+    "model", [pytest.param("two_lstm.keras", marks=pytest.mark.slow), "three_pooled.keras", "saved"]
 )
 def test_tokens_within_the_vocabulary_are_taken(model, models, tmp_path):
     # They are whole numbers up to 255, as pixels are, which are tried in other scales too.

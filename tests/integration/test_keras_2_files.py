@@ -5,9 +5,7 @@ import pytest
 
 from edgeconv.tf import keras_files
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")]
 
 
 def test_a_sequential_keras_file_of_tf_keras_is_known_by_its_version(tmp_path):

@@ -16,9 +16,7 @@ from edgeconv.model.source import inspect_model, load
 from edgeconv.tf.keras_files import export
 from edgeconv.types.errors import InputRefused
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")]
 DOCUMENT = ROOT / "docs" / "models.md"
 
 

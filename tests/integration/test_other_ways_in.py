@@ -14,9 +14,7 @@ from edgeconv.tf.lean import has_builtin, refusal
 from edgeconv.types import Opening
 from edgeconv.types.errors import ConversionRefused, InputRefused, UnsupportedOperators
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")]
 OTHER = "loaded with tf_keras"
 
 

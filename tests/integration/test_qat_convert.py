@@ -140,12 +140,7 @@ def test_the_report_pairs_qat_with_int8(both, trained):
 def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tmp_path):
     model, place = trained
     conversion = edgeconv.qat(
-        model,
-        str(place / "train.npz"),
-        out=tmp_path,
-        qat_epochs=1,
-        strategy="mirrored",
-        io="int8",
+        model, str(place / "train.npz"), out=tmp_path, qat_epochs=1, strategy="mirrored", io="int8"
     )
     made = artifact(conversion, "qat")
     assert made.qat.training.replicas == 2
@@ -158,10 +153,7 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
 
 @pytest.mark.parametrize(
     ("target", "training"),
-    [
-        ("labels", "unlabeled.npz"),
-        pytest.param("model", "strange.npz", marks=pytest.mark.slow),
-    ],
+    [("labels", "unlabeled.npz"), pytest.param("model", "strange.npz", marks=pytest.mark.slow)],
 )
 def test_without_labels_it_learns_from_the_float_model(trained, tmp_path, target, training):
     settings = Qat(epochs=1, target=target)

@@ -18,12 +18,7 @@ from places import SUPPORT
 
 from edgeconv import convert
 from edgeconv.plugins.devices.serving_pb2 import TensorProto
-from edgeconv.plugins.devices.tfserving import (
-    array_of,
-    open_runtime,
-    parse_served_model,
-    tensor_of,
-)
+from edgeconv.plugins.devices.tfserving import array_of, open_runtime, parse_served_model, tensor_of
 from edgeconv.reporting.files import read_report
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.types import Allowance, RuntimeChoice, Timing

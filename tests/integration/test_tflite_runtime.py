@@ -19,9 +19,7 @@ def test_bench_runs_on_it_and_its_accuracy_is_that_of_litert(
     data = tmp_path / "data.npz"
     np.savez(data, x=rng.normal(size=(40, 4)).astype(np.float32), labels=rng.integers(0, 3, 40))
     measuring = Measuring(
-        rounds=1,
-        timing=Timing(warmup=1, repeats=5),
-        runtimes=("tflite-runtime==2.14.0", "litert"),
+        rounds=1, timing=Timing(warmup=1, repeats=5), runtimes=("tflite-runtime==2.14.0", "litert")
     )
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(old_cache))
     report = bench([tmp_path], data=str(data), measuring=measuring)

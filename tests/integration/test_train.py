@@ -249,10 +249,7 @@ def assert_same_training(record, alone):
     assert record.test_metrics == pytest.approx(alone.test_metrics, rel=1e-4)
 
 
-SAME = {
-    "none": ("fit", {}),
-    "two workers": ("custom", {"strategy": "multiworker", "workers": 2}),
-}
+SAME = {"none": ("fit", {}), "two workers": ("custom", {"strategy": "multiworker", "workers": 2})}
 SAME_SLOWLY = {
     "mirrored": ("custom", {"strategy": "mirrored"}),
     "mirrored, fit": ("fit", {"strategy": "mirrored"}),
@@ -269,10 +266,7 @@ SAME_SLOWLY = {
         "custom",
         {"strategy": "mirrored", "cross_device_ops": "hierarchical-copy"},
     ),
-    "reduction-to-one": (
-        "fit",
-        {"strategy": "mirrored", "cross_device_ops": "reduction-to-one"},
-    ),
+    "reduction-to-one": ("fit", {"strategy": "mirrored", "cross_device_ops": "reduction-to-one"}),
 }
 
 
@@ -299,11 +293,7 @@ KERAS_3 = ("from tf_keras", "from keras")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("loop", "changes"),
-    [
-        ("custom", ()),
-        ("fit", ()),
-        pytest.param("fit", (KERAS_3,), id="Keras 3"),
-    ],
+    [("custom", ()), ("fit", ()), pytest.param("fit", (KERAS_3,), id="Keras 3")],
 )
 def test_under_parameter_servers_the_accuracy_is_similar(loop, changes, modules, alone, tmp_path):
     longer = {"epochs": 8, "learning_rate": 3e-2}

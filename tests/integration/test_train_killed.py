@@ -184,10 +184,7 @@ def test_of_two_trainings_in_one_place_the_second_waits_and_gives_the_next_versi
     small, undisturbed, tmp_path
 ):
     options = ("-o", tmp_path / "out", *LONG, "--strategy", "none", "--loop", "custom")
-    with (
-        Command(tmp_path, small, *options) as first,
-        Command(tmp_path, small, *options) as second,
-    ):
+    with Command(tmp_path, small, *options) as first, Command(tmp_path, small, *options) as second:
         assert (first.wait(), second.wait()) == (0, 0)
         waited = [c for c in (first, second) if "waiting for another training" in c.printed]
         assert len(waited) == 1

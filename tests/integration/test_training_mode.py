@@ -17,16 +17,7 @@ from edgeconv.types.words import SERVING_DEFAULT
 
 ZOO = "training_zoo:write"
 
-ANSWERING = (
-    "tutorial",
-    "mixed",
-    "depth",
-    "doubled",
-    "nested",
-    "sampled",
-    "untold",
-    "two_tutorial",
-)
+ANSWERING = ("tutorial", "mixed", "depth", "doubled", "nested", "sampled", "untold", "two_tutorial")
 
 
 @pytest.fixture(autouse=True)

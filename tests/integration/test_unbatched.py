@@ -90,9 +90,7 @@ def test_inputs_without_a_batch_dimension_become_int8(place):
     assert artifact.verification.outputs[0].snr_db > 25
     assert artifact.calibration[0].samples == 42
     report = bench(
-        place / "out" / artifact.file,
-        data=str(place / "graphs.npz"),
-        baseline=str(place / "graph"),
+        place / "out" / artifact.file, data=str(place / "graphs.npz"), baseline=str(place / "graph")
     )
     (agreement,) = report.measurements[-1].agreement
     assert agreement.samples == 48

@@ -9,9 +9,7 @@ from edgeconv.types import Conversion
 
 ZOO = "keras_zoo:unsettled"
 
-pytestmark = [
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.slow]
 LEFT = 0.99**80
 
 

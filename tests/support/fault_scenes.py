@@ -182,8 +182,5 @@ SCENES = {
         prepare=published_project,
         command=("bench", "net.tflites", "--data", "npz:cal.npz", "-o", "report"),
     ),
-    "tune": Scene(
-        prepare=checked_project,
-        command=(*TUNE, "--data", "npz:test.npz?labels=labels"),
-    ),
+    "tune": Scene(prepare=checked_project, command=(*TUNE, "--data", "npz:test.npz?labels=labels")),
 }

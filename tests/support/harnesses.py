@@ -33,12 +33,7 @@ from edgeconv.data.preprocessing import describe, parse_preprocessing
 from edgeconv.data.samples import SamplesFile, read_samples
 from edgeconv.embedding.embedding import WriteJournal
 from edgeconv.embedding.plan import find_published, read_labels
-from edgeconv.model.source.keras_files import (
-    KerasReadJob,
-    content_of,
-    decoded,
-    read_archive_here,
-)
+from edgeconv.model.source.keras_files import KerasReadJob, content_of, decoded, read_archive_here
 from edgeconv.model.source.saved_model import read_saved_model, serving_copy
 from edgeconv.model.source.scanning.keras_files import scan_config
 from edgeconv.model.source.scanning.nodes import Findings
@@ -306,11 +301,7 @@ def _lock_seeds() -> list[bytes]:
         for name in ("a", "b")
     )
     model = LockedModel(
-        name="m",
-        inputs={"source": "0" * 64},
-        test_sha256="0" * 64,
-        test_samples=20,
-        stages=stages,
+        name="m", inputs={"source": "0" * 64}, test_sha256="0" * 64, test_samples=20, stages=stages
     )
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "edgeconv.lock"

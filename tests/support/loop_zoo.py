@@ -131,12 +131,7 @@ def keras_cases(root: Path, keras: Any) -> dict[str, Case]:
     add("bidirectional_sum", layers.Bidirectional(layers.GRU(5), merge_mode="sum"))
     add("stacked", layers.LSTM(6, return_sequences=True), layers.GRU(5), layers.Dense(3))
     add("masked", layers.Masking(), layers.LSTM(6), values=padded)
-    add(
-        "masked_sequences",
-        layers.Masking(),
-        layers.GRU(6, return_sequences=True),
-        values=padded,
-    )
+    add("masked_sequences", layers.Masking(), layers.GRU(6, return_sequences=True), values=padded)
     add("batch_of_three", layers.LSTM(6), values=np.tile(steps, (3, 1, 1)) * 0.5, batch=3)
     add("conv_lstm", layers.ConvLSTM2D(3, 3, padding="same"), values=frames)
     add(
@@ -211,10 +206,7 @@ def module_cases(root: Path, tf: Any) -> dict[str, Case]:
         "turns_of_shape",
         lambda x: {"y": turns(tf.shape(x)[0], lambda i, y: y + tf.cast(i, tf.float32), x)},
     )
-    add(
-        "cond_static",
-        lambda x: {"y": tf.cond(tf.shape(x)[1] > 3, lambda: x @ w, lambda: x - 1.0)},
-    )
+    add("cond_static", lambda x: {"y": tf.cond(tf.shape(x)[1] > 3, lambda: x @ w, lambda: x - 1.0)})
     add(
         "cond_in_loop",
         lambda x: {
@@ -227,9 +219,7 @@ def module_cases(root: Path, tf: Any) -> dict[str, Case]:
         "cond_of_input",
         lambda x: {
             "y": turns(
-                2,
-                lambda i, y: tf.cond(tf.reduce_sum(x) > 0, lambda: y @ w, lambda: tf.tanh(y)),
-                x,
+                2, lambda i, y: tf.cond(tf.reduce_sum(x) > 0, lambda: y @ w, lambda: tf.tanh(y)), x
             )
         },
     )
@@ -237,9 +227,7 @@ def module_cases(root: Path, tf: Any) -> dict[str, Case]:
         "switch_case",
         lambda x: {
             "y": turns(
-                3,
-                lambda i, y: tf.switch_case(i, [lambda: y @ w, lambda: y + 1, lambda: -y]),
-                x,
+                3, lambda i, y: tf.switch_case(i, [lambda: y @ w, lambda: y + 1, lambda: -y]), x
             )
         },
     )
@@ -251,28 +239,19 @@ def module_cases(root: Path, tf: Any) -> dict[str, Case]:
     add("reverse", lambda x: {"y": turns(2, lambda _, y: tf.reverse(y, [-1]) @ w, x)})
     add("reverse_two_axes", lambda x: {"y": tf.reverse(x, [0, 1]) @ w})
     add("reverse_sequence", lambda x: {"y": tf.reverse_sequence(x, [3, 1], seq_axis=1) @ w})
-    add(
-        "split_equal",
-        lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x @ w, 2, axis=-1))},
-    )
+    add("split_equal", lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x @ w, 2, axis=-1))})
     add(
         "split_unequal",
         lambda x: {
             f"y{i}": y for i, y in enumerate(tf.split(turns(2, lambda _, y: y @ w, x), [1, 3], 1))
         },
     )
-    add(
-        "split_rest",
-        lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x @ w, [1, -1, 2], 1))},
-    )
+    add("split_rest", lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x @ w, [1, -1, 2], 1))})
     add("split_first_axis", lambda x: {f"y{i}": y for i, y in enumerate(tf.split(x, 2))})
     add("random", lambda x: {"y": x @ w + 1e-3 * tf.random.normal([2, 4])})
     add("random_in_loop", lambda x: {"y": turns(2, lambda _, y: y + tf.random.normal([4]), x)})
     add("counting", lambda x: {"y": x @ w + counted.assign_add(1.0)})
-    add(
-        "checked",
-        lambda x: {"y": turns(2, lambda i, y: checked(tf, y) @ w, x)},
-    )
+    add("checked", lambda x: {"y": turns(2, lambda i, y: checked(tf, y) @ w, x)})
     add("identity", lambda x: {"same": x, "y": turns(2, lambda _, y: y @ w, x)})
     add("constant_output", lambda x: {"n": turns(5, lambda i, y: y + i, 1), "y": x @ w})
     add("two_names", lambda x: two_names(turns(2, lambda _, y: y @ w, x)))

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from edgeconv import types as t
 from edgeconv.statistics.comparison import paired_difference
@@ -336,7 +337,7 @@ def qat() -> t.QatRecord:
     return t.QatRecord(
         settings=t.Qat(epochs=3, distribution=t.Distribution(strategy="mirrored")),
         source="sklearn:digits",
-        training=msgspec.structs.replace(
+        training=replace(
             training(),
             learning_rate=1e-4,
             global_batch=32,
@@ -460,12 +461,9 @@ def whole_report() -> t.Report:
         "dynamic": {"npu": (_FAILED_ESTIMATE,)},
         "int8": {"npu": (ESTIMATE,), "paced": _PACED, "cold": latency(840.0)},
     }
-    rows = tuple(
-        msgspec.structs.replace(row, **further.get(row.recipe or "", {}))
-        for row in plain.measurements
-    )
-    again = (msgspec.structs.replace(row, name=f"{row.name} again") for row in rows[:5])
-    return msgspec.structs.replace(
+    rows = tuple(replace(row, **further.get(row.recipe or "", {})) for row in plain.measurements)
+    again = (replace(row, name=f"{row.name} again") for row in rows[:5])
+    return replace(
         plain,
         measurements=(*rows, *again),
         matrix=tuple(
@@ -500,7 +498,7 @@ ESTIMATE = t.NpuEstimate(
         t.NpuLeft(operator="<b>", count=1),
     ),
 )
-_FLOAT_ESTIMATE = msgspec.structs.replace(
+_FLOAT_ESTIMATE = replace(
     ESTIMATE,
     on_npu=0,
     macs_on_npu=0,
@@ -510,9 +508,7 @@ _FLOAT_ESTIMATE = msgspec.structs.replace(
 _FAILED_ESTIMATE = t.NpuEstimate(
     npu="ethos-u55-128", compiler="ethos-u-vela 5.2.0", error="ended by SIGSEGV"
 )
-_ON_GPU = msgspec.structs.replace(
-    agreement("float16"), output="y", reference="litert 2.3.0", flips=2, snr_db=61.5
-)
+_ON_GPU = replace(agreement("float16"), output="y", reference="litert 2.3.0", flips=2, snr_db=61.5)
 _PACED = t.PacedLatency(
     **msgspec.structs.asdict(latency(44.0)), period_us=20_000.0, distance_us=25_000.0
 )

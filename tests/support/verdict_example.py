@@ -2,15 +2,7 @@
 
 from typing import Any
 
-from edgeconv.types import (
-    Check,
-    Checked,
-    ClassDrop,
-    Finding,
-    GateStatistics,
-    StageState,
-    Verdict,
-)
+from edgeconv.types import Check, Checked, ClassDrop, Finding, GateStatistics, StageState, Verdict
 
 HOSTILE = (
     "<script>alert(1)</script>",

@@ -15,10 +15,7 @@ def hide_landlock() -> None:
     """From now on its system calls are unknown, to all that this process starts."""
     lines = [(enter._LOAD, 0, 0, enter._NUMBER)]
     for number in (enter._CREATE_RULESET, enter._ADD_RULE, enter._RESTRICT_SELF):
-        lines += [
-            (enter._EQUAL, 0, 1, number),
-            (enter._RETURN, 0, 0, enter._ERRNO | enter._ENOSYS),
-        ]
+        lines += [(enter._EQUAL, 0, 1, number), (enter._RETURN, 0, 0, enter._ERRNO | enter._ENOSYS)]
     lines.append((enter._RETURN, 0, 0, enter._ALLOW))
     code = b"".join(struct.pack("=HBBI", *line) for line in lines)
     kept = ctypes.create_string_buffer(code, len(code))

@@ -32,10 +32,7 @@ OPTIONS = frozenset({"labels", "classes"})
 _LEFT_BEHIND = {"thumbs.db", "desktop.ini"}
 _LARGEST_CLASSES_BYTES = 16 << 20
 _SHOWN = 5
-_KINDS = {
-    **dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp"), "images"),
-    ".wav": "wavs",
-}
+_KINDS = {**dict.fromkeys((".jpg", ".jpeg", ".png", ".bmp"), "images"), ".wav": "wavs"}
 # How many class directories are listed to find the kind of a directory.
 _LOOKED_AT = 3
 

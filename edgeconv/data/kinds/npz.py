@@ -79,10 +79,7 @@ def _arrays(
             raise unknown_name(f"array in {path}", name, members)
     _refuse_bombs(path, [members[name] for name in needed])
     arrays = {name: _member(path, archive, members[name], name) for name in dict.fromkeys(needed)}
-    return Arrays(
-        {name: arrays[name] for name in names},
-        arrays[labels] if labels else None,
-    )
+    return Arrays({name: arrays[name] for name in names}, arrays[labels] if labels else None)
 
 
 def _member(

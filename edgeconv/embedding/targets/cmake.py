@@ -24,10 +24,7 @@ def files(embedding: Embedding) -> Mapping[str, bytes | Path]:
     runner = litert_files(embedding)
     written = c_files(embedding)
     symbol = embedding.symbol
-    blobs = {
-        f"{symbol}_model.c": f"{symbol}.tflite",
-        f"{symbol}_golden.c": f"{symbol}_golden.bin",
-    }
+    blobs = {f"{symbol}_model.c": f"{symbol}.tflite", f"{symbol}_golden.c": f"{symbol}_golden.bin"}
     sources = sorted(name for name in written if name.endswith(".c"))
     values = {
         **c_values(embedding),

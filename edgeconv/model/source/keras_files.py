@@ -6,8 +6,9 @@ import math
 import zipfile
 import zlib
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import msgspec
 
@@ -31,10 +32,6 @@ from edgeconv.types.errors import (
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 _WEIGHTS = "model.weights.h5"
 _MAX_CONFIG_BYTES = 2**27

@@ -49,8 +49,7 @@ _PICKLE = Foreign(
 )
 _ARCHIVE = Foreign("an archive", "unpack it, and give the model in it")
 FOREST_SAVED_MODEL = Foreign(
-    "a TensorFlow Decision Forests model",
-    _FOREST.format("ydf.from_tensorflow_decision_forests"),
+    "a TensorFlow Decision Forests model", _FOREST.format("ydf.from_tensorflow_decision_forests")
 )
 _TEXT = Foreign(
     "text, which has no weights",

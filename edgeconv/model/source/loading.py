@@ -96,11 +96,7 @@ def load_to_run(
 
 
 def inspect_model(
-    path: str | Path,
-    opening: Opening = Opening(),
-    *,
-    allow_code: bool = False,
-    count: bool = True,
+    path: str | Path, opening: Opening = Opening(), *, allow_code: bool = False, count: bool = True
 ) -> Inspection:
     """The content of the model at `path`, without running it.
 
@@ -341,11 +337,7 @@ def refuse_unknown_classes(path: str, names: Sequence[str]) -> None:
 # Keras exports a model's one endpoint under two keys.
 _KERAS_KEYS = frozenset({"serve", SERVING_DEFAULT})
 # The ranges of the integers to which inputs and outputs are quantized.
-_LIMITS = {
-    "int8": range(-(2**7), 2**7),
-    "uint8": range(2**8),
-    "int16": range(-(2**15), 2**15),
-}
+_LIMITS = {"int8": range(-(2**7), 2**7), "uint8": range(2**8), "int16": range(-(2**15), 2**15)}
 _MOST_FUNCTIONS = 10
 _EXPORT_AGAIN = "export the model again; no converter writes such a file"
 

@@ -118,8 +118,7 @@ def refuse_without_graph(path: str, tag_sets: tuple[tuple[str, ...], ...]) -> No
     if not any(SERVING_TAG in tags for tags in tag_sets):
         others = "; ".join(map(_tag_text, tag_sets))
         raise InputRefused(
-            f"{path} has no graph tagged {SERVING_TAG!r}, only: {others}",
-            hint=_tag_hint(tag_sets),
+            f"{path} has no graph tagged {SERVING_TAG!r}, only: {others}", hint=_tag_hint(tag_sets)
         )
 
 

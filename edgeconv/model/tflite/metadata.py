@@ -143,8 +143,7 @@ def metadata_flatbuffer(metadata: ModelMetadata) -> bytes:
         },
     )
     root = _MetadataTable(
-        8,
-        {0: metadata.name, 1: metadata.description, 3: [subgraph], 7: MIN_PARSER_VERSION},
+        8, {0: metadata.name, 1: metadata.description, 3: [subgraph], 7: MIN_PARSER_VERSION}
     )
     builder = flatbuffers.Builder(1024)
     builder.Finish(_write(builder, root), file_identifier=FILE_IDENTIFIER)

@@ -35,11 +35,7 @@ _ROUNDS = 2
 
 
 def clip_ranges(
-    method: Clipping,
-    histograms: Mapping[str, Histogram],
-    ranges: Mapping[str, Any],
-    *,
-    bits: int,
+    method: Clipping, histograms: Mapping[str, Histogram], ranges: Mapping[str, Any], *, bits: int
 ) -> dict[str, Any]:
     """`ranges` (of `activation_ranges`) with each that has a histogram narrowed by the method.
 

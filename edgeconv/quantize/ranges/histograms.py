@@ -104,11 +104,7 @@ class Histogram(NamedTuple):
 
 
 def histograms(
-    float_model: bytes,
-    feeds: Mapping[str, Feed],
-    ranges: Mapping[str, Any],
-    *,
-    threads: int,
+    float_model: bytes, feeds: Mapping[str, Feed], ranges: Mapping[str, Any], *, threads: int
 ) -> dict[str, Histogram]:
     """The histogram of every float activation tensor whose range may be narrowed, by name.
 
@@ -165,11 +161,7 @@ def _activations(model: ModelT, graph: int) -> list[tuple[int, str]]:
 
 
 def _count_all(
-    interpreter: Interpreter,
-    key: str,
-    graph: int,
-    feed: Feed,
-    watched: list[tuple[int, Histogram]],
+    interpreter: Interpreter, key: str, graph: int, feed: Feed, watched: list[tuple[int, Histogram]]
 ) -> None:
     model = InProcessModel(interpreter, key)
     for number, batch in enumerate(feed):

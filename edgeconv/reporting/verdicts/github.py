@@ -9,9 +9,9 @@ warnings and ten notices of a step; a title may have 255 characters, a message 6
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from edgeconv.reporting import units
@@ -36,11 +36,7 @@ from edgeconv.reporting.verdicts.words import (
     statistics_line,
     worst_first,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.types import Check, Checked, Finding
+from edgeconv.types import Check, Checked, Finding
 
 MOST_IN_A_SUMMARY = 2**20
 MOST_IN_A_COMMENT = 65_536

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 import msgspec
 
@@ -30,15 +32,8 @@ from edgeconv.reporting.verdicts.words import (
     worst_first,
 )
 from edgeconv.system.processes.escaping import encodable
-from edgeconv.types import Check, Report, Verdict, limit_kind
+from edgeconv.types import Check, Checked, Finding, Report, Verdict, limit_kind
 from edgeconv.types.version import VERSION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from xml.etree.ElementTree import Element
-
-    from edgeconv.types import Checked, Finding
-
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

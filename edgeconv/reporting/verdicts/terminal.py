@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from edgeconv.reporting import units
 from edgeconv.reporting.limits import (
@@ -15,7 +15,7 @@ from edgeconv.reporting.limits import (
     word_of,
     word_of_verdict,
 )
-from edgeconv.reporting.pages import dim, to_text
+from edgeconv.reporting.pages import Block, dim, to_text
 from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Cell, Column, Table, table
 from edgeconv.reporting.verdicts.words import (
@@ -27,12 +27,7 @@ from edgeconv.reporting.verdicts.words import (
     statistics_line,
     worst_first,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.reporting.pages import Block
-    from edgeconv.types import Check, Checked, Finding
+from edgeconv.types import Check, Checked, Finding
 
 _MOST_CLASSES = 10
 # In a brief check: with the two lines above, four if all limits hold.

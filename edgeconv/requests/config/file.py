@@ -233,10 +233,7 @@ def _own_budget(
 
 
 def _refuse_idle_limits(
-    file: TomlFile,
-    budget: Budget,
-    tables: dict[str, dict[str, Any]],
-    models: dict[str, ModelTable],
+    file: TomlFile, budget: Budget, tables: dict[str, dict[str, Any]], models: dict[str, ModelTable]
 ) -> None:
     """Raise `UsageError` for a general limit of a recipe that no model is converted to."""
     every = [

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from edgeconv.reporting.units import plain
-from edgeconv.requests.config.file import MODEL_KEYS, NAME, RECIPES, SEVERITIES, VERSION
-from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
+from edgeconv.requests.config.file import MODEL_KEYS, NAME, RECIPES, SEVERITIES, VERSION, Config
+from edgeconv.requests.config.reach import NOTHING_GRANTED, NotAllowed, Refusal, refusal
 from edgeconv.requests.config.tables import Table, options_of
+from edgeconv.requests.request import Leaf
 from edgeconv.requests.table import TABLES
 from edgeconv.requests.texts import Reach
-from edgeconv.system.store.toml_text import toml_header, toml_value
-from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, MAX_SNR_DB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from edgeconv.requests.config.file import Config
-    from edgeconv.requests.config.reach import NotAllowed, Refusal
-    from edgeconv.requests.request import Leaf
-    from edgeconv.system.store.toml_text import Key
-    from edgeconv.types import LimitKind, Limits
-
+from edgeconv.system.store.toml_text import Key, toml_header, toml_value
+from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, MAX_SNR_DB, LimitKind, Limits
 
 # Shown also without a table in the file: every model goes through them.
 _OF_A_MODEL = ("convert", "bench")

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects
@@ -29,20 +31,13 @@ from edgeconv.tf.qat.labels import (
     variance_of,
 )
 from edgeconv.tf.qat.opened import saved_configs
-from edgeconv.tf.training.spec import LabeledSamples
+from edgeconv.tf.training.spec import LabeledSamples, PerSample
+from edgeconv.types import Opening, SourceKind
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.words import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from edgeconv.tf.training.spec import PerSample
-    from edgeconv.types import Opening, SourceKind
-
-    Array = NDArray[Any]
-    Inputs = Mapping[str, Array]
+Array = NDArray[Any]
+Inputs = Mapping[str, Array]
 
 _BATCH = 256
 _CHECKED = 256

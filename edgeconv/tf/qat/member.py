@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,10 +16,11 @@ from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.equalized import equalize
 from edgeconv.tf.qat.goal import Goal, goal_of
 from edgeconv.tf.qat.labels import LabelKind
+from edgeconv.tf.qat.opened import QatModel
 from edgeconv.tf.qat.ranges import lag_behind, norm_inputs, renew
 from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs
 from edgeconv.tf.training.feeding import Order
-from edgeconv.tf.training.spec import AdvisedOptions, Schedule, TrainSpec, record_of
+from edgeconv.tf.training.spec import AdvisedOptions, LabeledSamples, Schedule, TrainSpec, record_of
 from edgeconv.tf.training.strategies import begin, raising_lost_members
 from edgeconv.types import (
     CONNECTED,
@@ -31,13 +33,6 @@ from edgeconv.types import (
     TrainingRecord,
     TreatedLayer,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.tf.qat.opened import QatModel
-    from edgeconv.tf.training.spec import LabeledSamples
-
 
 # On how many samples statistics are looked at.
 _BATCH, _STATISTICS_STEPS = 32, 4
@@ -252,9 +247,7 @@ class _QatTraining:
     def _record(self, spec: TrainSpec, trained: Trained, started_s: float) -> TrainingRecord:
         settings = self._job.settings
         training = Training(
-            module=self._job.name,
-            seed=settings.seed,
-            distribution=settings.distribution,
+            module=self._job.name, seed=settings.seed, distribution=settings.distribution
         )
         return record_of(
             training,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.configs import KERNELS, classes
-from edgeconv.tf.qat.convolutions import channelwise
+from edgeconv.tf.qat.convolutions import Convolution, Core, channelwise
 from edgeconv.tf.qat.flat import set_names
+from edgeconv.tf.qat.graph import Hard, LayerUse
 from edgeconv.tf.qat.kinds import (
     BATCH_NORMALIZATIONS,
     class_name,
@@ -16,12 +18,6 @@ from edgeconv.tf.qat.kinds import (
     is_rectifier,
 )
 from edgeconv.tf.qat.operations import op_layer, valid_name
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgeconv.tf.qat.convolutions import Convolution, Core
-    from edgeconv.tf.qat.graph import Hard, LayerUse
 
 PREFIX = "quant_"
 # The activations that integer operators contain, by their names in tf_keras.

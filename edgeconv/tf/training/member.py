@@ -6,35 +6,26 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from edgeconv.models import Data, ModelModule
 from edgeconv.plugins import BASELINE_MODELS
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.custom_objects import register
-from edgeconv.tf.export import (
-    export_to,
-    export_version,
-    is_remote,
-    keras_path,
-    next_remote_version,
-)
+from edgeconv.tf.export import export_to, export_version, is_remote, keras_path, next_remote_version
 from edgeconv.tf.lazy import tf
 from edgeconv.tf.training.checkpoints import forget_checkpoints
 from edgeconv.tf.training.epochs import TrainingContext, in_words, run_epochs
 from edgeconv.tf.training.feeding import Evaluation
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
-from edgeconv.tf.training.spec import LabeledSamples, Schedule, record_of, strategy_name
+from edgeconv.tf.training.spec import LabeledSamples, Schedule, TrainSpec, record_of, strategy_name
 from edgeconv.tf.training.strategies import begin, raising_lost_members
 from edgeconv.types import CONNECTED, Opening, Training, TrainingRecord
 from edgeconv.types.errors import ToolFailed
 from edgeconv.types.words import first_line
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data, ModelModule
-    from edgeconv.tf.training.spec import TrainSpec
 
 
 class TrainJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,11 +93,7 @@ def prepared(tmp_path):
             ),
         )
         return PreparedModel(
-            rung=start(plan),
-            float_model=file,
-            parts=(part,),
-            saved_model="model",
-            reference=None,
+            rung=start(plan), float_model=file, parts=(part,), saved_model="model", reference=None
         )
 
     return make
@@ -262,11 +258,7 @@ def test_the_shapes_of_the_samples_stay_fixed_where_loops_are_unrolled(plan):
 
 def test_made_up_samples_say_nothing_of_a_models_sizes(plan, prepared):
     one = plan()
-    rung = next_rung(
-        one,
-        start(one),
-        facts_of(prepared(one, "RELU", WITHIN)),
-    )
+    rung = next_rung(one, start(one), facts_of(prepared(one, "RELU", WITHIN)))
     assert rung.fixed.by_input == {}
 
 

@@ -19,11 +19,7 @@ from edgeconv.data.kinds import parquet
 from edgeconv.types import TensorSpec
 from edgeconv.types.errors import EdgeconvError, InputRefused
 
-FLOWERS = {
-    "length": [5.1, 7.0, 6.3],
-    "count": [1, 2, 3],
-    "kind": ["setosa", "virginica", "setosa"],
-}
+FLOWERS = {"length": [5.1, 7.0, 6.3], "count": [1, 2, 3], "kind": ["setosa", "virginica", "setosa"]}
 
 
 @pytest.fixture

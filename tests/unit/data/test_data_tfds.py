@@ -29,9 +29,7 @@ FEATURES: dict[str, Any] = {
     "image": {"image": {"dtype": "uint8", "shape": {"dimensions": ["4", "4", "3"]}}},
     "label": {"classLabel": {"numClasses": "3"}},
     "inner": {
-        "featuresDict": {
-            "features": {"x": tensor("float64", 2), "sizes": tensor("int32", -1)},
-        }
+        "featuresDict": {"features": {"x": tensor("float64", 2), "sizes": tensor("int32", -1)}}
     },
     "packed": tensor("int16", 3, encoding="zlib"),
     "text": {"pythonClassName": "tensorflow_datasets.core.features.text_feature.Text", "text": {}},

@@ -269,17 +269,11 @@ def archive_of_zeros(rows: int) -> str:
 def test_the_memory_limit_holds_by_what_is_declared_and_by_what_is_used(place):
     source = archive_of_zeros(20 * MIB)
     limit = Allowance(memory_bytes=300 * MIB)
-    with (
-        fails(InputRefused),
-        opened_samples(source, (X,), allowance=limit),
-    ):
+    with fails(InputRefused), opened_samples(source, (X,), allowance=limit):
         pass
     # What is declared fits, and the interpreter beside it does not.
     limit = Allowance(memory_bytes=325 * MIB)
-    with (
-        fails(WorkerOutOfMemory),
-        opened_samples(source, (X,), allowance=limit) as opened,
-    ):
+    with fails(WorkerOutOfMemory), opened_samples(source, (X,), allowance=limit) as opened:
         opened.take(np.arange(opened.count))
     assert_nothing_is_left(place)
 

@@ -58,11 +58,7 @@ def test_only_what_the_plugin_needs_is_written_for_it(tmp_path):
 def test_every_file_of_kotlin_parses(tmp_path):
     options = {"plugin": "yes"}
     embed(
-        hostile_tiny(tmp_path / "model"),
-        "android",
-        tmp_path / "app",
-        symbol="when",
-        option=options,
+        hostile_tiny(tmp_path / "model"), "android", tmp_path / "app", symbol="when", option=options
     )
     files = [f for f in (tmp_path / "app").rglob("*") if f.suffix in (".kt", ".kts")]
     assert len(files) == 8

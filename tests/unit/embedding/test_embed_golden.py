@@ -6,12 +6,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 from wording import fails
 
 from edgeconv.embedding.embedding import make_embedding
-from edgeconv.embedding.golden import (
-    GoldenRun,
-    _refuse_other_answers,
-    golden_samples,
-    run_samples,
-)
+from edgeconv.embedding.golden import GoldenRun, _refuse_other_answers, golden_samples, run_samples
 from edgeconv.types import Allowance, OutputError, Preprocessing, Verification
 from edgeconv.types.errors import InputRefused, ToolFailed
 
@@ -111,12 +106,7 @@ def test_labels_of_the_data_are_those_of_the_output(tmp_path):
 
 def test_where_quantisation_cost_more_than_a_step_twice_that_is_allowed(tmp_path):
     error = OutputError(
-        output="y",
-        snr_db=30.0,
-        max_abs_error=160.0,
-        rms_error=1.0,
-        rms_reference=1.0,
-        cosine=1.0,
+        output="y", snr_db=30.0, max_abs_error=160.0, rms_error=1.0, rms_reference=1.0, cosine=1.0
     )
     checked = Verification(
         reference="float", samples=1, synthetic=False, runtime="litert", outputs=(error,)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from embed_models import int8_tiny, published
+from msgspec.structs import replace
 from open_batch import open_batch_model
 from wording import says
 
@@ -55,9 +56,7 @@ def test_a_model_that_has_neither_costs_nothing(tmp_path):
     ends = Recipe(name="int8", input_type="int8", output_type="int8")
     file = int8_tiny(tmp_path / "m")
     manifest = find_published(file).artifact
-    file.with_suffix(".json").write_bytes(
-        msgspec.json.encode(msgspec.structs.replace(manifest, recipe=ends))
-    )
+    file.with_suffix(".json").write_bytes(msgspec.json.encode(replace(manifest, recipe=ends)))
     words = ["embed", str(file), "--target", "c", "-o", str(tmp_path / "out"), "--remake"]
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, done.output
@@ -76,9 +75,7 @@ def test_the_command_says_all_that_the_manifest_knows(tmp_path):
     )
     chosen = with_float_ends(tmp_path / "n")
     known = find_published(chosen).artifact
-    chosen.with_suffix(".json").write_bytes(
-        msgspec.json.encode(msgspec.structs.replace(known, recipe=recipe))
-    )
+    chosen.with_suffix(".json").write_bytes(msgspec.json.encode(replace(known, recipe=recipe)))
     command = remake_command(find_published(chosen))
     assert "--calibration-range mse --methods rounding --min-snr-db 12.0" in command
 
@@ -105,7 +102,7 @@ def test_no_command_is_offered_that_would_save_nothing(tmp_path):
     ends = Recipe(name="int8", input_type="int8", output_type="int8")
     content = open_batch_model(quantized=True)
     file = published(tmp_path / "m", content, recipe="int8", source_kind="tflite")
-    manifest = msgspec.structs.replace(find_published(file).artifact, recipe=ends)
+    manifest = replace(find_published(file).artifact, recipe=ends)
     file.with_suffix(".json").write_bytes(msgspec.json.encode(manifest))
     words = ["embed", str(file), "--target", "c", "-o", str(tmp_path / "out")]
     done = CliRunner().invoke(cli, words)

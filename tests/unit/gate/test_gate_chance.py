@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from test_gate import LATENCY, agreement, measured, report
 from wording import fails, says
 
@@ -50,10 +51,8 @@ def beside(after: Accuracy | None, before: Accuracy | None = None, **changes: An
     trained = before or answers(set(), after.samples if after else 1000)
     found = report(measured(accuracy=after, **changes), baseline_accuracy=trained)
     samples = trained.samples
-    return msgspec.structs.replace(
-        found,
-        data=msgspec.structs.replace(DATA, samples=samples),
-        labels=tuple(i % 10 for i in range(samples)),
+    return replace(
+        found, data=replace(DATA, samples=samples), labels=tuple(i % 10 for i in range(samples))
     )
 
 
@@ -214,9 +213,9 @@ def test_without_labels_a_lock_tells_flips_of_the_same_file_and_of_no_other():
     labeled = beside(None, agreement=(agreement("scores", 30.0, flips=4),))
     artifact = labeled.measurements[-1]
     assert labeled.baseline is not None
-    rows = msgspec.structs.replace(
+    rows = replace(
         labeled,
-        baseline=msgspec.structs.replace(labeled.baseline, accuracy=None),
+        baseline=replace(labeled.baseline, accuracy=None),
         measurements=(artifact,),
         labels=(),
     )
@@ -224,8 +223,8 @@ def test_without_labels_a_lock_tells_flips_of_the_same_file_and_of_no_other():
     flips = Budget(every=Limits(max_flip_rate=0.9))
     same = [one for one in check(rows, flips, locked=lock).findings if one.reference == "lock"]
     assert [(one.outcome, one.actual) for one in same] == [("passed", 0.0)] * 2
-    moved = msgspec.structs.replace(artifact, sha256="f" * 64)
-    other = msgspec.structs.replace(rows, measurements=(moved,))
+    moved = replace(artifact, sha256="f" * 64)
+    other = replace(rows, measurements=(moved,))
     found = check(other, flips, locked=lock).findings[-1]
     assert (found.reference, found.outcome) == ("lock", "missing")
     says(found.reason)
@@ -233,7 +232,7 @@ def test_without_labels_a_lock_tells_flips_of_the_same_file_and_of_no_other():
 
 def test_one_class_that_dropped_fails_and_is_named_though_the_whole_is_within_the_limit():
     broken = {i for i in range(1000) if i % 10 == 3 and i < 400}
-    rows = msgspec.structs.replace(beside(answers(broken)), class_names=tuple("abcdefghij"))
+    rows = replace(beside(answers(broken)), class_names=tuple("abcdefghij"))
     assert judged(rows, max_accuracy_drop=0.06).outcome == "passed"
     found = judged(rows, max_class_drop=0.1)
     assert (found.outcome, found.subject, found.actual) == ("failed", "d", pytest.approx(0.4))
@@ -282,16 +281,12 @@ def test_slices_that_do_not_fit_the_samples_are_refused():
 def test_classes_of_a_metric_that_counts_nothing_are_judged_by_what_is_said():
     right = answers({3, 13, 23})
     f1 = Accuracy(
-        metric="f1",
-        value=0.99,
-        samples=1000,
-        per_sample=(0.99,) * 1000,
-        predicted=right.predicted,
+        metric="f1", value=0.99, samples=1000, per_sample=(0.99,) * 1000, predicted=right.predicted
     )
-    sound = msgspec.structs.replace(f1, predicted=answers(set()).predicted)
+    sound = replace(f1, predicted=answers(set()).predicted)
     found = judged(beside(f1, sound), max_class_drop=0.5)
     assert (found.outcome, found.subject, found.actual) == ("passed", "3", pytest.approx(0.03))
-    bare = msgspec.structs.replace(f1, predicted=())
+    bare = replace(f1, predicted=())
     found = judged(beside(bare, bare), max_class_drop=0.5)
     assert found.outcome == "missing"
     says(found.reason)
@@ -358,7 +353,7 @@ def test_what_cannot_be_paired_is_missing_and_says_why(before):
 
 
 def test_without_a_trained_model_there_is_no_drop():
-    rows = msgspec.structs.replace(beside(answers(set())), baseline=None)
+    rows = replace(beside(answers(set())), baseline=None)
     found = judged(rows, max_accuracy_drop=1.0)
     assert (found.outcome, found.reason) == ("missing", "the trained model was not measured")
 
@@ -384,12 +379,8 @@ def test_the_same_file_with_the_same_answers_needs_no_statistics():
     assert [(one.outcome, one.method, one.interval) for one in of_lock] == [
         ("passed", "same file", (0.0, 0.0))
     ] * 2
-    other = msgspec.structs.replace(
-        rows,
-        measurements=(
-            *rows.measurements[:1],
-            msgspec.structs.replace(rows.measurements[1], sha256="1"),
-        ),
+    other = replace(
+        rows, measurements=(*rows.measurements[:1], replace(rows.measurements[1], sha256="1"))
     )
     changed = check(other, DROP, locked=locked(rows)).findings[-1]
     assert (changed.reference, changed.outcome) == ("lock", "inconclusive")
@@ -398,11 +389,10 @@ def test_the_same_file_with_the_same_answers_needs_no_statistics():
 def test_a_worse_retrain_fails_beside_the_lock_though_its_artifact_follows_it():
     before = beside(answers(set()))
     worse = answers(range(60))
-    now = msgspec.structs.replace(
-        report(measured(accuracy=worse, sha256="2"), baseline_accuracy=worse),
-        data=before.data,
+    now = replace(
+        report(measured(accuracy=worse, sha256="2"), baseline_accuracy=worse), data=before.data
     )
-    now = msgspec.structs.replace(now, baseline=msgspec.structs.replace(now.baseline, sha256="3"))
+    now = replace(now, baseline=replace(now.baseline, sha256="3"))
     found = check(now, DROP, locked=locked(before)).findings
     assert [(one.model, one.reference, one.outcome) for one in found] == [
         ("digits", "lock", "failed"),
@@ -423,9 +413,9 @@ def ruined(before: Report, right: int) -> Report:
     """Both models, as wrong as if they got other values than they were trained on."""
     answer = answers(range(100 - right), 100)
     row = measured(accuracy=answer, sha256="2")
-    now = msgspec.structs.replace(report(row, baseline_accuracy=answer), data=before.data)
+    now = replace(report(row, baseline_accuracy=answer), data=before.data)
     assert now.baseline is not None
-    return msgspec.structs.replace(now, baseline=msgspec.structs.replace(now.baseline, sha256="3"))
+    return replace(now, baseline=replace(now.baseline, sha256="3"))
 
 
 def of_lock(verdict: Verdict) -> list[Finding]:
@@ -464,17 +454,15 @@ def test_other_samples_never_pass_and_a_loss_is_not_advised_to_be_accepted(right
 
 def with_top5(rows: Report, *, and_top1: bool) -> Report:
     """The same models by another metric, which none of them has wrong; and by the old one."""
-    best = msgspec.structs.replace(answers(set(), 100), metric="top5")
+    best = replace(answers(set(), 100), metric="top5")
 
     def changed(row: Measurement) -> Measurement:
         further = (row.accuracy,) if and_top1 and row.accuracy else ()
-        return msgspec.structs.replace(row, accuracy=best, metrics=further)
+        return replace(row, accuracy=best, metrics=further)
 
     assert rows.baseline is not None
-    return msgspec.structs.replace(
-        rows,
-        baseline=changed(rows.baseline),
-        measurements=tuple(map(changed, rows.measurements)),
+    return replace(
+        rows, baseline=changed(rows.baseline), measurements=tuple(map(changed, rows.measurements))
     )
 
 
@@ -495,8 +483,8 @@ def test_a_metric_that_was_not_measured_is_not_compared_and_it_says_how():
 def test_another_runtime_is_no_reason_not_to_compare():
     lock = locked(accepted())
     trained, int8 = lock.stages
-    named = [msgspec.structs.replace(int8, name=f"int8 in {place}") for place in ("litert", "web")]
-    lock = msgspec.structs.replace(lock, stages=(trained, *named))
+    named = [replace(int8, name=f"int8 in {place}") for place in ("litert", "web")]
+    lock = replace(lock, stages=(trained, *named))
     found = of_lock(check(ruined(accepted(), right=49), DROP, locked=lock))
     assert [(one.model, one.outcome) for one in found] == [
         ("digits", "failed"),
@@ -505,7 +493,7 @@ def test_another_runtime_is_no_reason_not_to_compare():
 
 
 def test_a_trained_model_that_is_gone_is_missing_beside_the_lock():
-    now = msgspec.structs.replace(accepted(), baseline=None)
+    now = replace(accepted(), baseline=None)
     found = of_lock(check(now, DROP, locked=locked(accepted())))
     assert [(one.model, one.outcome) for one in found] == [
         ("digits.int8", "passed"),
@@ -516,12 +504,12 @@ def test_a_trained_model_that_is_gone_is_missing_beside_the_lock():
 def test_without_labels_the_same_file_with_other_preprocessing_may_answer_otherwise():
     budget = Budget(every=Limits(max_flip_rate=0.01))
     rows = beside(GOOD, GOOD)
-    bare = msgspec.structs.replace(rows.measurements[-1], accuracy=None)
+    bare = replace(rows.measurements[-1], accuracy=None)
     lock = locked(rows)
-    int8 = msgspec.structs.replace(lock.stages[-1], accuracy=None)
-    rows = msgspec.structs.replace(rows, baseline=None, measurements=(bare,))
+    int8 = replace(lock.stages[-1], accuracy=None)
+    rows = replace(rows, baseline=None, measurements=(bare,))
     for preprocessing, outcome in (("", "passed"), ("scale=2", "missing")):
-        lock = msgspec.structs.replace(lock, stages=(int8,), preprocessing=preprocessing)
+        lock = replace(lock, stages=(int8,), preprocessing=preprocessing)
         (found,) = of_lock(check(rows, budget, locked=lock))
         assert found.outcome == outcome
 
@@ -561,8 +549,8 @@ def test_a_loss_that_few_samples_cannot_prove_is_a_loss_all_the_same():
 def test_an_artifact_that_is_locked_and_gone_is_missing():
     rows = beside(answers(range(4)))
     lock = locked(rows)
-    gone = msgspec.structs.replace(lock.stages[-1], name="digits.dynamic", recipe="dynamic")
-    found = check(rows, DROP, locked=msgspec.structs.replace(lock, stages=(*lock.stages, gone)))
+    gone = replace(lock.stages[-1], name="digits.dynamic", recipe="dynamic")
+    found = check(rows, DROP, locked=replace(lock, stages=(*lock.stages, gone)))
     assert [(one.model, one.outcome) for one in found.findings][-1] == ("digits.dynamic", "missing")
 
 
@@ -574,7 +562,7 @@ def test_an_artifact_that_is_not_locked_is_held_against_the_trained_model_alone(
 
 def timed(*rounds: tuple[float, ...]) -> Latency:
     flat = sorted(itertools.chain(*rounds))
-    return msgspec.structs.replace(LATENCY, rounds_us=rounds, p50_us=flat[len(flat) // 2])
+    return replace(LATENCY, rounds_us=rounds, p50_us=flat[len(flat) // 2])
 
 
 def in_rounds(*ratios: float) -> Report:
@@ -681,7 +669,7 @@ def test_an_outcome_is_what_the_test_says_and_nothing_that_the_interval_rules_ou
 def test_a_finding_has_the_interval_of_the_report_whatever_it_is_judged_by(before, method):
     rows = beside(answers({3, 13, 23, 33, *range(50, 60)}, 200), before)
     assert rows.baseline is not None
-    rows = msgspec.structs.replace(
+    rows = replace(
         rows, measurements=tuple(compare(row, rows.baseline, ()) for row in rows.measurements)
     )
     budget = Budget(every=Limits(max_accuracy_drop=0.01, max_class_drop=0.3, min_accuracy=0.5))

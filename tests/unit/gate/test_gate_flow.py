@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import report_example as example
+from msgspec.structs import replace
 from tiny_tflite import float_model, int8_model, packed
 from wording import fails
 
@@ -43,9 +43,9 @@ def wrong_on(report: Report, wrong: int) -> Report:
         correct = "0" * wrong + before.correct[wrong:]
         value = correct.count("1") / len(correct)
         accuracy = Accuracy(value=value, samples=before.samples, correct=correct)
-        return msgspec.structs.replace(row, accuracy=accuracy)
+        return replace(row, accuracy=accuracy)
 
-    return msgspec.structs.replace(
+    return replace(
         report,
         baseline=changed(report.baseline),
         measurements=tuple(map(changed, report.measurements)),
@@ -63,9 +63,7 @@ class Work:
             directory=str(directory), artifacts=(example.artifact("float32"),)
         )
         row = example.measurement("float32")
-        self.report = msgspec.structs.replace(
-            example.report(), measurements=(row,), verdict=None, comparisons=()
-        )
+        self.report = replace(example.report(), measurements=(row,), verdict=None, comparisons=())
 
     def convert(self, _: ConvertRequest, **_told: Any) -> Conversion:
         self.conversions += 1
@@ -118,12 +116,12 @@ def test_a_check_is_answered_from_before_where_nothing_changed(work, model):
     assert first.verdict.ok
     assert not first.reused
     again = checking().check(job(work, model))
-    assert again == msgspec.structs.replace(first, reused=True)
+    assert again == replace(first, reused=True)
     assert (work.conversions, work.benches) == (2, 1)
 
 
 def test_what_the_conversion_found_changed_is_said_once(work, model):
-    told = msgspec.structs.replace(work.conversion, notes=("made again",))
+    told = replace(work.conversion, notes=("made again",))
     for conversion in (told, told, work.conversion):
         work.conversion = conversion
         assert checking().check(job(work, model)).notes.count("made again") == len(conversion.notes)
@@ -160,8 +158,8 @@ def test_another_source_or_another_artifact_is_measured_again(work, model):
     checking().check(job(work, model))
     model.write_bytes(packed(int8_model()))
     assert not checking().check(job(work, model)).reused
-    changed = msgspec.structs.replace(work.conversion.artifacts[0], sha256="e" * 64)
-    work.conversion = msgspec.structs.replace(work.conversion, artifacts=(changed,))
+    changed = replace(work.conversion.artifacts[0], sha256="e" * 64)
+    work.conversion = replace(work.conversion, artifacts=(changed,))
     assert not checking().check(job(work, model)).reused
     assert work.benches == 3
 
@@ -203,7 +201,7 @@ def test_without_the_cache_everything_is_measured_once_a_run(work, model):
 
 def test_a_recipe_that_could_not_be_converted_breaks_every_limit(work, model):
     failure = Failure(recipe="int8", error="VerificationFailed", message="3 dB is too little")
-    work.conversion = msgspec.structs.replace(work.conversion, failures=(failure,))
+    work.conversion = replace(work.conversion, failures=(failure,))
     found = checking().check(job(work, model))
     (missing,) = (f for f in found.verdict.findings if f.model == "int8")
     assert missing.outcome == "missing"
@@ -217,20 +215,20 @@ def test_a_recipe_that_could_not_be_converted_breaks_every_limit(work, model):
 
 
 def test_the_checkpoint_is_measured_beside_the_rest(work, model):
-    checkpoint = msgspec.structs.replace(example.baseline(), sha256="c" * 64)
+    checkpoint = replace(example.baseline(), sha256="c" * 64)
 
     bench = work.bench
 
     def beside(asked: BenchRequest, *, on_progress: Any) -> Report:
         if asked.baseline:
-            return msgspec.structs.replace(work.report, baseline=checkpoint)
+            return replace(work.report, baseline=checkpoint)
         return bench(asked, on_progress=on_progress)
 
     work.bench = beside
 
     run = checking()
     report = run.report(job(work, model, checkpoint=str(model)))
-    assert report.checkpoint == msgspec.structs.replace(checkpoint, name="checkpoint")
+    assert report.checkpoint == replace(checkpoint, name="checkpoint")
     assert report.baseline == work.report.baseline
 
 

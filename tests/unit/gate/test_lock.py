@@ -11,6 +11,7 @@ import pytest
 from commands import captured
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from report_example import report
 from wording import fails
 
@@ -30,7 +31,7 @@ INPUTS = {"source": "a" * 64, "calibration data": "b" * 64}
 
 
 def digits(name: str = "digits", **fields: object) -> LockedModel:
-    return msgspec.structs.replace(lock.locked_model(name, report(), INPUTS), **fields)
+    return replace(lock.locked_model(name, report(), INPUTS), **fields)
 
 
 def a_lock(*names: str) -> Lock:
@@ -86,8 +87,8 @@ def test_the_state_of_a_report_is_what_is_locked():
 def test_a_checkpoint_is_locked_too():
     example = report()
     assert example.baseline is not None
-    checkpoint = msgspec.structs.replace(example.baseline, name="checkpoint")
-    with_one = msgspec.structs.replace(example, checkpoint=checkpoint)
+    checkpoint = replace(example.baseline, name="checkpoint")
+    with_one = replace(example, checkpoint=checkpoint)
     model = lock.locked_model("digits", with_one, {})
     assert model.stages[0].name == "checkpoint"
     assert model.stage_of(checkpoint) == model.stages[0]
@@ -97,12 +98,10 @@ def test_a_checkpoint_is_locked_too():
 def test_a_renamed_file_is_known_by_its_recipe():
     model = digits()
     (int8,) = (row for row in report().measurements if row.recipe == "int8")
-    renamed = msgspec.structs.replace(int8, name="better-name")
+    renamed = replace(int8, name="better-name")
     found = model.stage_of(renamed)
     assert found.name == "digits_cnn-int8"
-    twice = msgspec.structs.replace(
-        model, stages=(*model.stages, msgspec.structs.replace(found, name="digits_cnn-int8 in web"))
-    )
+    twice = replace(model, stages=(*model.stages, replace(found, name="digits_cnn-int8 in web")))
     # In whichever runtime it was measured: the answers of the first are compared with.
     assert twice.stage_of(renamed) == found
 
@@ -110,7 +109,7 @@ def test_a_renamed_file_is_known_by_its_recipe():
 def test_two_models_of_one_name_cannot_be_locked():
     example = report()
     row = example.measurements[0]
-    twice = msgspec.structs.replace(example, measurements=(row, row))
+    twice = replace(example, measurements=(row, row))
     with fails(InputRefused):
         lock.locked_model("digits", twice, {})
 
@@ -355,8 +354,8 @@ def changed(model: LockedModel) -> LockedModel:
     for old, new in (("b" * 64, "7" * 64), ("a" * 64, "8" * 64), ("0.10.0", "0.11.0")):
         text = text.replace(old, new)
     one = msgspec.json.decode(text, type=LockedModel)
-    stages = [msgspec.structs.replace(each, size_bytes=each.size_bytes + 1) for each in one.stages]
-    return msgspec.structs.replace(one, stages=tuple(stages), test_samples=7)
+    stages = [replace(each, size_bytes=each.size_bytes + 1) for each in one.stages]
+    return replace(one, stages=tuple(stages), test_samples=7)
 
 
 def test_git_merges_two_branches_that_changed_neighbouring_models(tmp_path):
@@ -394,7 +393,7 @@ def test_a_model_that_both_branches_changed_is_refused_whatever_git_made_of_it(t
 
 
 def changed_bytes(stage: LockedStage) -> LockedStage:
-    return msgspec.structs.replace(stage, sha256="9" * 64)
+    return replace(stage, sha256="9" * 64)
 
 
 def test_reading_a_lock_loads_nothing_heavy(tmp_path):

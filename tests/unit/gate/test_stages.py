@@ -1,5 +1,5 @@
-import msgspec
 import pytest
+from msgspec.structs import replace
 from report_example import SAMPLES, report
 from wording import says
 
@@ -49,7 +49,7 @@ def reported(**broken: int | Accuracy | None) -> Report:
         accuracy = right(found, base=20) if isinstance(found, int) else found
         sha256 = str(found % 10) if isinstance(found, int) else "e"
         rows[recipe] = row(recipe.replace("_", "-"), accuracy, sha256)
-    return msgspec.structs.replace(
+    return replace(
         report(),
         checkpoint=rows.pop("checkpoint", None),
         baseline=rows.pop("baseline", None),
@@ -58,7 +58,7 @@ def reported(**broken: int | Accuracy | None) -> Report:
 
 
 def locked(found: Report, **fields: object) -> LockedModel:
-    return msgspec.structs.replace(locked_model("digits", found, INPUTS), **fields)
+    return replace(locked_model("digits", found, INPUTS), **fields)
 
 
 SOUND = reported(checkpoint=0, baseline=0, float32=0, int8=0)
@@ -112,9 +112,9 @@ def test_what_was_made_of_the_trained_model_at_once_is_held_against_that():
 
 def test_each_runtime_has_a_float32_of_its_own():
     rows = reported(float32=0, int8=9).measurements
-    web = [msgspec.structs.replace(r, name=f"{r.name} in web", runtime="web") for r in rows]
-    web[0] = msgspec.structs.replace(web[0], accuracy=right(9, base=20))
-    now = msgspec.structs.replace(SOUND, measurements=(*rows, *web))
+    web = [replace(r, name=f"{r.name} in web", runtime="web") for r in rows]
+    web[0] = replace(web[0], accuracy=right(9, base=20))
+    now = replace(SOUND, measurements=(*rows, *web))
     drops = {one.model: one.own_drop for one in stage_states(now, None, JUDGING)}
     assert drops["digits_int8"] == pytest.approx(9 / 360)
     assert drops["digits_int8 in web"] == 0
@@ -175,10 +175,10 @@ def test_a_metric_of_which_less_is_better_drops_as_it_grows():
 
 
 def test_a_model_that_does_not_run_any_more_has_no_accuracy():
-    failed = msgspec.structs.replace(
+    failed = replace(
         reported(int8=0).measurements[0], name="int8", sha256="", accuracy=None, error="no"
     )
-    now = msgspec.structs.replace(SOUND, measurements=(SOUND.measurements[0], failed))
+    now = replace(SOUND, measurements=(SOUND.measurements[0], failed))
     one = states(now)["int8"]
     assert (one.changed, one.after, one.drop, one.moved) == (True, None, None, None)
 
@@ -298,9 +298,7 @@ def test_many_changes_are_cut():
 
 
 def test_hostile_names_are_spelled_out():
-    now = msgspec.structs.replace(
-        SOUND, measurements=(msgspec.structs.replace(row("int8", right(36)), name="x\n::error::"),)
-    )
+    now = replace(SOUND, measurements=(replace(row("int8", right(36)), name="x\n::error::"),))
     text = said(now, None)
     assert "\n" not in text
     assert "x\\n::error::" in text

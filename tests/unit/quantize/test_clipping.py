@@ -148,10 +148,7 @@ def test_every_method_says_how_many_samples_it_wants():
 @pytest.mark.parametrize("method", METHODS)
 def test_only_ranges_with_a_histogram_are_narrowed_and_what_was_given_stays(method):
     histogram = outlying()
-    given_ranges = {
-        "x": limits_of(histogram.low, histogram.high),
-        "y": limits_of(-5.0, 40.0),
-    }
+    given_ranges = {"x": limits_of(histogram.low, histogram.high), "y": limits_of(-5.0, 40.0)}
     found = clip_ranges(method, {"x": histogram, "z": histogram}, given_ranges, bits=BITS)
     low, high = clip_range(method, histogram, bits=BITS)
     assert found["x"] == limits_of(low, high)

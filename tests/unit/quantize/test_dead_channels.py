@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from msgspec.structs import replace
 from refine_models import float_network, outputs, parts, samples
 from tiny_tflite import Graph, packed
 from wording import fails
@@ -148,9 +148,7 @@ def _candidate(directory: Path, kind: str, value: int, engine: str) -> Candidate
     file = directory / "it.tflite"
     file.write_bytes(packed(_clipped(kind, value)))
     recipe = Recipe(name="int8" if kind == "int32" else "int16x8")
-    recipe = msgspec.structs.replace(
-        recipe, input_type=_activation(kind), output_type=_activation(kind)
-    )
+    recipe = replace(recipe, input_type=_activation(kind), output_type=_activation(kind))
     return Candidate(recipe=recipe, file=file, engine=engine)
 
 

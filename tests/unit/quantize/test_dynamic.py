@@ -59,7 +59,7 @@ def test_small_weights_stay_in_float_up_to_a_quarter_of_a_dynamic_file():
     assert small("dynamic", layers) == {"small 0", "small 1"}
     assert small("weight-only-int8", layers) == set()
     assert small("weight-only-int8", [layer("heavy", 60_000), *layers[1:]]) == {
-        *("small 0", "small 1"),
+        *("small 0", "small 1")
     }
 
 
@@ -151,7 +151,7 @@ def test_activations_before_a_logarithm_stay_in_float_with_weights_of_8_bits():
     model = read(file, where="it")
     (graph,) = model.subgraphs
     assert [operator_name(model, each) for each in graph.operators] == [
-        *("DEQUANTIZE", "FULLY_CONNECTED", "LOG"),
+        *("DEQUANTIZE", "FULLY_CONNECTED", "LOG")
     ]
     assert type_of(graph.tensors[graph.operators[0].inputs[0]]) == "int8"
     assert snr_db(file, floating, powers) > 40

@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from refine_models import (
-    KINDS,
-    float_network,
-    outputs,
-    parts,
-    quantised_network,
-    samples,
-)
+from refine_models import KINDS, float_network, outputs, parts, quantised_network, samples
 from tiny_tflite import Graph, packed
 from wording import fails, says
 

@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-from edgeconv.quantize.sensitivity import (
-    _rounded,
-    sensitivities,
-    sensitivities_of,
-)
+from edgeconv.quantize.sensitivity import _rounded, sensitivities, sensitivities_of
 from edgeconv.quantize.trials import COMPARISON_SAMPLES, comparison_feeds
 from edgeconv.types import MAX_SNR_DB, Sensitivity
 
@@ -124,10 +120,7 @@ def test_what_is_in_float_costs_nothing_and_what_cannot_be_quantised_has_no_entr
     found = sensitivities(
         CalibratedGraph(two_dense(cosine=True), feeds(), threads=1), ["float32", "int8"]
     )
-    assert {one.layer for one in found if one.precision == "int8"} == {
-        "first",
-        "second",
-    }
+    assert {one.layer for one in found if one.precision == "int8"} == {"first", "second"}
     floats = {one.layer: one.snr_db for one in found if one.precision == "float32"}
     assert floats == dict.fromkeys(("first", "cos", "second"), MAX_SNR_DB)
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 import report_example as example
+from msgspec.structs import replace
 
 from edgeconv.reporting.closeness import floats_line, grade_line
 from edgeconv.reporting.pages import text_of
@@ -13,13 +13,9 @@ from edgeconv.types import Artifact, Conversion, FloatOperators, OutputError
 
 def graded(grade: str, advice: str = "", **fields: Any) -> Artifact:
     artifact = example.artifact("int8")
-    error: OutputError = msgspec.structs.replace(
-        artifact.verification.outputs[0], grade=grade, **fields
-    )
-    verification = msgspec.structs.replace(
-        artifact.verification, outputs=(error,), grade=grade, advice=advice
-    )
-    return msgspec.structs.replace(artifact, verification=verification)
+    error: OutputError = replace(artifact.verification.outputs[0], grade=grade, **fields)
+    verification = replace(artifact.verification, outputs=(error,), grade=grade, advice=advice)
+    return replace(artifact, verification=verification)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +36,8 @@ def test_a_poor_file_says_why_and_what_is_closer(fields, said):
 
 def test_one_more_output_is_one():
     artifact = graded("poor", kind="numbers", snr_db=20.0)
-    checked = msgspec.structs.replace(
-        artifact.verification, outputs=2 * artifact.verification.outputs
-    )
-    assert grade_line(msgspec.structs.replace(artifact, verification=checked)).endswith(
-        " and 1 more output"
-    )
+    checked = replace(artifact.verification, outputs=2 * artifact.verification.outputs)
+    assert grade_line(replace(artifact, verification=checked)).endswith(" and 1 more output")
 
 
 def test_a_close_file_and_one_that_nothing_was_compared_with_have_no_line():
@@ -58,9 +50,7 @@ def test_operators_in_float_are_named_with_their_number_layers_and_reason():
         FloatOperators(name="ATAN2", count=2, layers=("a", "b"), reason="no kernel"),
         FloatOperators(name="ABS", count=1, layers=("c",), reason="neighbor"),
     )
-    artifact = msgspec.structs.replace(
-        example.artifact("int8"), left_in_float=left, integer_share=0.982
-    )
+    artifact = replace(example.artifact("int8"), left_in_float=left, integer_share=0.982)
     line = floats_line(artifact)
     for part in ("98.2 %", "ATAN2 ×2 in a, b (no integer kernel)", "ABS in c (between them)"):
         assert part in line
@@ -71,9 +61,7 @@ def test_operators_in_float_are_named_with_their_number_layers_and_reason():
 def test_what_a_rule_keeps_in_float_is_counted_only_for_those_who_ask(reason, is_brief):
     """A note names the layers already."""
     left = (FloatOperators(name="SOFTMAX", count=1, layers=("a",), reason=reason),)
-    artifact = msgspec.structs.replace(
-        example.artifact("int8"), left_in_float=left, integer_share=0.982
-    )
+    artifact = replace(example.artifact("int8"), left_in_float=left, integer_share=0.982)
     conversion = Conversion(directory="out", artifacts=(artifact,))
     assert ("98.2 % of the work" in text_of(conversion)) == is_brief
     assert "98.2 % of the work" in text_of(conversion, verbose=True)

@@ -9,12 +9,7 @@ from build_project import CONFIG, RECORD, calibrate, write_project
 from wording import fails, says
 
 from edgeconv.cli import run
-from edgeconv.reporting.files import (
-    last_check,
-    require_passed,
-    verdict_file,
-    write_last_check,
-)
+from edgeconv.reporting.files import last_check, require_passed, verdict_file, write_last_check
 from edgeconv.system.store import sha256_file
 from edgeconv.types import Check, Finding, LastCheck, StageState, Verdict
 from edgeconv.types.errors import CheckFailed, InputRefused

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 import report_example as example
+from msgspec.structs import replace
 from wording import says
 
 from edgeconv.measure.metrics.agreement import agreement
@@ -86,9 +87,7 @@ def test_a_manifest_of_before_has_its_line_without_a_span():
 
 def test_of_many_outputs_the_worst_are_listed_and_the_others_counted():
     (one,) = errors([[0.0], [1.0]], [[0.1], [1.0]])
-    many = tuple(
-        msgspec.structs.replace(one, output=f"o{i}", snr_db=float(10 * i)) for i in range(6)
-    )
+    many = tuple(replace(one, output=f"o{i}", snr_db=float(10 * i)) for i in range(6))
     said = lines(many)
     assert [each.split(":")[0] for each in said[:3]] == ["o0", "o1", "o2"]
     says(said[3:])
@@ -99,7 +98,7 @@ def test_a_probability_that_hardly_differs_is_not_the_worst_output():
     """A detector's objectness is 0.99996 to 1, and -9 dB next to that; its boxes are off."""
     (boxes,) = errors([[0.1], [0.9]], [[0.12], [0.88]])
     (objectness,) = errors([[0.99998], [1.0]], [[0.99995], [1.0]])
-    objectness = msgspec.structs.replace(
+    objectness = replace(
         objectness, output="objectness", kind="probabilities", probability_error=3e-5
     )
     assert objectness.snr_db < boxes.snr_db
@@ -110,7 +109,7 @@ def test_the_worst_of_several_is_the_lowest_and_nan_is_worse_than_all():
     flat, close = *errors([[1.0], [1.0]], [[0.9], [0.9]]), *errors([[0.0], [1.0]], [[0.1], [1.0]])
     assert snr(flat) is None
     assert worst_snr((flat, close)) == close.snr_db
-    assert math.isnan(worst_snr((close, msgspec.structs.replace(close, snr_db=math.nan))) or 0)
+    assert math.isnan(worst_snr((close, replace(close, snr_db=math.nan))) or 0)
     assert worst_snr((flat,)) is None
     equal = errors([[1.0], [1.0]], [[1.0], [1.0]])
     assert units.decibels(worst_snr(equal)) == "exact"
@@ -130,19 +129,19 @@ def test_the_conversion_says_what_its_numbers_are_against():
     made = example.conversion().artifacts
     (said,) = comparison_lines(made)
     says(said)
-    checked = msgspec.structs.replace(made[0].verification, outputs=())
-    assert comparison_lines([msgspec.structs.replace(made[0], verification=checked)]) == []
+    checked = replace(made[0].verification, outputs=())
+    assert comparison_lines([replace(made[0], verification=checked)]) == []
 
 
 def test_so_few_samples_that_nothing_is_proven_are_said_once():
     artifact = example.conversion().artifacts[0]
     for count, few in ((2, True), (7, True), (8, False)):
-        checked = msgspec.structs.replace(artifact.verification, samples=count)
-        (said,) = comparison_lines([msgspec.structs.replace(artifact, verification=checked)])
+        checked = replace(artifact.verification, samples=count)
+        (said,) = comparison_lines([replace(artifact, verification=checked)])
         assert said.startswith(f"compared on {count} samples held back from calibration")
         assert ("too few to tell whether a file is close:" in said) == few
-    checked = msgspec.structs.replace(artifact.verification, samples=1)
-    alone = msgspec.structs.replace(artifact, verification=checked, notes=(OVERLAPPING,))
+    checked = replace(artifact.verification, samples=1)
+    alone = replace(artifact, verification=checked, notes=(OVERLAPPING,))
     says(comparison_lines([alone])[0])
 
 
@@ -150,35 +149,33 @@ def test_of_a_mask_the_share_is_not_one_of_the_samples():
     made = example.conversion().artifacts[0]
     assert worst_error(made) == "100 % of 64 answers equal"
     (output,) = made.signature.outputs
-    pixels = msgspec.structs.replace(output, shape=(1, 8, 8, 10))
-    mask = msgspec.structs.replace(made.signature, outputs=(pixels,))
-    said = worst_error(msgspec.structs.replace(made, signatures=(mask,)))
+    pixels = replace(output, shape=(1, 8, 8, 10))
+    mask = replace(made.signature, outputs=(pixels,))
+    said = worst_error(replace(made, signatures=(mask,)))
     says(said)
 
 
 def in_decibels(artifact: Artifact, snr_db: float) -> Artifact:
     (error,) = artifact.verification.outputs
-    error = msgspec.structs.replace(error, snr_db=snr_db)
-    checked = msgspec.structs.replace(artifact.verification, outputs=(error,))
-    return msgspec.structs.replace(artifact, verification=checked)
+    error = replace(error, snr_db=snr_db)
+    checked = replace(artifact.verification, outputs=(error,))
+    return replace(artifact, verification=checked)
 
 
 def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file():
     """At the conversion it was 49.9 dB from float32, and it is 21.2 dB from the trained model."""
     report = example.report()
     measured = tuple(
-        msgspec.structs.replace(
-            row, agreement=tuple(msgspec.structs.replace(a, snr_db=21.2) for a in row.agreement)
-        )
+        replace(row, agreement=tuple(replace(a, snr_db=21.2) for a in row.agreement))
         for row in report.measurements
     )
     artifacts = tuple(in_decibels(artifact, 49.9) for artifact in report.artifacts)
-    page = render_html(msgspec.structs.replace(report, measurements=measured, artifacts=artifacts))
+    page = render_html(replace(report, measurements=measured, artifacts=artifacts))
     picture = page[page.index("Closeness of the outputs") :]
     picture = picture[: picture.index("</figure>")]
     assert set(re.findall(r"[\d.]+ dB", picture)) == {"21.2 dB"} | {"6 dB"}
     assert "compared with baseline, on 360 samples" in picture
-    table = agreement_table(msgspec.structs.replace(report, measurements=measured))
+    table = agreement_table(replace(report, measurements=measured))
     assert {row.cells[6].text for row in table.rows} == {"21.2 dB"}
     # What was found at the conversion names what it is against, line by line.
     made = page[page.index("The error of each output") :]
@@ -189,8 +186,8 @@ def test_the_picture_and_the_table_of_a_page_say_the_same_of_a_file():
 
 def test_a_page_without_measured_outputs_pictures_those_of_the_conversion():
     report = example.report()
-    bare = tuple(msgspec.structs.replace(row, agreement=()) for row in report.measurements)
-    page = render_html(msgspec.structs.replace(report, measurements=bare))
+    bare = tuple(replace(row, agreement=()) for row in report.measurements)
+    page = render_html(replace(report, measurements=bare))
     assert "compared with the float32 .tflite, and float32 with the trained model" in page
 
 
@@ -206,6 +203,6 @@ def test_a_report_of_before_is_read():
 def test_an_error_in_steps_is_told_of_8_bits_and_not_of_16(step, is_told):
     (artifact,) = example.conversion().artifacts[:1]
     (error,) = artifact.verification.outputs
-    error = msgspec.structs.replace(error, step=step, max_abs_error=0.01, span=(0.0, 1.0))
+    error = replace(error, step=step, max_abs_error=0.01, span=(0.0, 1.0))
     (line,) = error_lines([error], 64)
     assert ("quantization steps" in line) == is_told

@@ -2,8 +2,8 @@
 
 import re
 
-import msgspec
 import report_example as example
+from msgspec.structs import replace
 
 from edgeconv.measure.timing import make_latency
 from edgeconv.reporting.columns import model_rows
@@ -27,10 +27,10 @@ def model(
     name: str, size: int, p50_us: float, by_round: tuple[float, ...], right: int = 350
 ) -> Measurement:
     correct = "1" * right + "0" * (400 - right)
-    accuracy = msgspec.structs.replace(
+    accuracy = replace(
         example.accuracy(0, 0), correct=correct, value=right / 400, samples=400, predicted=()
     )
-    return msgspec.structs.replace(
+    return replace(
         example.measurement("float16"),
         name=name,
         size_bytes=size,
@@ -45,9 +45,7 @@ def tiles(*models: Measurement) -> dict[str, tuple[str, str]]:
 
 
 def of(*models: Measurement) -> Report:
-    return msgspec.structs.replace(
-        example.report(), measurements=models, verdict=None, baseline=None
-    )
+    return replace(example.report(), measurements=models, verdict=None, baseline=None)
 
 
 def test_a_speed_up_within_noise_makes_no_model_the_fastest():
@@ -93,10 +91,10 @@ def test_the_front_counts_what_is_within_noise_as_equal():
 
 
 def test_a_speed_up_whose_interval_has_one_in_it_is_said_to_be_none():
-    same = msgspec.structs.replace(
+    same = replace(
         example.measurement("float16"), latency_ratio=0.714, latency_ratio_interval=(0.5, 1.02)
     )
-    sure = msgspec.structs.replace(same, name="sure", latency_ratio_interval=(0.5, 0.9))
+    sure = replace(same, name="sure", latency_ratio_interval=(0.5, 0.9))
     report = of(same, sure)
     assert [row.text("speed-up") for row in model_rows(report)] == ["≈1×", "1.40×"]
     text = text_of(report)
@@ -122,7 +120,7 @@ def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too():
         samples=360,
         samples_needed=4000,
     )
-    report = msgspec.structs.replace(example.report(), verdict=Verdict(findings=(finding,)))
+    report = replace(example.report(), verdict=Verdict(findings=(finding,)))
     assert report.verdict is not None
     shown = (
         text_of(report) + text_of(report.verdict, below_table=True),
@@ -139,5 +137,5 @@ def test_a_report_shows_one_interval_of_a_drop_and_not_the_gates_bounds_too():
     alone = to_text(verdict_page(report.verdict), width=None, color=False)
     assert "95 % interval −1.15 pp to 1.88 pp" in alone
     assert "95 % interval −1.15 pp to 1.88 pp" in sentence(finding)
-    locked = msgspec.structs.replace(finding, reference="lock")
+    locked = replace(finding, reference="lock")
     assert "95 % interval −1.15 pp to 1.88 pp" in sentence(locked, below_table=True)

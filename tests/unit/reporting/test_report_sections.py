@@ -74,14 +74,7 @@ def test_without_labels_a_flip_is_neither_right_nor_wrong():
     report = changed(baseline=classes(1, 3), measurements=(classes(1, 2),), labels=())
     ((_, said, table),) = flip_tables(report)
     assert said == "1 changed"
-    assert [cell.text for cell in table.rows[0].cells] == [
-        "–",
-        "three",
-        "two",
-        "changed",
-        "1",
-        "1",
-    ]
+    assert [cell.text for cell in table.rows[0].cells] == ["–", "three", "two", "changed", "1", "1"]
 
 
 def test_other_samples_or_no_classes_give_no_flips():
@@ -208,10 +201,7 @@ def test_any_limit_can_be_drawn(most_cost, least_value):
 
 def test_a_metric_where_less_is_better_is_drawn_with_the_best_on_top():
     worth = Worth("mae", is_share=False, higher_is_better=False)
-    points = [
-        Point("good", 10.0, 1.5, False, is_best=True),
-        Point("bad", 20.0, 12.0, False),
-    ]
+    points = [Point("good", 10.0, 1.5, False, is_best=True), Point("bad", 20.0, 12.0, False)]
     plot = by_size(BudgetRegion(), *points, worth=worth)
     assert plot.axes["y"]["scale"]["reverse"]
     assert plot.axes["y"]["title"] == "↑ mae (less is better)"

@@ -1,11 +1,11 @@
 import re
 
-import msgspec
 import pytest
 import report_example as example
 from golden_files import assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from edgeconv.reporting.closeness import io_types, weights
@@ -102,14 +102,12 @@ def test_what_is_doubtful_about_the_samples_and_notes_of_several_files_are_said_
         if artifact.recipe.name not in ("int8", "int16x8"):
             return artifact
         said = ("calibration samples: they are few", "its own")
-        verification = msgspec.structs.replace(artifact.verification, warnings=said)
+        verification = replace(artifact.verification, warnings=said)
         own = f"{artifact.recipe.name} alone"
-        return msgspec.structs.replace(
-            artifact, verification=verification, notes=("loops unrolled", own)
-        )
+        return replace(artifact, verification=verification, notes=("loops unrolled", own))
 
     made = example.conversion()
-    shown = text_of(msgspec.structs.replace(made, artifacts=tuple(map(doubtful, made.artifacts))))
+    shown = text_of(replace(made, artifacts=tuple(map(doubtful, made.artifacts))))
     assert shown.count("warning: calibration samples: they are few") == 1
     assert shown.count("warning: its own") == 2
     assert shown.count("loops unrolled") == 1

@@ -4,25 +4,19 @@ import math
 import re
 from typing import Any
 
-import msgspec
 import pytest
 import report_example as example
 from golden_files import assert_golden
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.cells import cell_len
 from wording import says
 
 from edgeconv.reporting.closeness import difference_lines
 from edgeconv.reporting.columns import model_rows
 from edgeconv.reporting.drawing import draw_svg
-from edgeconv.reporting.facts import (
-    epoch_table,
-    metric,
-    qat_facts,
-    strategy_line,
-    training_facts,
-)
+from edgeconv.reporting.facts import epoch_table, metric, qat_facts, strategy_line, training_facts
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.pages import text_of
 from edgeconv.reporting.plots import metric_plots
@@ -35,7 +29,7 @@ LOGGED = st.dictionaries(
 
 
 def changed(**changes: Any) -> TrainingRecord:
-    return msgspec.structs.replace(example.training(), **changes)
+    return replace(example.training(), **changes)
 
 
 def of_epochs(*metrics: dict[str, float], validation: dict[str, float] | None = None) -> Any:
@@ -51,7 +45,7 @@ def said(record: TrainingRecord) -> dict[str, str]:
 
 
 def qat(**changes: Any) -> QatRecord:
-    return msgspec.structs.replace(example.qat(), **changes)
+    return replace(example.qat(), **changes)
 
 
 def facts_of(record: QatRecord) -> dict[str, str]:
@@ -108,7 +102,7 @@ def test_what_did_not_happen_is_not_mentioned():
 
 def test_the_page_speaks_of_a_dashed_line_only_where_there_is_one():
     alone = changed(validation_samples=0, best_epoch=0)
-    page = render_html(msgspec.structs.replace(example.report(), training=alone, artifacts=()))
+    page = render_html(replace(example.report(), training=alone, artifacts=()))
     assert "On the training samples, during each epoch.</p>" in page
     assert "Dashed: on" not in page
     assert "Dashed: on the validation samples, after it. The large points are" in render_html(
@@ -200,7 +194,7 @@ def test_the_facts_of_quantisation_aware_training_are_those_of_its_record():
 def test_the_time_of_training_is_in_the_rows_of_a_report_with_any():
     whole = example.report()
     others = tuple(a for a in whole.artifacts if a.recipe.name != "qat")
-    untrained = msgspec.structs.replace(whole, artifacts=others)
+    untrained = replace(whole, artifacts=others)
     assert [text for row in model_rows(whole) if (text := row.text("training")) != "–"] == [
         ">18.4 s",
         "41.2 s",
@@ -209,31 +203,27 @@ def test_the_time_of_training_is_in_the_rows_of_a_report_with_any():
 
 
 def test_the_cost_of_a_training_that_was_not_resumed_is_its_wall_time():
-    report = msgspec.structs.replace(example.report(), training=changed(resumed_at=()))
+    report = replace(example.report(), training=changed(resumed_at=()))
     assert model_rows(report)[0].text("training") == "26.9 s"
 
 
 def test_a_gain_and_a_loss_beyond_chance_are_told_apart():
     def line(difference: float, low: float, high: float) -> str:
-        comparison = msgspec.structs.replace(
-            example.comparison(), difference=difference, interval=(low, high)
-        )
-        report = msgspec.structs.replace(example.report(), comparisons=(comparison,))
+        comparison = replace(example.comparison(), difference=difference, interval=(low, high))
+        report = replace(example.report(), comparisons=(comparison,))
         return difference_lines(report)[-1].removeprefix("digits_cnn-qat against digits_cnn-int8: ")
 
     says(line(0.024, 0.011, 0.037))
     assert line(-0.024, -0.037, -0.011).startswith("−2.40 points [−3.70, −1.10]")
     assert line(-0.024, -0.037, -0.011).endswith("worse beyond chance")
     assert line(0.0, 0.0, 0.01).endswith("within chance")
-    better = msgspec.structs.replace(
-        example.measurement("int8"), accuracy_drop_interval=(-0.02, -0.01)
-    )
-    report = msgspec.structs.replace(example.report(), measurements=(better,), comparisons=())
+    better = replace(example.measurement("int8"), accuracy_drop_interval=(-0.02, -0.01))
+    report = replace(example.report(), measurements=(better,), comparisons=())
     says(difference_lines(report))
 
 
 def test_without_accuracies_nothing_is_said_of_differences():
-    report = msgspec.structs.replace(
+    report = replace(
         example.report(), measurements=(example.without_accuracy("dynamic"),), comparisons=()
     )
     assert difference_lines(report) == []

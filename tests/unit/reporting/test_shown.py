@@ -89,7 +89,7 @@ def test_a_table_becomes_rows_and_their_details_one_that_is_as_wide():
     assert rows_of(html) == 5
     assert '<td colspan="2">one<br>two</td>' in html
     assert re.sub("<[^>]+>", " ", html).split() == [
-        *("title", "a", "b", "1", "2", "one", "two", "3", "4", "name", "value", "&nbsp;"),
+        *("title", "a", "b", "1", "2", "one", "two", "3", "4", "name", "value", "&nbsp;")
     ]
 
 
@@ -107,7 +107,7 @@ def test_an_embedding_shows_its_files_and_a_build_where_they_are():
     fields: dict[str, Any] = {"target": "c", "name": "net", "symbol": "net", "files": files}
     embedded = Embedded(key="k", model_sha256="2" * 64, notes=("arena: 9",), **fields)
     assert repr(embedded).splitlines() == [
-        *("net for c: 2 files", "  net.c", "  n.h", "note: arena: 9"),
+        *("net for c: 2 files", "  net.c", "  n.h", "note: arena: 9")
     ]
     built = Built(
         name="m", is_new=False, directory="/out", embedded=embedded, inputs=(), outputs=()

@@ -391,8 +391,7 @@ def test_a_name_is_shown_and_is_no_markup(name):
 
 @pytest.mark.parametrize("count", [1, 100, 1000, 20_000])
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [("github-comment", MOST_IN_A_COMMENT), ("github-summary", MOST_IN_A_SUMMARY)],
+    ("name", "most"), [("github-comment", MOST_IN_A_COMMENT), ("github-summary", MOST_IN_A_SUMMARY)]
 )
 def test_what_is_too_long_is_shortened_and_says_so(name, most, count):
     text = render(many(count), name)

@@ -43,10 +43,7 @@ def model(tmp_path) -> Path:
 @pytest.fixture
 def report(model, tmp_path) -> Path:
     row = msgspec.structs.replace(
-        example.measurement("int8"),
-        sha256=sha256_file(model),
-        layer_errors=(ERROR,),
-        profile=TIMES,
+        example.measurement("int8"), sha256=sha256_file(model), layer_errors=(ERROR,), profile=TIMES
     )
     path = tmp_path / "report.json"
     whole: Report = msgspec.structs.replace(example.report(), measurements=(row,))

@@ -182,8 +182,7 @@ def test_a_metric_is_a_name_or_a_function_of_a_module():
 
 def test_texts_in_what_python_gives_mean_what_they_mean_on_a_command_line():
     measuring: Any = Measuring(
-        metrics=("mae",),
-        runtimes=("tflite-runtime==2.14.0", RuntimeChoice(name="litert")),
+        metrics=("mae",), runtimes=("tflite-runtime==2.14.0", RuntimeChoice(name="litert"))
     )
     own = BenchRequest(models=("m",), data="a.npz", measuring=measuring)
     for request in (

@@ -98,11 +98,7 @@ def test_a_metric_of_numbers_is_better_in_its_own_direction():
     def error(*values: float) -> Accuracy:
         mean = sum(values) / len(values)
         return Accuracy(
-            metric="mae",
-            value=mean,
-            samples=len(values),
-            higher_is_better=False,
-            per_sample=values,
+            metric="mae", value=mean, samples=len(values), higher_is_better=False, per_sample=values
         )
 
     low, high = error(1.0, 1.1, 0.9, 1.0), error(2.0, 2.2, 1.9, 2.1)

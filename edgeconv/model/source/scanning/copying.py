@@ -136,10 +136,7 @@ def write_archive(path: Path, target: Path, scratch: Path) -> None:
 
     Raises `OSError`.
     """
-    with (
-        zipfile.ZipFile(path) as archive,
-        zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as copy,
-    ):
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as copy:
         for entry in archive.infolist():
             name = entry.filename
             if entry.is_dir():

@@ -60,10 +60,7 @@ def admit_model(
 
 
 def refuse_findings(
-    model: SourceModel,
-    *,
-    trusted: Collection[str] = (),
-    reads_layers: bool = False,
+    model: SourceModel, *, trusted: Collection[str] = (), reads_layers: bool = False
 ) -> None:
     """Raise `InputRefused` for a model that the scan refuses and the user does not trust.
 
@@ -77,11 +74,7 @@ def refuse_findings(
 
 
 def loadable(
-    model: SourceModel,
-    target: Path,
-    *,
-    trusted: Collection[str] = (),
-    reads_layers: bool = False,
+    model: SourceModel, target: Path, *, trusted: Collection[str] = (), reads_layers: bool = False
 ) -> Path:
     """What TensorFlow and Keras load for a model: a copy of what the scan has read, at `target`.
 

@@ -170,9 +170,7 @@ def cumulative_sum(editor: GraphEditor, operator: OperatorT) -> Operators:
     ones = np.tril(np.ones((count, count)), -1 if options.exclusive else 0)
     weights = editor.constant(output, "triangle", ones.T if options.reverse else ones)
     if axis == last:
-        return [
-            editor.operator("FULLY_CONNECTED", [x, weights, -1], output, keepNumDims=True),
-        ]
+        return [editor.operator("FULLY_CONNECTED", [x, weights, -1], output, keepNumDims=True)]
     if axis == 0:
         return None
     order = list(range(len(shape)))

@@ -21,9 +21,7 @@ from tiny_saved_model import (
     write_plain,
     write_saved_model,
 )
-from tiny_saved_model import (
-    number as whole,
-)
+from tiny_saved_model import number as whole
 from tiny_tflite import float_model, int8_model, packed
 from wording import fails
 

@@ -13,12 +13,7 @@ from tiny_tflite import (
 )
 from wording import fails
 
-from edgeconv.model.tflite.cut import (
-    decided_outputs,
-    prefixes,
-    with_fixed_shapes,
-    with_outputs,
-)
+from edgeconv.model.tflite.cut import decided_outputs, prefixes, with_fixed_shapes, with_outputs
 from edgeconv.model.tflite.summary import summarize
 from edgeconv.types.errors import InputRefused
 

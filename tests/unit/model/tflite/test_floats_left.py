@@ -32,11 +32,7 @@ def found(*ruled: str) -> list[tuple[Any, ...]]:
 
 
 def test_what_has_no_kernel_is_named_first_and_its_neighbors_are_called_so():
-    assert found() == [
-        ("SIN", 1, "no kernel"),
-        ("ABS", 1, "neighbor"),
-        ("RESHAPE", 1, "neighbor"),
-    ]
+    assert found() == [("SIN", 1, "no kernel"), ("ABS", 1, "neighbor"), ("RESHAPE", 1, "neighbor")]
     assert found("model/wave/Sin")[0] == ("SIN", 1, "rule")
     assert floats_left(mixed(), (), "int8").operators[0].layers == ("wave",)
 

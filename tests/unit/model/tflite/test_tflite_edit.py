@@ -17,12 +17,7 @@ from tiny_tflite import (
 )
 from wording import fails
 
-from edgeconv.model.tflite import (
-    ensure_signature,
-    summarize,
-    with_uint8_io,
-    with_weights_inside,
-)
+from edgeconv.model.tflite import ensure_signature, summarize, with_uint8_io, with_weights_inside
 from edgeconv.model.tflite.flatbuffer import has_weights_outside, parse, serialize
 from edgeconv.model.tflite.summary import valid_names
 from edgeconv.types.errors import InputRefused

@@ -4,14 +4,7 @@ import random
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from tiny_tflite import (
-    WEIGHTS,
-    Graph,
-    float_model,
-    int8_model,
-    packed,
-    packed_with_weights_outside,
-)
+from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed, packed_with_weights_outside
 from wording import fails
 
 from edgeconv.model.tflite import (

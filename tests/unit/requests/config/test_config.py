@@ -58,10 +58,7 @@ def is_refused(file: Path, text: str) -> None:
 
 def test_a_models_tables_are_the_general_ones_with_its_own_in_their_place(file):
     config = load(file, WHOLE)
-    assert config.tables == {
-        "convert": {"to": ["float32", "int8"]},
-        "bench": {"data": "test.npz"},
-    }
+    assert config.tables == {"convert": {"to": ["float32", "int8"]}, "bench": {"data": "test.npz"}}
     mnist, other = config.models.values()
     assert mnist.tables == {
         "convert": {"to": ["float32", "int8"], "calibration": "calib.npz"},
