@@ -15,8 +15,10 @@ from edgeconv.runtimes.local import RuntimePython
 from edgeconv.types import Measuring
 from edgeconv.types.errors import EdgeconvError, UsageError
 
+pytestmark = pytest.mark.slow
 
-@pytest.fixture(scope="module", params=["arm64", pytest.param("armv7", marks=pytest.mark.slow)])
+
+@pytest.fixture(scope="module", params=["arm64", "armv7"])
 def target(request, tmp_path_factory) -> tuple[str, RuntimePython, Path]:
     """A runtime, its environment, and the cache that this is in."""
     name = request.param

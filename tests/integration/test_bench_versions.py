@@ -21,6 +21,7 @@ max-size-bytes = 1e6
 """
 
 
+@pytest.mark.slow
 def test_each_version_of_the_index_has_its_state(tmp_path, monkeypatch):
     model = tmp_path / "int8.tflite"
     model.write_bytes(packed(int8_model(signature=("serving_default", ["x"], ["y"]))))
@@ -80,6 +81,7 @@ def half_convolution() -> bytes:
     return packed(graph.model([x], [y], signature=("serving_default", ["x"], ["y"])))
 
 
+@pytest.mark.slow
 def test_a_version_that_answers_wrong_is_named_by_the_gate(tmp_path, monkeypatch):
     """LiteRT 1.1.1 to 1.3.0 take the float32 bias for float16; docs/bench.md has it."""
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))

@@ -80,6 +80,7 @@ def test_a_shape_that_the_samples_do_not_have_is_refused(brought, tmp_path):
 # Inputs and outputs of every kind
 
 
+@pytest.mark.slow
 def test_integers_masks_and_floats_go_in_and_out_by_name(loops, tmp_path):
     rng = np.random.default_rng(33)
     arrays = {
@@ -106,6 +107,7 @@ def test_integers_masks_and_floats_go_in_and_out_by_name(loops, tmp_path):
     assert types == {"zeta": "float32", "alpha": "int64", "mid": "bool"}
 
 
+@pytest.mark.slow
 def test_integers_are_no_booleans_and_may_have_another_width(loops, tmp_path):
     np.savez(
         tmp_path / "bad.npz",

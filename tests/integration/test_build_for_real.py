@@ -71,12 +71,9 @@ def expected(tmp_path_factory) -> dict[int, dict[str, bytes]]:
     return found
 
 
-ROUNDS = [2, pytest.param(6, marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("rounds", ROUNDS)
-def test_eight_builds_of_one_tree_at_once_make_it_once(tmp_path, expected, rounds):
-    for number in range(rounds):
+@pytest.mark.slow
+def test_eight_builds_of_one_tree_at_once_make_it_once(tmp_path, expected):
+    for number in range(6):
         project = write_project(tmp_path / str(number))
         cache = tmp_path / f"cache-{number}"
         said = [end(one) for one in [start(project, cache) for _ in range(8)]]
@@ -159,6 +156,7 @@ def test_a_build_needs_no_network(tmp_path, expected):
     assert published(project) == expected[1]
 
 
+@pytest.mark.slow
 def test_the_cache_is_pruned_while_builds_run(tmp_path, expected):
     cache = tmp_path / "cache"
     done = threading.Event()
@@ -239,6 +237,7 @@ def settled() -> None:
     time.sleep(1.0)
 
 
+@pytest.mark.slow
 def test_a_watch_builds_again_after_each_change_and_survives_errors(watched, expected):
     project, watch = watched
     built = f"built net in {project}/app/model\n"
@@ -284,6 +283,7 @@ def test_a_watch_that_ends_in_the_middle_leaves_no_process(watched, number):
     assert not list(project.glob("app/**/.edgeconv-embedding.json"))
 
 
+@pytest.mark.slow
 def test_the_build_of_the_watch_reads_what_the_files_have(watched, expected):
     """One change after another, faster than it builds: the last one counts."""
     project, watch = watched

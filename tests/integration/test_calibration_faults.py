@@ -52,6 +52,7 @@ def harmful(found: Found, model: str) -> set[str]:
     return {name for name in faults_of(found, model) if found[model][name][1] < least}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", WITH_LAYERS + WITHOUT)
 def test_no_right_set_is_suspected(table, model):
     right = {name: each for name, each in table[model].items() if name.startswith(RIGHT)}
@@ -59,6 +60,7 @@ def test_no_right_set_is_suspected(table, model):
     assert {said for said, _ in right.values()} == {"-"}, right
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", WITH_LAYERS)
 def test_every_fault_that_costs_something_is_found_by_normalization_layers(table, model):
     faults = faults_of(table, model)
@@ -69,6 +71,7 @@ def test_every_fault_that_costs_something_is_found_by_normalization_layers(table
     assert sum(said != "-" for said in faults.values()) >= 14, faults
 
 
+@pytest.mark.slow
 def test_most_faults_are_found_without_such_layers(table):
     """Where no layer keeps statistics, the answers and the samples tell less."""
     faults = faults_of(table, "plain_photos")

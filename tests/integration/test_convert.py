@@ -128,6 +128,7 @@ def test_an_older_runtime_refuses_what_it_cannot_run(made):
     assert made["dynamic"].oldest_runtime != made["float32"].oldest_runtime
 
 
+@pytest.mark.slow
 def test_so_it_does_what_the_second_engine_made(workshop):
     made = workshop.convert(
         "legacy", "float16,dynamic,int8,int16x8", engine="tflite", methods=["none"]
@@ -309,7 +310,14 @@ def test_what_the_first_engine_leaves_in_float_the_second_makes_and_that_is_said
     ]
 
 
-@pytest.mark.parametrize("recipe", ["float16", "dynamic", "int8"])
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param("float16", marks=pytest.mark.slow),
+        pytest.param("dynamic", marks=pytest.mark.slow),
+        "int8",
+    ],
+)
 def test_the_second_engine_gives_the_bytes_of_a_hand_written_script(recipe, workshop, zoo):
     io = {"input_type": "int8", "output_type": "uint8"} if recipe == "int8" else {}
     made = workshop.convert("legacy", recipe, engine="tflite", **io)

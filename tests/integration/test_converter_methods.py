@@ -27,12 +27,14 @@ def int8(models: Path, out: Path, methods: list[str]) -> Artifact:
     return conversion.artifacts[0]
 
 
+@pytest.mark.slow
 def test_auto_makes_the_file_of_a_chosen_converter(models, tmp_path):
     artifact = int8(models, tmp_path, ["auto"])
     assert artifact.engine == "tflite"
     assert artifact.float_operators == ()
 
 
+@pytest.mark.slow
 def test_methods_bring_a_file_of_the_converter_closer_to_float(models, tmp_path):
     plain = int8(models, tmp_path / "plain", ["none"])
     refined = int8(models, tmp_path / "refined", METHODS)

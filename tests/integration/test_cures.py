@@ -50,6 +50,7 @@ def test_decisions_of_a_model_are_not_taken_for_probabilities_of_wrong_samples(m
     assert graded["alarm"] == "close"
 
 
+@pytest.mark.slow
 def test_more_samples_are_not_advised_where_a_branch_prevents_methods(models, tmp_path):
     artifact = made(models / "branches", tmp_path, ["int8"], models / "row.npz")["int8"]
     assert artifact.calibration[0].samples >= MIN_SAMPLES_TO_CHOOSE

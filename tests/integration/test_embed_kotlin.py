@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Run = Callable[..., list[str]]
 
+pytestmark = pytest.mark.slow
 COMPILER = "kotlin-compiler@2.4.20"
 STEPS = Preprocessing(scale=2.0, mean=(1.0, 2.0, 3.0, 4.0), std=(0.5,))
 LABELS = ('a "b"\\', "$x ${y}", HOSTILE.replace("\n", " "))

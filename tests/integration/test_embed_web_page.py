@@ -278,7 +278,10 @@ console.log(said, shape, ready, names, floats, raw, verdict, outputs.scores.zero
 """
 
 
-@pytest.mark.parametrize(("image", "name"), [("image", "image"), ("inPutXYScriptE", HOSTILE)])
+@pytest.mark.parametrize(
+    ("image", "name"),
+    [pytest.param("image", "image", marks=pytest.mark.slow), ("inPutXYScriptE", HOSTILE)],
+)
 def test_the_types_are_those_of_the_module(tmp_path, tsc, image, name):
     changes = {"preprocessing": {"": Preprocessing(scale=0.5)}}
     directory, _ = web(tmp_path, uint8_model(name), changes=changes)

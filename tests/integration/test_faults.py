@@ -51,8 +51,8 @@ def staged(tmp_path_factory) -> Callable[[str], Stage]:
 
 # `build` converts as `convert` does. What is left of a minute is for the other tests of faults.
 SAMPLED = [
-    ("build, older files", 100),
-    ("check --update, older lock", 80),
+    pytest.param("build, older files", 100, marks=pytest.mark.slow),
+    pytest.param("check --update, older lock", 80, marks=pytest.mark.slow),
     ("cache prune", 6),
     ("init", 3),
 ]
@@ -180,7 +180,9 @@ build model.stamp: edgeconv
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="ninja is not installed")
-@pytest.mark.parametrize("step", [150, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "step", [pytest.param(150, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)]
+)
 def test_a_build_killed_under_ninja_is_done_by_the_next_one(step, tmp_path):
     require_tracing(tmp_path)
     root = tmp_path / "root"

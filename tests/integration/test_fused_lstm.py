@@ -66,6 +66,7 @@ def stacked(folder):
     }
 
 
+@pytest.mark.slow
 def test_int8_is_right_without_a_reset_unless_layers_are_to_be_fused(stacked):
     expected = network("stacked").predict(SAMPLES, verbose=0)
     for fuse_lstm, conversion in stacked.items():
@@ -76,6 +77,7 @@ def test_int8_is_right_without_a_reset_unless_layers_are_to_be_fused(stacked):
     assert stacked[False]["int8"].size_bytes > stacked[True]["int8"].size_bytes
 
 
+@pytest.mark.slow
 def test_the_code_of_a_file_with_fused_layers_resets_them(stacked, tmp_path, monkeypatch):
     embed(stacked[True]["int8"].path, "python", tmp_path / "code", symbol="fused_net")
     monkeypatch.syspath_prepend(tmp_path / "code")
@@ -85,7 +87,9 @@ def test_the_code_of_a_file_with_fused_layers_resets_them(stacked, tmp_path, mon
     assert np.mean(off**2) < np.var(given) / 100
 
 
-@pytest.mark.parametrize("name", ["of many kinds", "masked", "hard"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("of many kinds", marks=pytest.mark.slow), "masked", "hard"]
+)
 def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(tmp_path, name):
     model = network(name)
     samples = SAMPLES.copy()
@@ -116,6 +120,7 @@ def operators_of(data):
     return {each.name: each.count for each in summarize(data, where="it").operators}
 
 
+@pytest.mark.slow
 def test_steps_share_weights_of_4_bits_and_a_file_that_is_no_smaller_says_so(stacked):
     conversion = stacked[False]
     assert conversion.failures == ()

@@ -62,6 +62,7 @@ def manifest(place: Path, recipe: str) -> Artifact:
     return msgspec.json.decode(content, type=Artifact)
 
 
+@pytest.mark.slow
 def test_a_recurrent_layer_is_cured_by_a_fixed_batch_and_keeps_its_loop(printed, place):
     assert printed
     artifact = manifest(place, "float32")
@@ -73,6 +74,7 @@ def test_a_recurrent_layer_is_cured_by_a_fixed_batch_and_keeps_its_loop(printed,
     assert artifact.signature.inputs[0].shape == (1, 5, 8)
 
 
+@pytest.mark.slow
 def test_what_no_quantiser_makes_of_the_loop_is_cured_by_unrolling(printed, place):
     artifact = manifest(place, "int8")
     tried = [attempt for attempt, _ in attempts(artifact.ladder)]
@@ -84,6 +86,7 @@ def test_what_no_quantiser_makes_of_the_loop_is_cured_by_unrolling(printed, plac
     assert "WHILE" not in names
 
 
+@pytest.mark.slow
 def test_each_recipe_says_which_attempt_it_is_from(printed, place):
     notes = {name: manifest(place, name).notes for name in ("float32", "dynamic", "int8")}
     assert f"changed before conversion: {FIXED}" in notes["float32"]
@@ -91,6 +94,7 @@ def test_each_recipe_says_which_attempt_it_is_from(printed, place):
     assert f"changed before conversion: {UNROLLED}" in notes["int8"]
 
 
+@pytest.mark.slow
 def test_the_table_shows_what_failed_and_what_cured_it(printed):
     lines = [line.strip() for line in printed.splitlines()]
     assert any(
@@ -100,6 +104,7 @@ def test_the_table_shows_what_failed_and_what_cured_it(printed):
     assert f"good, {UNROLLED}, quantized with litert-quantizer" in lines
 
 
+@pytest.mark.slow
 def test_a_file_that_unrolling_made_larger_says_so_and_names_a_smaller_one(printed, place):
     made = {name: manifest(place, name) for name in ("float32", "dynamic", "int8")}
     sizes = {name: one.size_bytes for name, one in made.items()}
@@ -114,6 +119,7 @@ def test_a_file_that_unrolling_made_larger_says_so_and_names_a_smaller_one(print
     assert not any("times as large" in w for w in made["dynamic"].verification.warnings)
 
 
+@pytest.mark.slow
 def test_the_unrolled_layer_answers_as_the_loop(printed, place):
     steps = np.load(place / "steps.npz")["steps"]
     files = {name: place / "lstm" / f"lstm.{name}.tflite" for name in ("float32", "int8")}
@@ -121,6 +127,7 @@ def test_the_unrolled_layer_answers_as_the_loop(printed, place):
     assert np.abs(loop - unrolled).max() < 0.1 * np.abs(loop).max()
 
 
+@pytest.mark.slow
 def test_the_second_run_goes_up_no_ladder(printed, loops, place, monkeypatch):
     monkeypatch.chdir(place)
     said: list[str] = []
@@ -136,6 +143,7 @@ def test_the_second_run_goes_up_no_ladder(printed, loops, place, monkeypatch):
 # The other loops
 
 
+@pytest.mark.slow
 def test_a_loop_converts_as_it_is_and_is_unrolled_for_integers(loops, place):
     made = Made(
         convert(
@@ -152,6 +160,7 @@ def test_a_loop_converts_as_it_is_and_is_unrolled_for_integers(loops, place):
     assert not any(name == "WHILE" for name, _ in operators(made.file("int8")))
 
 
+@pytest.mark.slow
 def test_a_loop_whose_turns_depend_on_the_input_stays_in_float_and_is_named(loops, place):
     recipes = make_recipes(["float32", "dynamic", "int8"], engine="litert")
     made = convert(
@@ -200,6 +209,7 @@ def test_a_stateful_layer_keeps_the_batch_that_it_has_a_state_for(brought, place
 # What the user asks for
 
 
+@pytest.mark.slow
 def test_the_users_batch_is_kept_on_every_rung_and_said(loops, place):
     made = Made(convert(loops / "gru", out=place / "gru", to=["float32"], batch=2))
     artifact = made["float32"]
@@ -238,6 +248,7 @@ def test_an_operator_that_no_change_cures_is_tried_where_something_changes(broug
     assert "`allow_select_ops`" in caught.value.hint
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("started_children")
 def test_a_limit_of_the_users_ends_the_climb(loops, tmp_path):
     said: list[str] = []

@@ -34,8 +34,7 @@ class Machine:
     """What a shell does before the command `$EDGECONV`, and how that ends.
 
     `kind` is the type of the error, "" for none; `of_keras` that with a Keras file, if it is
-    another. In `namespace`, root mounts what it likes. With `is_quick`, a Keras file, which starts
-    TensorFlow, is converted in each run of the tests.
+    another. In `namespace`, root mounts what it likes.
     """
 
     name: str
@@ -44,7 +43,6 @@ class Machine:
     kind: str = ""
     of_keras: str = ""
     namespace: str = ""
-    is_quick: bool = False
 
     def kind_of(self, model: str) -> str:
         return self.of_keras or self.kind if model.endswith(".keras") else self.kind
@@ -58,16 +56,11 @@ MACHINES = (
     Machine("closed output", run="$EDGECONV >&-"),
     # The converter of TensorFlow aborts there.
     Machine("no proc", "mount -t tmpfs none /proc", namespace=MOUNTS, of_keras="WorkerCrashed"),
-    Machine(
-        "proc of processes only",
-        "mount -t proc -o subset=pid none /proc",
-        namespace=ALONE,
-        is_quick=True,
-    ),
+    Machine("proc of processes only", "mount -t proc -o subset=pid none /proc", namespace=ALONE),
     Machine("own processes", "mount -t proc none /proc", namespace=ALONE),
     Machine("no large files", "ulimit -f 0", kind="OutputRefused"),
-    Machine("small files", "ulimit -f 1", kind="OutputRefused", is_quick=True),
-    Machine("files of 8 KiB", "ulimit -f 16", of_keras="OutputRefused", is_quick=True),
+    Machine("small files", "ulimit -f 1", kind="OutputRefused"),
+    Machine("files of 8 KiB", "ulimit -f 16", of_keras="OutputRefused"),
     Machine("large files", "ulimit -f 1000000"),
     Machine("no home", "unset HOME"),
     Machine("a home that is not there", "export HOME=/nowhere"),
@@ -158,7 +151,7 @@ def rows() -> Iterator[object]:
     for machine in MACHINES:
         for model in ("net.tflite", "net.keras"):
             marks = [pytest.mark.root] if "-m" in machine.namespace else []
-            if model == "net.keras" and not machine.is_quick:
+            if model == "net.keras":
                 marks.append(pytest.mark.slow)
             yield pytest.param(machine, model, marks=marks, id=f"{machine.name}: {model}")
 

@@ -9,6 +9,8 @@ from forking import output_of
 from places import SUPPORT
 from qat_zoo import Result
 
+pytestmark = pytest.mark.slow
+
 PARTLY_FLOAT = {"recurrent", "elu", "selected", "unlike_columns"}
 CONFIG_OF_OURS = "quantized with a config of edgeconv's"
 

@@ -137,6 +137,7 @@ def test_the_report_pairs_qat_with_int8(both, trained):
     assert measured["qat"].accuracy_drop_interval is not None
 
 
+@pytest.mark.slow
 def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tmp_path):
     model, place = trained
     conversion = edgeconv.qat(
@@ -151,9 +152,10 @@ def test_a_model_in_memory_under_mirrored_strategy_with_integer_ends(trained, tm
     assert (tmp_path / f"{model.name}.keras").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "training"),
-    [("labels", "unlabeled.npz"), pytest.param("model", "strange.npz", marks=pytest.mark.slow)],
+    [("labels", "unlabeled.npz"), ("model", "strange.npz")],
 )
 def test_without_labels_it_learns_from_the_float_model(trained, tmp_path, target, training):
     settings = Qat(epochs=1, target=target)
@@ -179,8 +181,14 @@ def test_a_layer_that_is_not_asked_for_stays_float_unless_all_are_to_be_integers
     [
         ({"model": "digits"}, r"made from: .*digits\.keras"),
         ({"training": "eleven.npz"}, "labels from 1 to 10, and the model has 10 classes"),
-        ({"settings": Qat(layers=("convv",))}, "did you mean 'conv'"),
-        ({"settings": Qat(global_batch=5000)}, "fewer than one global batch of 5000"),
+        pytest.param(
+            {"settings": Qat(layers=("convv",))}, "did you mean 'conv'", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"settings": Qat(global_batch=5000)},
+            "fewer than one global batch of 5000",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_and_nothing_is_published(

@@ -53,6 +53,7 @@ def test_a_regression_is_trained_by_its_own_loss_and_stays_as_good(made, library
     assert {x.name for x in found.qat.layers if x.treatment == "float"} == {"norm"}
 
 
+@pytest.mark.slow
 def test_two_outputs_have_their_own_labels_losses_and_weights(made):
     found = artifact(made("boxes"))
     assert found.qat.losses == {"kind": "sparse_categorical_crossentropy", "box": "huber"}
@@ -62,12 +63,14 @@ def test_two_outputs_have_their_own_labels_losses_and_weights(made):
     assert found.float_operators == ()
 
 
+@pytest.mark.slow
 def test_an_output_without_labels_is_trained_to_the_float_models(made):
     found = artifact(made("boxes", kind=None))
     assert found.qat.losses == {"kind": "mean_squared_error", "box": "huber"}
     assert found.qat.validated.metric == "explained_variance"
 
 
+@pytest.mark.slow
 def test_labels_that_fit_no_output_are_refused_with_ways_out(made):
     for changes in (
         {"box": np.zeros((400, 3))},
@@ -99,6 +102,7 @@ def test_a_model_after_a_short_training_learns_with_statistics_of_its_samples(ma
     assert found.qat.validated.accuracy > found.qat.validated.float_accuracy
 
 
+@pytest.mark.slow
 def test_a_divergence_advises_options_that_convert_has(made):
     (failure,) = made("cars", settings=Qat(epochs=1, learning_rate=1e25)).failures
     assert "--qat-learning-rate" in (failure.hint or "")

@@ -18,6 +18,8 @@ from edgeconv.tf.environment import use_tf_keras
 from edgeconv.types import Qat, Recipe
 from edgeconv.types.errors import ToolFailed
 
+pytestmark = pytest.mark.slow
+
 STRATEGIES = ("mirrored", "central")
 
 

@@ -155,6 +155,7 @@ def test_what_is_wrong_there_is_not_published_and_what_is_right_is_proposed(tmp_
     assert [file.name for file in out.glob("*.tflite")] == [artifact.file]
 
 
+@pytest.mark.slow
 def test_the_float32_model_is_not_published_as_dynamic_where_that_is_wrong(tmp_path):
     """TFLiteConverter's dynamic leaves layers of under 1,024 weights in float: right everywhere."""
     import keras
@@ -216,6 +217,7 @@ def test_it_takes_no_accelerator_and_no_python(tmp_path):
         bench([tmp_path], measuring=own)
 
 
+@pytest.mark.slow
 def test_a_graph_that_computes_shapes_is_refused_with_what_fixes_it(tmp_path, zoo):
     """The zoo's network has a Flatten, whose open batch is computed with SHAPE and RESHAPE."""
     convert(zoo / "modern.keras", out=tmp_path / "open", to=["float32"])
@@ -247,9 +249,9 @@ def in_gpu(directory: Path) -> tuple[Report, list[Measurement]]:
     return report, [row for row in rows.values() if row.acceleration]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("recipe", "held_back", "calibrating"),
-    [("int8", 42, 200), pytest.param("int16x8", 8, 24, marks=pytest.mark.slow)],
+    ("recipe", "held_back", "calibrating"), [("int8", 42, 200), ("int16x8", 8, 24)]
 )
 def test_the_samples_that_calibrate_count_for_the_agreement(
     recipe, held_back, calibrating, tmp_path, monkeypatch

@@ -292,6 +292,7 @@ def test_a_cache_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
         litertjs(print)
 
 
+@pytest.mark.slow
 def test_on_webgpu_it_is_compared_with_the_processor_and_swiftshader_has_no_times(
     cache, tmp_path, monkeypatch
 ):

@@ -29,6 +29,7 @@ print(json.dumps({**measure(jobs, cores=2, connection="driver"), "calls": calls}
 """
 
 
+@pytest.mark.slow
 def test_the_scheduler_calls_ray_no_more_than_it_must(tmp_path, monkeypatch):
     write_models(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -113,6 +113,7 @@ def test_the_gate_writes_the_verdict_next_to_each_file(folder):
         assert {finding.limit for finding in last.findings or last.passed} == {"max-size-bytes"}
 
 
+@pytest.mark.slow
 def test_the_report_is_the_same_with_any_number_of_processes(folder):
     contents = []
     for jobs in (1, 7):
@@ -126,6 +127,7 @@ def test_the_report_is_the_same_with_any_number_of_processes(folder):
     assert set(contents[0]) == {"sweep.json", "sweep.html", "sweep.csv"}
 
 
+@pytest.mark.slow
 def test_cells_of_kernels_that_are_compared_with_other_ones_are_measured_alone_too(
     folder, micro_cache, monkeypatch
 ):
@@ -149,6 +151,7 @@ def test_cells_of_kernels_that_are_compared_with_other_ones_are_measured_alone_t
     assert all(row.kernels for row in rows if row.measured_in == "tflite-micro")
 
 
+@pytest.mark.slow
 def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder):
     (folder / "sweep.toml").write_text(FAILING, encoding="utf-8")
     limits = edgeconv.Execution(
@@ -164,6 +167,7 @@ def test_a_crash_a_timeout_and_a_lack_of_memory_are_one_failed_cell_each(folder)
     }
 
 
+@pytest.mark.slow
 def test_a_metric_that_kills_its_process_fails_the_cells_that_it_dies_of(folder):
     metric = '[bench]\nmetric = "code:dies_of_int8"\n'
     (folder / "sweep.toml").write_text(SWEEP + metric, encoding="utf-8")
@@ -208,6 +212,7 @@ def _runs(process: psutil.Process, what: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_nothing(folder):
     driver, (job, other) = begun(folder)
     if len(os.sched_getaffinity(0)) == 2:
@@ -223,6 +228,7 @@ def test_a_killed_process_costs_nothing(folder):
     assert b"4 cells, 4 done, 0 failed" in out
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(folder):
     driver, jobs = begun(folder)
     every = psutil.Process(driver.pid).children(recursive=True)
@@ -236,6 +242,7 @@ def test_a_killed_driver_leaves_no_process_and_the_next_sweep_ends_the_work(fold
     assert swept.count("done") == 4
 
 
+@pytest.mark.slow
 def test_a_search_is_a_cell_and_times_are_measured_one_by_one(folder):
     text = SWEEP.replace('"int8"]', '"tune(max-drop=0.5, trials=2)"]').replace("*.tfl", "a.tfl")
     (folder / "sweep.toml").write_text(f"timing = true\n{text}{QUICK}", encoding="utf-8")

@@ -60,6 +60,7 @@ def assert_same_reports(folder: Path) -> None:
         assert (folder / "there.sweep" / name).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_node_needs_no_file_of_this_machine(folder, tmp_path):
     """The folder is gone while the jobs run, and the report is the one of this machine."""
     edgeconv.sweep("sweep.toml", jobs=1, out="here.sweep", allow_code=True, allow=ALLOWED)

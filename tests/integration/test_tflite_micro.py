@@ -227,6 +227,7 @@ def test_a_search_keeps_the_accuracy_of_its_kernels(tmp_path):
         tune(tmp_path / "net.tflite", out=tmp_path / "no", objective="latency", **wish)
 
 
+@pytest.mark.slow
 def test_a_search_compares_with_the_trained_model_and_not_with_wrong_kernels(tmp_path):
     """A dilated convolution with an open batch: the kernel takes the stored batch of 1."""
     import tf_keras

@@ -515,6 +515,7 @@ def test_a_model_directory_of_vertex_ai_gets_the_model_itself(small, alone, tmp_
     assert tf.saved_model.load(record.saved_model).signatures["serving_default"]
 
 
+@pytest.mark.slow
 def test_all_can_be_kept_in_a_remote_place(small, tmp_path):
     """In one process: this file system of TensorFlow's is in its memory."""
     code = """

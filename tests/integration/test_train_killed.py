@@ -76,6 +76,7 @@ def assert_nothing_repeated_or_lost(record, undisturbed, runs):
 # Killed, and run again
 
 
+@pytest.mark.slow
 def test_a_worker_and_then_the_chief_killed_nothing_is_repeated_or_lost(
     small, undisturbed, tmp_path
 ):
@@ -93,14 +94,15 @@ def test_a_worker_and_then_the_chief_killed_nothing_is_repeated_or_lost(
     assert not (tmp_path / "out" / "small" / ".checkpoints").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
         ("--strategy", "none", "--loop", "fit"),
-        pytest.param(("--strategy", "none", "--loop", "custom"), marks=pytest.mark.slow),
-        pytest.param(("--strategy", "mirrored", "--loop", "fit"), marks=pytest.mark.slow),
-        pytest.param(("--strategy", "mirrored", "--loop", "custom"), marks=pytest.mark.slow),
-        pytest.param(("--strategy", "central-storage"), marks=pytest.mark.slow),
+        ("--strategy", "none", "--loop", "custom"),
+        ("--strategy", "mirrored", "--loop", "fit"),
+        ("--strategy", "mirrored", "--loop", "custom"),
+        ("--strategy", "central-storage"),
     ],
     ids=" ".join,
 )

@@ -128,7 +128,8 @@ def _outcome(task, on_line):
         return error
 
 
-@pytest.mark.parametrize("loop", ["custom", pytest.param("fit", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", ["custom", "fit"])
 def test_no_member_misses_one_that_has_ended_its_training(loop, tmp_path):
     with two_members() as views:
         chief, worker = outcomes(tmp_path, views, loop=loop)

@@ -53,6 +53,7 @@ def actor_of(child):
     return next(each for each in child.parents() if each.name().startswith("ray::"))
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes_as_here_and_leave_no_process(small, here, tmp_path):
     with trains(tmp_path, small, *ON_RAY) as command:
         assert command.wait() == 0, command.printed

@@ -19,6 +19,8 @@ REFUSED = {
 }
 RANDOM = ("random", "random_in_loop")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def results(loops) -> dict[str, Result]:

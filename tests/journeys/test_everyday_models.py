@@ -69,8 +69,9 @@ def models(machine) -> Path:
 
 
 # Of these another form is in each run: tokens of the transformer, modules in
-# test_modules_around_keras.py, and one row at a time in test_open_batch.py.
-SLOW = ("text", "wrapped", "reshaped")
+# test_modules_around_keras.py, one row at a time in test_open_batch.py, loops in
+# test_fused_lstm.py, training for quantization in test_qat_convert.py.
+SLOW = ("text", "wrapped", "reshaped", "lstm", "landmarks", "generator")
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,7 @@ def classes_of(scores: np.ndarray) -> np.ndarray:
     return scores.reshape(-1, scores.shape[-1]).argmax(1)
 
 
+@pytest.mark.slow
 def test_a_file_for_one_row_does_not_claim_more(models, machine, tmp_path):
     samples = ("--calibration", models / "reshaped" / "calibration.npz", "-o", "files")
     machine.edgeconv(

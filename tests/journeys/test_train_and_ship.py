@@ -64,8 +64,6 @@ STRATEGIES = {
     "multiworker": ("custom", *LOCAL),
     "parameter-server": ("fit", *LOCAL, "--servers", 1),
 }
-# What no other journey of each run trains with.
-EACH_RUN = "parameter-server"
 
 
 @pytest.fixture
@@ -81,10 +79,8 @@ def project(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [pytest.param(name, marks=() if name == EACH_RUN else pytest.mark.slow) for name in STRATEGIES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_baseline_of_each_strategy_becomes_code_that_compiles(strategy, project, machine):
     loop, *options = STRATEGIES[strategy]
     train = ("train", "digits.py", "--strategy", strategy, *options, "-o", "export")

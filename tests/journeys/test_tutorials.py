@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 TUTORIALS = DOCS / "tutorials"
 BUILDS = {"mobile", "firmware"}
+# Each run follows these; the others take turns.
+EACH_RUN = ("int8", "mobile")
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +28,8 @@ def beginnings(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("beginnings")
 
 
-def followed(
-    page: Path, folder: Path, beginnings: Path, machine: Machine, most: int | None = None
-) -> Path:
-    """The folder in which everything on the page was done, or its first `most` blocks of commands.
+def followed(page: Path, folder: Path, beginnings: Path, machine: Machine) -> Path:
+    """The folder in which everything on the page was done.
 
     Pages that begin with the same model share the run that makes it: the files before the first
     commands, and these.
@@ -42,13 +42,17 @@ def followed(
         made.mkdir()
         run(beginning, made, lambda text: machine.shell(made, text))
     shutil.copytree(made, folder, dirs_exist_ok=True)
-    runs = [number for number, block in enumerate(todo) if block.is_run]
-    until = runs[most] if most else len(todo)
-    run(todo[len(beginning) : until], folder, lambda text: machine.shell(folder, text))
+    run(todo[len(beginning) :], folder, lambda text: machine.shell(folder, text))
     return folder
 
 
-@pytest.mark.parametrize("name", [page.stem for page in sorted(TUTORIALS.glob("*.md"))])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(page.stem, marks=() if page.stem in EACH_RUN else pytest.mark.slow)
+        for page in sorted(TUTORIALS.glob("*.md"))
+    ],
+)
 def test_a_tutorial_does_what_it_says(name, tmp_path, beginnings, machine):
     if name in BUILDS and not (shutil.which("cmake") and shutil.which("cc")):
         pytest.skip("needs CMake and a C compiler")
@@ -67,17 +71,15 @@ def test_a_tutorial_does_what_it_says(name, tmp_path, beginnings, machine):
         assert accuracies(folder / "report")["float32"] > 0.8
 
 
-@pytest.mark.parametrize("most", [2, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_models_from_a_table_and_from_a_folder_of_images_are_trained_and_converted(
-    most, tmp_path, beginnings, machine
+    tmp_path, beginnings, machine
 ):
-    folder = followed(DOCS / "bring-your-model.md", tmp_path, beginnings, machine, most)
+    folder = followed(DOCS / "bring-your-model.md", tmp_path, beginnings, machine)
     for name in ("parts", "scenes"):
         record = json.loads((folder / f"export/{name}/1.training.json").read_text("utf-8"))
         assert record["test_metrics"]["accuracy"] > 0.85, name
         assert list((folder / f"{name}.tflites").glob("*.int8.tflite")), name
-    if most:
-        return
     # The last training is of several workers, whom Keras 3's own loop cannot train.
     path = max((folder / "export/parts").glob("*.training.json"))
     record = json.loads(path.read_text("utf-8"))

@@ -11,12 +11,11 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from commands import captured
 from debug_models import KEY, SAMPLES, two_dense
 from golden_files import assert_golden
 from tiny_tflite import Graph, int8_model, packed
 
-from edgeconv import debug
+from edgeconv import cli, debug
 from edgeconv.cli.verbs import debug as command
 from edgeconv.model.tflite import float_layers
 from edgeconv.quantize.debugging import layer_precisions, worst_first
@@ -368,15 +367,12 @@ def test_a_file_that_convert_would_refuse_is_debugged(tmp_path, source):
     ],
 )
 def test_the_program_ends_with_the_documented_exit_code_and_loads_no_tensorflow(
-    arguments, code, says, model, source, tmp_path
+    arguments, code, says, model, source, tmp_path, monkeypatch, capsys
 ):
     quantised = tmp_path / "quantised.tflite"
     quantised.write_bytes(packed(int8_model()))
     given = [each.format(model=model, source=source, quantised=quantised) for each in arguments]
-    program = (
-        "import sys; from edgeconv.cli import run; code = run(sys.argv[1:]); "
-        "assert 'tensorflow' not in sys.modules; sys.exit(code)"
-    )
-    done = captured([sys.executable, "-c", program, "debug", *given], cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert says in " ".join((done.stdout + done.stderr).split())
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["debug", *given]) == code
+    assert "tensorflow" not in sys.modules
+    assert says in " ".join("".join(capsys.readouterr()).split())

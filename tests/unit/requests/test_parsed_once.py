@@ -2,15 +2,14 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from package_sources import SOURCES
 from sources import opened_samples
 from wording import fails
 
-import edgeconv
 from edgeconv import data
 from edgeconv.data.location import located, parse_source
 from edgeconv.requests.bench import BenchRequest
@@ -22,7 +21,6 @@ from edgeconv.runtimes.choice import parse_choice
 from edgeconv.types import DataSource, Measuring, MetricChoice, RuntimeChoice, TensorSpec
 from edgeconv.types.errors import UsageError
 
-PACKAGE = Path(edgeconv.__file__).parent
 # Where texts come in: options and tables; the SOURCEs of `init`; manifests of published files.
 EDGES = {
     "parse_source": {"cli/init.py", "embedding/plan.py", "requests/texts.py"},
@@ -38,10 +36,11 @@ X = (TensorSpec(name="x", shape=(-1, 2), dtype="float32"),)
 
 
 def users(name: str) -> Iterator[str]:
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_bytes())):
-            if name in (getattr(node, "id", ""), getattr(node, "attr", "")):
-                yield str(file.relative_to(PACKAGE))
+    for source in SOURCES:
+        if name in source.text:
+            for node in ast.walk(source.tree):
+                if name in (getattr(node, "id", ""), getattr(node, "attr", "")):
+                    yield source.name
 
 
 @pytest.mark.parametrize("name", EDGES)
