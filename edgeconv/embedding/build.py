@@ -110,14 +110,14 @@ def _up_to_date(step: BuildStep) -> Built | None:
     if stamp is None or is_torn(step.directory):
         return None
     model = next(state for state in stamp.published if state.path.endswith(".tflite"))
-    note = _check_note(step, Path(model.path), model.sha256)
+    notes = _check_notes(step, Path(model.path), model.sha256)
     return _result(
         step,
         stamp.embedded,
         [*(state.path for state in stamp.inputs), *_verdict(Path(model.path))],
         (state.path for state in stamp.outputs),
         is_new=False,
-        note=note,
+        notes=notes,
     )
 
 
@@ -127,10 +127,11 @@ def _verdict(model: Path) -> list[str]:
     return [str(path)] if path.is_file() else []
 
 
-def _check_note(step: BuildStep, model: Path, sha256: str) -> str:
+def _check_notes(step: BuildStep, model: Path, sha256: str) -> tuple[str, ...]:
     is_unknown = step.accepted is not None and sha256 not in step.accepted
     is_required = step.embedding.require_check or is_unknown
-    return require_passed(model, sha256, is_required=is_required)
+    note = require_passed(model, sha256, is_required=is_required)
+    return (note,) if note else ()
 
 
 def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
@@ -138,7 +139,7 @@ def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
     conversion = convert(step.converting)
     artifact = _choose(step, conversion)
     model = Path(conversion.directory) / artifact.file
-    note = _check_note(step, model, artifact.sha256)
+    notes = (*conversion.notes, *_check_notes(step, model, artifact.sha256))
     embedding = msgspec.structs.replace(step.embedding, artifact=str(model))
     try:
         request = plan_embed(embedding)
@@ -169,7 +170,7 @@ def _do(step: BuildStep, on_progress: Callable[[str], None]) -> Built:
         [*map(str, inputs), *_verdict(model)],
         map(str, sorted(outputs)),
         is_new=already is None,
-        note=note,
+        notes=notes,
     )
 
 
@@ -217,7 +218,7 @@ def _result(
     outputs: Iterable[str],
     *,
     is_new: bool,
-    note: str,
+    notes: tuple[str, ...],
 ) -> Built:
     return Built(
         name=step.name,
@@ -226,7 +227,7 @@ def _result(
         embedded=embedded,
         inputs=tuple(inputs),
         outputs=tuple(outputs),
-        notes=(note,) if note else (),
+        notes=notes,
     )
 
 

@@ -73,7 +73,7 @@ class Built(Result, kw_only=True, frozen=True):
     """What a build did for one model: `is_new` where it made anything; the files it stands on.
 
     All paths are absolute. `directory` has the `outputs`. `notes` are what there is to say of the
-    last check of what was embedded.
+    last check of what was embedded, and of files that were edited and made again.
     """
 
     name: str

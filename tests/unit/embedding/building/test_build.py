@@ -146,6 +146,16 @@ def test_a_file_that_was_changed_or_removed_by_hand_is_made_anew(project, build)
     assert (project / "net.tflites" / "net.int8.tflite").is_file()
 
 
+def test_a_model_that_was_edited_is_made_anew_and_named(project, build):
+    build()
+    file = project / "net.tflites" / "net.int8.tflite"
+    first = file.read_bytes()
+    file.write_bytes(first + b"mine")
+    (built,) = json.loads(build("--json")[1])
+    assert file.read_bytes() == first
+    assert [note for note in built["notes"] if note.startswith(f"{file.name} ")]
+
+
 def test_what_a_killed_run_left_is_cleared_up_though_nothing_changed(project, build):
     build()
     first = tree(project / "app")
