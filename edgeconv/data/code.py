@@ -68,9 +68,9 @@ def users_function(module: str, name: str, directory: str) -> Any:
         try:
             target: Any = import_module(module)
         except ModuleNotFoundError as error:
-            if not _is_part_of(error.name, module):
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise
-            raise no_module(directory, str(error.name)) from error
+            raise no_module(directory, error.name) from error
     for part in name.split("."):
         if not hasattr(target, part):
             known = [n for n in dir(target) if callable(getattr(target, n)) and n[0] != "_"]
@@ -103,10 +103,6 @@ def refuse_missing_module(module: str, directory: str) -> None:
 def _find_spec(name: str, search: Sequence[str] | None) -> ModuleSpec | None:
     specs = (finder.find_spec(name, search) for finder in sys.meta_path)
     return next((spec for spec in specs if spec is not None), None)
-
-
-def _is_part_of(missing: str | None, module: str) -> bool:
-    return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 
 def no_module(search_path: str, missing: str) -> InputRefused:

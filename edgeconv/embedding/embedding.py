@@ -225,23 +225,23 @@ def write_embedding(
         for folder in {(directory / path).parent for path in journal}:
             sweep_unfinished(folder)
         changed = [path for path in sorted(files) if not _is_same(directory / path, files[path])]
-        stale = _stale(directory, record, journal, files)
+        # The unchanged files that earlier runs wrote and this one does not.
+        stale = sorted(
+            path
+            for path in earlier - set(files)
+            if path in journal or _is_what(directory / path, record[path])
+        )
         refuse_inputs(directory / path for path in (*changed, *stale))
         text = json_with_checksum(embedded, indent=2)
         if changed or stale or journal or not _is_same(directory / RECORD, text):
-            _put(directory, files, changed, stale, sorted(earlier | set(files)), text)
+            begun = WriteJournal(files=tuple(sorted(earlier | set(files))))
+            publish_bytes(msgspec.json.encode(begun), directory / JOURNAL)
+            _put(directory, files, changed, stale, text)
 
 
 def _put(
-    directory: Path,
-    files: Files,
-    changed: list[str],
-    stale: list[str],
-    all_paths: list[str],
-    record: bytes,
+    directory: Path, files: Files, changed: list[str], stale: list[str], record: bytes
 ) -> None:
-    journal = directory / JOURNAL
-    publish_bytes(msgspec.json.encode(WriteJournal(files=tuple(all_paths))), journal)
     with _refusals(directory):
         for path in changed:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -256,7 +256,7 @@ def _put(
             _remove_empty(directory, (directory / path).parent)
     publish_bytes(record, directory / RECORD)
     with _refusals(directory):
-        journal.unlink(missing_ok=True)
+        (directory / JOURNAL).unlink(missing_ok=True)
 
 
 def _forget(directory: Path, files: Files, changed: list[str]) -> None:
@@ -266,17 +266,6 @@ def _forget(directory: Path, files: Files, changed: list[str]) -> None:
             _remove_empty(directory, (directory / path).parent)
         with contextlib.suppress(OSError):
             (directory / JOURNAL).unlink()
-
-
-def _stale(
-    directory: Path, record: Mapping[str, str], journal: tuple[str, ...], files: Files
-) -> list[str]:
-    """The unchanged files that earlier runs wrote and this one does not."""
-    return sorted(
-        path
-        for path in {*record, *journal} - set(files)
-        if path in journal or _is_what(directory / path, record[path])
-    )
 
 
 def _record(directory: Path) -> dict[str, str]:

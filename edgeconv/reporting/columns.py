@@ -240,10 +240,6 @@ def _training(row: ModelRow) -> str:
     return units.duration(row.training.wall_seconds * 1e6)
 
 
-def _gpu(row: ModelRow) -> str:
-    return row.model.acceleration.state if row.model.acceleration else units.ABSENT
-
-
 def _times(
     heading: str, csv: str, of: Callable[[Measurement], Latency | None], note: str
 ) -> tuple[ModelColumn, ...]:
@@ -363,7 +359,10 @@ COLUMNS = (
         note=_FLOAT_OPS,
         beneath=True,
     ),
-    ModelColumn("GPU", own_text=_gpu),
+    ModelColumn(
+        "GPU",
+        own_text=lambda r: r.model.acceleration.state if r.model.acceleration else units.ABSENT,
+    ),
     ModelColumn(
         "CPU flips",
         _kernel_flips,

@@ -226,7 +226,8 @@ class InMemory:
 
     def _drain(self, files: ArrayFiles, word: str, batches: Any, most: int | None) -> None:
         """Write batch after batch, until there are `most` samples."""
-        if most is None and _is_endless(batches):
+        # As a tf.data.Dataset says it.
+        if most is None and hasattr(batches, "cardinality") and int(batches.cardinality()) == -1:
             raise InputRefused(
                 f"{word}: the data set has no end", hint=f"{word}=dataset.take(100), for example"
             )
@@ -367,11 +368,6 @@ def _each(batches: Any) -> Iterator[Any]:
     if _has_items(batches) and not isinstance(batches, list) and not hasattr(batches, "take"):
         return (batches[number] for number in range(len(batches)))
     return iter(batches)
-
-
-def _is_endless(batches: Any) -> bool:
-    """Whether it is a tf.data.Dataset that says so: its cardinality is -1."""
-    return hasattr(batches, "cardinality") and int(batches.cardinality()) == -1
 
 
 def _is_by_key(value: Any) -> bool:
@@ -515,13 +511,9 @@ def _field_text(type_: Any) -> str:
     structs = _structs(type_)
     if structs == (Budget,):
         return "Budget | Mapping[str, Any]"
-    return (
-        structs[0].__name__
-        if structs
-        else "str"
-        if str(type_).startswith("str")
-        else "Sequence[str]"
-    )
+    if structs:
+        return structs[0].__name__
+    return "str" if str(type_).startswith("str") else "Sequence[str]"
 
 
 def _structs(type_: Any) -> tuple[type[msgspec.Struct], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Annotated, Any
 
 from msgspec.structs import replace
@@ -67,18 +68,6 @@ Sandboxed = Annotated[
 ]
 
 
-def _bytes(mebibytes: int) -> int:
-    return mebibytes * 2**20
-
-
-def _mebibytes(size_bytes: int) -> int:
-    return size_bytes // 2**20
-
-
-def _negated(value: bool) -> bool:
-    return not value
-
-
 def _timeout(shown: str) -> Option:
     text = f"Wall-clock limit of each child process, in seconds. [default: {shown}]"
     return Running(text, bounds=ABOVE_ZERO, is_shown=False)
@@ -89,13 +78,11 @@ _MEMORY = Running(
     "Resident-memory limit of each child process, in MiB; 0: none.",
     name="memory-limit-mib",
     bounds=NOT_BELOW_ZERO,
-    make=_bytes,
-    to_raw=_mebibytes,
+    make=lambda mebibytes: mebibytes * 2**20,
+    to_raw=lambda size_bytes: size_bytes // 2**20,
     is_shown=False,
 )
-_NO_CACHE = Running(
-    "Neither read nor write the cache.", name="no-cache", make=_negated, to_raw=_negated
-)
+_NO_CACHE = Running("Neither read nor write the cache.", name="no-cache", make=not_, to_raw=not_)
 _TRUSTED = Running(
     "Load the model with this content although the scan refuses it; see docs/security.md. "
     "Repeatable, and never taken from a configuration.",

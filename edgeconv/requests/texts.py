@@ -29,7 +29,7 @@ from edgeconv.runtimes.choice import (
     runs_here_alone,
 )
 from edgeconv.system.store.hashes import is_sha256
-from edgeconv.types import DataSource, LayerRule, MetricChoice, RuntimeChoice, Steps
+from edgeconv.types import DataSource, MetricChoice, RuntimeChoice, Steps
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.measuring import parse_npu
 
@@ -59,21 +59,28 @@ class Reach(NamedTuple):
 class TextKind:
     """A kind of text. This one names nothing outside the model and the command.
 
-    `form` describes it for the JSON Schema, `metavar` is its word in --help, and `meaning` parses
-    it. A configuration may write an `is_list` as an array. The shell completes an `is_file`. Where
-    an `is_path` is does not count, only its content. An `is_subject` names a model. Python may
-    give what it `holds` from memory.
+    `form` describes it for the JSON Schema, `metavar` is its word in --help, `meaning` parses it,
+    and `written` is the inverse. `sort` is what it names. A configuration may write an `is_list` as
+    an array. The shell completes an `is_file`. Where an `is_path` is does not count, only its
+    content. An `is_subject` names a model. Python may give what it `holds` from memory.
     """
 
     is_list = is_file = is_path = is_subject = may_run_code = False
     holds: Literal["", "model", "samples"] = ""
 
     def __init__(
-        self, form: str = "", metavar: str = "", meaning: Callable[[str], Any] = str
+        self,
+        form: str = "",
+        metavar: str = "",
+        meaning: Callable[[str], Any] = str,
+        written: Callable[[Any], str] = str,
+        sort: Sort | None = None,
     ) -> None:
         self.form = form
         self.metavar = metavar
         self._meaning = meaning
+        self._written = written
+        self._sort = sort
 
     @property
     def is_parsed(self) -> bool:
@@ -92,9 +99,9 @@ class TextKind:
         """The value that a configuration in `folder` has, as it is from here."""
         return value
 
-    def reaches(self, value: Any) -> tuple[Reach, ...]:  # noqa: ARG002
+    def reaches(self, value: Any) -> tuple[Reach, ...]:
         """What the value names that a project may not choose freely. Raises `UsageError`."""
-        return ()
+        return (Reach(self._sort, value),) if self._sort and value else ()
 
     def load(self, value: Any) -> Any:
         """The value with what is in the file that it names. Raises an `EdgeconvError`."""
@@ -102,7 +109,7 @@ class TextKind:
 
     def text_of(self, value: Any) -> str:
         """The text of a value."""
-        return str(value)
+        return self._written(value)
 
     def reads(self, value: Any) -> Reads:  # noqa: ARG002
         """What is read for a value."""
@@ -125,11 +132,6 @@ class _Names(TextKind):
 
     def text_of(self, value: Any) -> str:
         return ",".join(map(str, value))
-
-
-class _Rule(TextKind):
-    def text_of(self, value: LayerRule) -> str:
-        return f"{value.pattern}={value.precision}"
 
 
 class _SandboxMode(TextKind):
@@ -160,7 +162,7 @@ def parse_period(text: str) -> float:
     """The seconds of a period such as "10ms", above 0 and 10 s at most. Raises `UsageError`."""
     hint = f"a number and its unit, one of {', '.join(_SECONDS)}: as in 10ms or 0.5s"
     match = re.fullmatch(_DURATION, text.strip())
-    number = _number(match[1]) if match else None
+    number = finite(match[1]) if match else None
     if match is None or number is None:
         raise UsageError(f"the period {text!r} is not a duration", hint=hint)
     if not match[2]:
@@ -181,17 +183,13 @@ def period_text(seconds: float) -> str:
     return f"{seconds / _SECONDS[unit]:.12g}{unit}"
 
 
-def _number(text: str) -> float | None:
+def finite(value: str | float) -> float | None:
+    """A finite float; None for others, and for an integer that is too large."""
     try:
-        number = float(text)
-    except ValueError:
+        number = float(value)
+    except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-class _Period(TextKind):
-    def text_of(self, value: float) -> str:
-        return period_text(value)
 
 
 # Paths
@@ -452,14 +450,6 @@ class _Steps(TextKind):
 class _Program(TextKind):
     is_file = may_run_code = True
 
-    def reaches(self, value: str) -> tuple[Reach, ...]:
-        return (Reach("program", value),) if value else ()
-
-
-class _Address(TextKind):
-    def reaches(self, value: str) -> tuple[Reach, ...]:
-        return (Reach("address", value),) if value else ()
-
 
 class _CustomObjects(TextKind):
     may_run_code = True
@@ -468,9 +458,6 @@ class _CustomObjects(TextKind):
         from edgeconv.data.code import is_path
 
         return path_within(value, folder) if is_path(value) else value
-
-    def reaches(self, value: str) -> tuple[Reach, ...]:
-        return (Reach("code", value),) if value else ()
 
     def reads(self, value: str) -> Reads:
         from edgeconv.data.code import custom_files
@@ -532,13 +519,15 @@ KEYED_SOURCE = _KeyedSource(
 STEPS = _Steps("Steps, or a .toml file, relative to this file's folder.", "STEPS")
 METRIC = _Metric("", "NAME", parse_metric)
 CUSTOM_OBJECTS = _CustomObjects(
-    "MODULE or MODULE:NAME; a path to a file is relative to this file's folder.", "MODULE[:NAME]"
+    "MODULE or MODULE:NAME; a path to a file is relative to this file's folder.",
+    "MODULE[:NAME]",
+    sort="code",
 )
-PROGRAM = _Program("A program, named as on the command line.", "FILE")
+PROGRAM = _Program("A program, named as on the command line.", "FILE", sort="program")
 RUNTIME = _Runtime(
     "A runtime outside this machine has to be allowed; see docs/security.md.", "NAME", parse_choice
 )
-PERIOD = _Period("A duration with its unit, such as 10ms.", "PERIOD", parse_period)
+PERIOD = TextKind("A duration with its unit, such as 10ms.", "PERIOD", parse_period, period_text)
 VERSIONS = TextKind(
     "A runtime and a PEP 440 specifier, such as litert>=2.0.", "SPECIFIER", parse_versions
 )
@@ -549,8 +538,10 @@ NPU = TextKind(
     parse_npu,
 )
 TARGET_RUNTIME = TextKind("", "RUNTIME", parse_target_runtime)
-ADDRESS = _Address("It has to be allowed; see docs/security.md.", "NAME")
-LAYER_RULE = _Rule("", "PATTERN=PRECISION", parse_rule)
+ADDRESS = TextKind("It has to be allowed; see docs/security.md.", "NAME", sort="address")
+LAYER_RULE = TextKind(
+    "", "PATTERN=PRECISION", parse_rule, lambda rule: f"{rule.pattern}={rule.precision}"
+)
 SANDBOX_MODE = _SandboxMode(
     'Only "required": a project cannot weaken the sandbox.', "[auto|required|off]"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from edgeconv.requests.config.reach import EDGECONV_TABLE, PYPROJECT
+from edgeconv.requests.texts import finite
 from edgeconv.system.store.toml_file import TomlFile, read_toml
 from edgeconv.system.store.toml_text import Key, shown
 from edgeconv.types import (
@@ -394,7 +394,7 @@ def _number(file: TomlFile, key: Key, value: object, kind: LimitKind) -> float:
     # bool is an int to Python, and never a limit.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise file.error(key, f"{name} must be a number, not {shown(value)}", _EXAMPLE)
-    number = _finite(value)
+    number = finite(value)
     if number is None or (number < 0 and not is_signed):
         what = "finite" if is_signed else "finite and not negative"
         raise file.error(key, f"{name} must be {what}, not {shown(value)}", _EXAMPLE)
@@ -406,15 +406,6 @@ def _number(file: TomlFile, key: Key, value: object, kind: LimitKind) -> float:
     if kind.is_above_zero and number == 0:
         raise file.error(key, f"{name} is 0, which no model can keep", "give a number above 0")
     return number
-
-
-def _finite(value: float) -> float | None:
-    """A finite float; None for others, and for an integer that is too large."""
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _version(file: TomlFile, key: Key, value: object) -> str:
