@@ -133,7 +133,6 @@ def test_hostile_names_stay_on_their_line_and_come_back(tmp_path, name):
 
 
 NUMBERS = st.floats(allow_nan=False)
-CORRECT = st.text("01", max_size=60)
 
 
 @st.composite
