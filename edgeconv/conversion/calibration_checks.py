@@ -325,7 +325,7 @@ def _unsettled(check: StatisticsCheck) -> Iterator[Suspicion]:
     if check.left:
         yield Suspicion(
             f"batch normalization has not converged: variance = {check.left:.2g} + "
-            f"{1 - check.left:.2g} × that of the data, in all layers, so the model answers "
+            f"{1 - check.left:.2g} × that of the data, so the model answers "
             "otherwise than in its training; train longer, or with a lower momentum"
         )
 

@@ -30,6 +30,8 @@ SIMILAR = 0.45
 # Shares of their start that moving averages may have left, and how many are tried, and how often
 # between those beside the best: where hardly a variance is left, the third digit counts.
 _MOST_LEFT, _LEFT_STEPS, _LEFT_ROUNDS = 0.95, 13, 4
+# No share of a variance of 1 is larger than the variance, but for rounding.
+_LIKE = 0.99
 # So that a channel without variance is not all.
 _MOST_SPREAD = 10.0
 # Chance is measured on draws of the samples with replacement (B. Efron, 1979): all but a tenth of
@@ -204,7 +206,9 @@ class Probe:
         """The share of their start that training left in the moving averages, and the distances of
         the layers without it; 0 and () if nothing is left.
 
-        The share is found on the first layers, whose inputs depend on no other layer.
+        The share is found on the first layers, whose inputs depend on no other layer. Layers of a
+        smaller variance had another momentum, as those behind Keras's applications, and have the
+        share of the first of them.
         """
         moving = {name: layer for name, layer in self.layers.items() if layer.is_moving}
         first = {name: layer for name, layer in moving.items() if layer.meets_inputs}
@@ -213,9 +217,18 @@ class Probe:
         left = share_left(first, self._moments({}, first, arrays, batch)[1])
         if not left:
             return 0.0, ()
-        fed = {key: v for each in moving.values() for key, v in each.without_start(left).items()}
-        moments = self._moments({}, self.layers, arrays, batch, fed)[1]
-        return left, distances(self.layers, moments, left)
+        shares = {n: left for n, layer in moving.items() if layer.variance.min() > _LIKE * left}
+        others = {name: layer for name, layer in moving.items() if name not in shares}
+
+        def measured(layers: Mapping[str, Layer]) -> dict[str, tuple[Array, Array]]:
+            pairs = ((moving[name], share) for name, share in shares.items())
+            fed = {k: v for layer, share in pairs for k, v in layer.without_start(share).items()}
+            return self._moments({}, layers, arrays, batch, fed)[1]
+
+        for name in [*others][:1]:
+            head = {name: others[name]}
+            shares |= dict.fromkeys(others, share_left(head, measured(head)))
+        return left, distances(self.layers, measured(self.layers), shares)
 
     def _run(
         self,
@@ -225,7 +238,8 @@ class Probe:
         batch: int,
     ) -> tuple[list[dict[str, Any]], tuple[LayerDistance, ...]]:
         answered, moments = self._moments(outputs, layers, arrays, batch)
-        return answered, distances(layers, moments, share_left(layers, moments))
+        left = share_left(layers, moments)
+        return answered, distances(layers, moments, dict.fromkeys(layers, left))
 
     def _moments(
         self,
@@ -319,13 +333,15 @@ def _by_sample(rows: NDArray[Any], samples: int) -> Array:
 
 
 def distances(
-    layers: Mapping[str, Layer], moments: Mapping[str, tuple[Array, Array]], left: float
+    layers: Mapping[str, Layer],
+    moments: Mapping[str, tuple[Array, Array]],
+    shares: Mapping[str, float],
 ) -> tuple[LayerDistance, ...]:
     """How far each layer's inputs are from its statistics; `moments`, two arrays (samples,
-    channels), are as in `Layer`, and `left` as `share_left` gives it.
+    channels), are as in `Layer`, and `shares` of moving averages as `share_left` gives them.
     """
     return tuple(
-        _distance(name, layer, _inputs(layer, *moments[name]), _own(layer, left))
+        _distance(name, layer, _inputs(layer, *moments[name]), _own(layer, shares.get(name, 0.0)))
         for name, layer in layers.items()
     )
 

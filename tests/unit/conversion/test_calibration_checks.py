@@ -9,7 +9,7 @@ from edgeconv.conversion.calibration_checks import CalibrationCheck, verify_samp
 from edgeconv.data.suspects import Hits
 from edgeconv.tf.normalization import ScaledTwice
 from edgeconv.tf.reference import StatisticsCheck
-from edgeconv.tf.statistics_probe import Layer, LayerDistance, distances, share_left
+from edgeconv.tf.statistics_probe import Layer, LayerDistance, Probe, distances, share_left
 from edgeconv.types import CalibrationRecord, InputRange
 
 RANDOM = np.random.default_rng(2)
@@ -221,7 +221,7 @@ def moments(own: Layer, mean: Any, variance: Any) -> tuple[Any, Any]:
 
 def near(layers: Any, seen: Any) -> Any:
     """The distances without what is left of the first statistics."""
-    return distances(layers, seen, share_left(layers, seen))
+    return distances(layers, seen, dict.fromkeys(layers, share_left(layers, seen)))
 
 
 MEAN, VARIANCE = RANDOM.normal(0, 3, 32), RANDOM.uniform(0.02, 4, 32)
@@ -259,6 +259,27 @@ def test_of_small_variances_what_is_left_is_found_to_the_third_digit(left, scale
     assert found.distance < 0.02
     wrong = {"norm/x": moments(own, MEAN / 255, VARIANCE / 255**2)}
     assert near({"norm/x": own}, wrong)[0].distance > 1.8
+
+
+class Measured(Probe):
+    """Layers of which the first alone meets the inputs, and what right samples give in all."""
+
+    def __init__(self, shares: list[float]) -> None:
+        owns = [layer((1 - left) * MEAN, (1 - left) * VARIANCE + left) for left in shares]
+        self.layers = {
+            str(at): each._replace(meets_inputs=not at, stored={f"m{at}": MEAN, f"v{at}": VARIANCE})
+            for at, each in enumerate(owns)
+        }
+
+    def _moments(self, _outputs: Any, layers: Any, *_feeds: Any) -> Any:
+        return [], {name: moments(layers[name], MEAN, VARIANCE) for name in layers}
+
+
+@pytest.mark.parametrize("shares", [(0.9, 0.9, 0.3, 0.3), (0.3, 0.3), (0.9, 0.0)])
+def test_layers_of_another_momentum_have_another_share_left(shares):
+    left, found = Measured(shares)._settled({}, 1)
+    assert left == pytest.approx(shares[0], abs=0.01)
+    assert max(each.distance for each in found) < 0.1
 
 
 def test_channels_that_are_dead_in_training_and_now_are_no_fault():
