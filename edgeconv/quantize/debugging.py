@@ -260,13 +260,17 @@ def _try_rules(
     ruled = ruled_layers(trials.graph.layers, recipe)
     costly = [layer for layer in worst_first(layers) if layer.alone_snr_db is not None]
     worst = [layer for layer in costly if layer.tensor not in ruled][:_WORST]
+    weighted = [layer for layer in costly if layer.weights] or costly
     for lift in _lifts(recipe):
         rules, best_db = tuple[LayerRule, ...](), snr_db
         for layer in worst:
-            # With a rule for each layer it would be another recipe.
-            if layer.precision not in lift or len(rules) + 1 == len(costly):
+            if layer.precision not in lift:
                 continue
             rule = LayerRule(pattern=layer.layer, precision=lift[layer.precision])
+            # With a rule for each layer, or all weights in float, it would be another recipe.
+            counted = weighted if rule.precision == "float32" else costly
+            if {each.layer for each in counted} <= {each.pattern for each in (*rules, rule)}:
+                continue
             report_progress(f"trying {rule.precision} for {layer.layer}")
             with_rule = (*rules, rule)
             try:

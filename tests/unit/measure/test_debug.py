@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from debug_models import FIRST as FIRST_WEIGHTS
 from debug_models import KEY, SAMPLES, two_dense
 from golden_files import assert_golden
 from tiny_tflite import Graph, int8_model, packed
@@ -205,6 +206,21 @@ def test_the_rules_that_were_tried_name_their_layers_shortly_and_alone(model, so
         "second": SECOND,
         "cos": "net/cos",
     }
+
+
+def test_a_rule_that_leaves_no_weights_in_integers_is_not_tried(tmp_path, source):
+    graph = Graph()
+    x = graph.tensor("x", (1, 8), "float32", dynamic=True)
+    stored = graph.tensor("w", FIRST_WEIGHTS.shape, "float32", data=FIRST_WEIGHTS)
+    dense = graph.computed("dense", (1, 6), "FULLY_CONNECTED", [x, stored, -1], dynamic=True)
+    out = graph.computed("relu", (1, 6), "RELU", [dense], dynamic=True)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(packed(graph.model([x], [out], signature=(KEY, ["x"], ["y"]))))
+    (plain,) = make_recipes(["int8"], methods=["none"])
+    found = debug(path, source, to=plain, execution=Execution(threads=1))
+    rules = {(rule.pattern, rule.precision) for fix in found.fixes for rule in fix.rules}
+    assert ("dense", "int16x8") in rules
+    assert ("dense", "float32") not in rules
 
 
 @pytest.mark.parametrize(
