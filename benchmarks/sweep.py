@@ -43,8 +43,7 @@ from edgeconv.requests.tune import SweepRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from edgeconv.plugins.scale.sweep_executors import Handle
-    from edgeconv.plugins.scale.sweep_jobs import SweepJob
+    from edgeconv.plugins.scale.sweep_jobs import Handle, SweepJob
     from edgeconv.types import CellResult
     from edgeconv.types.errors import EdgeconvError
 

@@ -20,10 +20,9 @@ from benchmarks.quality_models import run
 from edgeconv import convert, tune
 from edgeconv.data import parse_source
 from edgeconv.measure.model_files import find_model_files, float_inputs
-from edgeconv.plugins.scale.tune_evaluator import open_evaluators
 from edgeconv.plugins.scale.tune_samples import open_samples
 from edgeconv.plugins.scale.tune_search import uniform_recipes
-from edgeconv.plugins.scale.tune_trials import name_of
+from edgeconv.plugins.scale.tune_trials import name_of, open_evaluators
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.requests.texts import parse_metric
 from edgeconv.requests.tune import TuneRequest
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.quality_models import TrainedModel
-    from edgeconv.plugins.scale.tune_evaluator import Evaluator
+    from edgeconv.plugins.scale.tune_trials import Evaluator
     from edgeconv.types import Loss, Tuning
 
 BUDGET = 0.005

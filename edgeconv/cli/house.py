@@ -91,11 +91,11 @@ def cache() -> None:
 def _show() -> None:
     """Show the cache's path, and how many entries it has of each kind."""
     from edgeconv.reporting.units import size
-    from edgeconv.system.store import cache_directory, pruning
+    from edgeconv.system.store.cache import cache_directory, entries
 
     echo(f"{cache_directory()}")
     sizes: dict[str, list[int]] = {}
-    for entry in pruning.entries(cache_directory()):
+    for entry in entries(cache_directory()):
         sizes.setdefault(entry.stage, []).append(entry.size_bytes)
     for stage, each in sorted(sizes.items()):
         echo(f"  {stage}: {len(each)}, {size(sum(each))}")
@@ -114,10 +114,10 @@ def _show() -> None:
 def _prune(max_size: int) -> None:
     """Make the cache smaller. Entries of the last hour are kept."""
     from edgeconv.reporting.units import size
-    from edgeconv.system.store import cache_directory, pruning
+    from edgeconv.system.store.cache import cache_directory, entries, prune
 
-    taken = pruning.prune(cache_directory(), max_size)
-    left = sum(entry.size_bytes for entry in pruning.entries(cache_directory()))
+    taken = prune(cache_directory(), max_size)
+    left = sum(entry.size_bytes for entry in entries(cache_directory()))
     gone = sum(entry.size_bytes for entry in taken)
     echo(f"{len(taken)} entries removed, {size(gone)}; {size(left)} left")
     if left > max_size:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published, is_altered, make_plan
 from edgeconv.system.processes.failures import machine_error
 from edgeconv.system.store import Cache, cache_directory, owned, scratch_directory
-from edgeconv.system.store.converted import note_converted
+from edgeconv.system.store.notes import note_converted
 from edgeconv.types import Artifact, Conversion, Failure, Recipe
 from edgeconv.types.errors import EdgeconvError, OutputRefused
 

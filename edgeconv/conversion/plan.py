@@ -25,8 +25,7 @@ from edgeconv.system.store import (
     refuse_inputs,
     tool_versions,
 )
-from edgeconv.system.store.converted import recorded_path
-from edgeconv.system.store.hashed import sha256_once
+from edgeconv.system.store.notes import recorded_path, sha256_once
 from edgeconv.types import (
     Artifact,
     CalibrationRange,

@@ -10,7 +10,7 @@ import msgspec
 from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes
 from edgeconv.model.tflite import oldest_runtime
 from edgeconv.system.store import publish_all, sha256_file, tool_versions
-from edgeconv.system.store.converted import in_project
+from edgeconv.system.store.notes import in_project
 from edgeconv.types import Artifact, CalibrationRange, LadderStep
 
 if TYPE_CHECKING:

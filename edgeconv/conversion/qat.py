@@ -44,8 +44,7 @@ from edgeconv.tf.qat.member import QatJob, QatResult, train_qat
 from edgeconv.tf.qat.opened import refuse_without_layers
 from edgeconv.tf.shapes import FixedShapes
 from edgeconv.training.cluster import Cluster
-from edgeconv.training.launch import clusters_of, launch, workers_of
-from edgeconv.training.members import ProcessSettings
+from edgeconv.training.members import ProcessSettings, clusters_of, launch, workers_of
 from edgeconv.types import Qat, QatRecord, Recipe, Signature, Validated
 from edgeconv.types.errors import (
     BatchRefused,

@@ -21,7 +21,7 @@ from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
 from edgeconv.system.processes.tasks import PersistentChild, start_task
 from edgeconv.system.store import hash_of, keep_log, read_noun
-from edgeconv.system.store.converted import in_project
+from edgeconv.system.store.notes import in_project
 from edgeconv.types import Artifact, CalibrationRecord
 from edgeconv.types.conversion import OVERLAPPING
 from edgeconv.types.errors import EdgeconvError, InputRefused, InternalError, UsageError

@@ -32,6 +32,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from edgeconv.data.checks import LabelUse as LabelUse
     from edgeconv.data.evaluation import (
+        check_whole_batches as check_whole_batches,
+        chosen_indices as chosen_indices,
+        seeded_choice as seeded_choice,
+        split_calibration as split_calibration,
         synthetic_inputs as synthetic_inputs,
         synthetic_samples as synthetic_samples,
     )
@@ -46,28 +50,26 @@ if TYPE_CHECKING:
         Samples as Samples,
         SamplesHash as SamplesHash,
         batch_size as batch_size,
-        check_whole_batches as check_whole_batches,
-        chosen_indices as chosen_indices,
         input_ranges as input_ranges,
         read_samples as read_samples,
-        seeded_choice as seeded_choice,
         set_suspicions as set_suspicions,
         sha256_samples as sha256_samples,
-        split_calibration as split_calibration,
         write_samples as write_samples,
     )
 
 
 _MODULES = {
     "checks": ("LabelUse",),
-    "evaluation": ("synthetic_inputs", "synthetic_samples"),
+    "evaluation": (
+        *("check_whole_batches", "chosen_indices", "seeded_choice", "split_calibration"),
+        *("synthetic_inputs", "synthetic_samples"),
+    ),
     "location": ("identity", "parse_source", "runs_code"),
     "preprocessing": ("describe", "parse_preprocessing"),
     "reader": ("opened_samples",),
     "samples": (
-        *("Samples", "SamplesHash", "batch_size", "check_whole_batches", "sha256_samples"),
-        *("chosen_indices", "seeded_choice", "split_calibration"),
-        *("input_ranges", "read_samples", "set_suspicions", "write_samples"),
+        *("Samples", "SamplesHash", "batch_size", "input_ranges", "read_samples"),
+        *("set_suspicions", "sha256_samples", "write_samples"),
     ),
 }
 

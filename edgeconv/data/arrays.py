@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from edgeconv.system.store.files import absent, refuse_pointer
-from edgeconv.system.store.hashed import sha256_once
+from edgeconv.system.store.notes import sha256_once
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import InputRefused
 

@@ -1,10 +1,11 @@
-"""The samples that measure a model: those chosen of a data set, or made-up ones."""
+"""Which samples of a data set calibrate, verify and measure a model, and made-up ones."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -12,18 +13,20 @@ from edgeconv.data.arrays import ended_list
 from edgeconv.data.checks import input_dtype
 from edgeconv.data.samples import (
     Array,
+    Indices,
     Samples,
     SamplesHash,
     batch_size,
-    check_whole_batches,
-    chosen_indices,
     has_batch,
     stacked_spec,
 )
 from edgeconv.data.source import DataSet
 from edgeconv.types import TensorSpec
-from edgeconv.types.errors import InputRefused
+from edgeconv.types.errors import InputRefused, UsageError
 
+_SEED = 20240607
+# Verification needs samples as well as calibration: 14 of 100, and 64 of 448 or more.
+_HELD_BACK_SHARE = 7
 # Small enough to be quick, large enough for five halvings of an image.
 _DYNAMIC_SIZE = 32
 # Numbers of all samples of an input, each of which takes 8 bytes while it is made.
@@ -113,6 +116,117 @@ class EvaluationSet:
             if digest:
                 digest.update(part)
             yield part
+
+
+def check_whole_batches(what: str, count: int, batch: int) -> None:
+    """Refuse a count that is not a multiple of the batch: no sample is dropped or repeated.
+
+    `what` begins the message, as in "the source has". Raises `InputRefused`.
+    """
+    if count % batch:
+        raise InputRefused(
+            f"{what} {count} samples, and the model takes {batch} at once",
+            hint=f"use a multiple of {batch} samples",
+        )
+
+
+def split_calibration(
+    samples: Samples | DataSet,
+    count: int | None,
+    *,
+    held_back: int = 64,
+    batch: int = 1,
+    consecutive: bool = False,
+) -> tuple[Indices, Indices]:
+    """The indices of `count` calibration samples, and of up to `held_back` to verify with.
+
+    With a count of None a seventh, from one to `held_back`, is held back, and all others
+    calibrate.
+    The choice is by a fixed seed, in equal shares of every label, in the order of the source. Both
+    parts are whole batches. Where `count` leaves none, the last calibration samples are used for
+    both. `consecutive`: the first `count` samples, and those that come next.
+
+    Raises `UsageError` for a count below 1, `InputRefused` for one that is too large.
+    """
+    total = samples.count
+    if count is None:
+        check_whole_batches("the source has", total, batch)
+        count = total - _held_back_of(total, held_back, batch) or total
+    _check_count(count, total, batch)
+    if consecutive:
+        spare = min(_whole(held_back, batch), (total - count) // batch * batch)
+        first = count if spare else count - min(_whole(held_back, batch), count)
+        kept = np.arange(first, first + (spare or count - first))
+        return np.arange(count), kept
+    rng = np.random.default_rng(_SEED)
+    chosen = _choose(rng, np.arange(total), samples.labels, count)
+    others = np.setdiff1d(np.arange(total), chosen)
+    spare = min(_whole(held_back, batch), others.size // batch * batch)
+    if spare:
+        kept = _choose(rng, others, samples.labels, spare)
+    else:
+        kept = chosen[-min(_whole(held_back, batch), count) :]
+    return chosen, kept
+
+
+def seeded_choice(samples: Samples | DataSet, count: int) -> Samples:
+    """`count` samples by a fixed seed, in equal shares of every label where there are labels.
+
+    They are in the order of the source. Raises as `split_calibration` does.
+    """
+    return samples.take(chosen_indices(samples, count))
+
+
+def chosen_indices(samples: Samples | DataSet, count: int) -> Indices:
+    """Which ones `seeded_choice` takes, ascending. Raises as it does."""
+    _check_count(count, samples.count, 1)
+    rng = np.random.default_rng(_SEED)
+    return _choose(rng, np.arange(samples.count), samples.labels, count)
+
+
+def _held_back_of(total: int, most: int, batch: int) -> int:
+    return min(_whole(min(most, max(1, total // _HELD_BACK_SHARE)), batch), total)
+
+
+def _whole(count: int, batch: int) -> int:
+    """`count` rounded up to whole batches."""
+    return -(-count // batch) * batch
+
+
+def _check_count(count: int, total: int, batch: int) -> None:
+    if count < 1:
+        raise UsageError(f"the request is for {count} samples", hint="at least 1 is needed")
+    if count > total:
+        raise InputRefused(
+            f"the request is for {count} samples, the source has {total}", hint=f"at most {total}"
+        )
+    check_whole_batches("the request is for", count, batch)
+
+
+def _choose(
+    rng: np.random.Generator, pool: Indices, labels: np.ndarray[Any, Any] | None, count: int
+) -> Indices:
+    """`count` of the indices in `pool`, ascending."""
+    if labels is None or labels.ndim != 1 or labels.dtype.kind in "fV":
+        return np.sort(rng.permutation(pool)[:count])
+    classes, class_of, sizes = np.unique(labels[pool], return_inverse=True, return_counts=True)
+    shares = _shares(rng, sizes, count)
+    parts = [
+        rng.permutation(pool[class_of == index])[: shares[index]] for index in range(len(classes))
+    ]
+    return np.sort(np.concatenate(parts))
+
+
+def _shares(rng: np.random.Generator, sizes: np.ndarray[Any, Any], count: int) -> list[int]:
+    """How many of each class: the largest-remainder method, ties in random order.
+
+    Each share is less than 1 away from count * size / sum(sizes); they add up to count.
+    """
+    total = int(sizes.sum())
+    whole, remainders = np.divmod(sizes * count, total)
+    order = np.lexsort((rng.random(len(sizes)), -remainders))
+    whole[order[: count - int(whole.sum())]] += 1
+    return [int(share) for share in whole]
 
 
 def synthetic_inputs(inputs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:

@@ -44,7 +44,7 @@ from edgeconv.system.store import (
     tool_versions,
     writable_directory,
 )
-from edgeconv.system.store.hashed import CLOCK_STEP_NS
+from edgeconv.system.store.notes import CLOCK_STEP_NS
 from edgeconv.types import Artifact, Built, Conversion, DataSource, Embedded, FileState, Stamp
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, ToolFailed, UsageError

@@ -30,7 +30,7 @@ from edgeconv.system.store import (
     sha256_file,
     sweep_unfinished,
 )
-from edgeconv.system.store.converted import was_converted
+from edgeconv.system.store.notes import was_converted
 from edgeconv.types import Allowance, DataSource, Embedded, EmbeddedFile
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 

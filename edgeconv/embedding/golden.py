@@ -11,8 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from edgeconv.data import LabelUse, Samples, batch_size, opened_samples, synthetic_samples
+from edgeconv.data.evaluation import seeded_choice
 from edgeconv.data.location import located
-from edgeconv.data.samples import seeded_choice
 from edgeconv.embedding.accessors import LIMITS
 from edgeconv.embedding.interface import LITERT, MICRO, Golden, Tolerance, Vector
 from edgeconv.model.tflite.summary import output_steps

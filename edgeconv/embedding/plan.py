@@ -28,7 +28,7 @@ from edgeconv.system.store import (
     sha256_file,
     tool_versions,
 )
-from edgeconv.system.store.converted import find_source
+from edgeconv.system.store.notes import find_source
 from edgeconv.types import Artifact, DataSource, Embedded, NpuChoice, Signature
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import quoted

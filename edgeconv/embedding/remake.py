@@ -17,7 +17,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import MIN_SNR_DB, default_range
 from edgeconv.runtimes.choice import recorded_target
 from edgeconv.system.processes.escaping import shell_line
-from edgeconv.system.store.converted import was_converted
+from edgeconv.system.store.notes import was_converted
 from edgeconv.types import CALIBRATED, Artifact, Execution, Steps, TargetRuntime
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 

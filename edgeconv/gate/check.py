@@ -33,7 +33,7 @@ from edgeconv.system.store import (
     sha256_file,
     writable_directory,
 )
-from edgeconv.system.store.converted import in_project
+from edgeconv.system.store.notes import in_project
 from edgeconv.types import (
     IN_VERSIONS,
     NOT_CHECKED,

@@ -9,7 +9,7 @@ import msgspec
 from edgeconv.reporting.units import plain
 from edgeconv.requests.config.file import LONGEST_NAME
 from edgeconv.requests.config.tables import options_of
-from edgeconv.system.store.toml_text import toml_header, toml_value
+from edgeconv.system.store.toml_file import toml_header, toml_value
 from edgeconv.types import LIMIT_KINDS, Inspection, Signature, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv import data
 from edgeconv.data import input_ranges
@@ -37,6 +37,7 @@ from edgeconv.measure.model_files import (
 from edgeconv.measure.models import BenchRun, MeasuredModel, OpenedRuntimes, evaluate, open_runtimes
 from edgeconv.measure.rows import Rows
 from edgeconv.measure.timing import measure_trained, time_batched, time_cold, time_in_rounds
+from edgeconv.requests.bench import BenchRequest
 from edgeconv.runtimes.choice import most_samples
 from edgeconv.runtimes.interface import Arrays
 from edgeconv.runtimes.local import LocalRuntime
@@ -62,11 +63,6 @@ from edgeconv.types import (
 from edgeconv.types.errors import InputRefused
 from edgeconv.types.measurement import UNTIMED
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from edgeconv.requests.bench import BenchRequest
 
 _SYNTHETIC_SAMPLES = 8
 _SYNTHETIC_SEED = 7
@@ -343,11 +339,7 @@ def with_baseline(
     drop, bounds = (0.0, (0.0, 0.0)) if is_same else drop_of(baseline.accuracy, row.accuracy)
     counts = flips(baseline.accuracy, row.accuracy) if row.accuracy.correct else (None, None)
     return msgspec.structs.replace(
-        row,
-        accuracy_drop=drop,
-        accuracy_drop_interval=bounds,
-        fixed=counts[0],
-        broken=counts[1],
+        row, accuracy_drop=drop, accuracy_drop_interval=bounds, fixed=counts[0], broken=counts[1]
     )
 
 

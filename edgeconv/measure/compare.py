@@ -6,16 +6,17 @@ import gzip
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 
 from edgeconv.measure.metrics.scoring import flips
-from edgeconv.model.source import load
+from edgeconv.model.source import identify
 from edgeconv.model.tflite import summarize
 from edgeconv.model.tflite.summary import tensor_specs
 from edgeconv.reporting.closeness import snr
+from edgeconv.requests.looking import CompareRequest
 from edgeconv.statistics.comparison import median_interval, paired_difference, unpaired_ratio_bounds
 from edgeconv.system.store import read_noun
 from edgeconv.types import (
@@ -36,9 +37,6 @@ from edgeconv.types import (
     TensorSpec,
 )
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from edgeconv.requests.looking import CompareRequest
 
 
 def compare(request: CompareRequest) -> Difference:
@@ -161,9 +159,7 @@ def _times(was: Measurement, now: Measurement) -> Iterator[NumberChange]:
             interval=_slower_by(was.latency, now.latency, percent),
         )
     yield NumberChange(
-        quantity="peak_memory_bytes",
-        before=was.peak_memory_bytes,
-        after=now.peak_memory_bytes,
+        quantity="peak_memory_bytes", before=was.peak_memory_bytes, after=now.peak_memory_bytes
     )
 
 
@@ -252,7 +248,7 @@ def compare_files(before: Path, after: Path) -> Difference:
     Where both have a manifest, their closeness to the float model is compared too. Raises
     `InputRefused` for a file that is not a model.
     """
-    was, now = load(before), load(after)
+    was, now = identify(before), identify(after)
     contents = [before.read_bytes(), after.read_bytes()]
     graphs = [
         summarize(data, where=str(f)) for data, f in zip(contents, (before, after), strict=True)
@@ -355,9 +351,7 @@ def _manifest_numbers(manifests: Sequence[Artifact | None]) -> list[NumberChange
     return changes
 
 
-def _manifests(
-    *files: tuple[Path, str],
-) -> tuple[list[Artifact | None], tuple[str, ...]]:
+def _manifests(*files: tuple[Path, str]) -> tuple[list[Artifact | None], tuple[str, ...]]:
     """The manifest next to each file, and why one cannot be used."""
     manifests: list[Artifact | None] = []
     refused = []

@@ -144,12 +144,7 @@ def _debugged(session: Session, recipe: Recipe) -> Debugged:
         fixes=debugged.fixes,
         post_training=debugged.post_training,
         shared_scales=debugged.shared_scales,
-        notes=(
-            *calibration_warnings(session, recipe),
-            *prepared.notes,
-            *debugged.notes,
-            *notes,
-        ),
+        notes=(*calibration_warnings(session, recipe), *prepared.notes, *debugged.notes, *notes),
     )
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from edgeconv import data
+from edgeconv.data import Samples
 from edgeconv.data.checks import check_labels
 from edgeconv.data.preprocessing import describe
+from edgeconv.data.source import DataSet, LocalDataSet
 from edgeconv.data.suspects import classes_of
 from edgeconv.measure.doctor_trials import (
     LEAST_SAMPLES,
@@ -32,6 +35,7 @@ from edgeconv.measure.model_files import find_model_files, float_inputs, preproc
 from edgeconv.measure.timing import run_trained
 from edgeconv.model import source
 from edgeconv.model.source.scanning import admit_model, loadable
+from edgeconv.requests.looking import DoctorRequest
 from edgeconv.runtimes.local import start_run
 from edgeconv.statistics.comparison import is_better
 from edgeconv.system.processes.sandbox import Access
@@ -54,13 +58,6 @@ from edgeconv.types import (
 )
 from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import SERVING_DEFAULT
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from edgeconv.data import Samples
-    from edgeconv.data.source import DataSet, LocalDataSet
-    from edgeconv.requests.looking import DoctorRequest
 
 
 def doctor(
@@ -317,10 +314,7 @@ def _exported(context: SearchContext, model: SourceModel) -> SourceModel:
         job,
         label="loading the Keras file",
         scratch=context.scratch,
-        access=Access(
-            reads=(copy, *source.code_files(model.opening)),
-            writes=(target.parent,),
-        ),
+        access=Access(reads=(copy, *source.code_files(model.opening)), writes=(target.parent,)),
         allowance=context.execution.allowance,
         shown={str(copy): model.path},
     ) as task:

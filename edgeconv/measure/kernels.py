@@ -6,6 +6,7 @@ operator, and running it in both.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,14 +21,9 @@ from edgeconv.model.tflite.layer_names import short_names
 from edgeconv.reporting import units
 from edgeconv.reporting.closeness import snr, worst_snr
 from edgeconv.runtimes.interface import Arrays, Model
-from edgeconv.runtimes.local import LocalRuntime
+from edgeconv.runtimes.local import IdleRunners, LocalRuntime
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.statistics.outputs import (
-    ALONE_DB,
-    LEAST_AGREEMENT,
-    is_another,
-    loses_answers,
-)
+from edgeconv.statistics.outputs import ALONE_DB, LEAST_AGREEMENT, is_another, loses_answers
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import Acceleration, Agreement, LayerError
 from edgeconv.types.errors import (
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.measure.models import BenchRun, MeasuredModel
-    from edgeconv.runtimes.conversation import RunnerSession
 
 # A model with more operators is cut after so many of them only.
 _MOST_CUTS = 200
@@ -82,16 +77,12 @@ def kernel_errors(
     count = min(len(array) for array in inputs.values()) // model.batch * model.batch
     samples = {name: array[:count] for name, array in inputs.items()}
     errors = []
-    there, here = (_CutRunner(runtime, directory, model.batch) for runtime in runtimes)
-    try:
+    with contextlib.closing(IdleRunners(directory)) as idle:
         for number, cut in enumerate(layers, start=1):
             on_progress(CountedLine(f"layers of {model.file.name}", number, len(layers)))
-            actual, expected = there.output(cut, samples), here.output(cut, samples)
+            actual, expected = (_output(cut, samples, r, model.batch, idle) for r in runtimes)
             if actual is not None and expected is not None and actual.shape == expected.shape:
                 errors.append(_error(cut, actual, expected))
-    finally:
-        there.close()
-        here.close()
     if not errors:
         raise ToolFailed(f"no layer of {model.file.name} runs in both runtimes")
     return tuple(errors)
@@ -149,32 +140,16 @@ def cuts_of(model: Model, inputs: Arrays, directory: Path) -> list[_Cut]:
     return cuts
 
 
-class _CutRunner:
-    """One runtime, with a session that runs one cut after another."""
-
-    def __init__(self, runtime: LocalRuntime, directory: Path, batch: int) -> None:
-        self._runtime, self._directory, self._batch = runtime, directory, batch
-        self._session: RunnerSession | None = None
-
-    def output(self, cut: _Cut, samples: Arrays) -> NDArray[np.generic] | None:
-        """The layer's values for all samples; None where the runtime does not run it."""
-        model = Model(file=cut.file, batch=self._batch)
-        try:
-            if self._session is None:
-                self._session = self._runtime.start(model, self._directory)
-            else:
-                self._runtime.load(self._session, model)
-            return self._session.run(samples)[cut.output]
-        except ToolFailed:
-            # It may have ended.
-            self.close()
-            return None
-
-    def close(self) -> None:
-        """End the session."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+def _output(
+    cut: _Cut, samples: Arrays, runtime: LocalRuntime, batch: int, idle: IdleRunners
+) -> NDArray[np.generic] | None:
+    """The layer's values for all samples; None where the runtime does not run it."""
+    try:
+        session = runtime.start(Model(file=cut.file, batch=batch), idle)
+        with contextlib.closing(session):
+            return session.run(samples)[cut.output]
+    except ToolFailed:
+        return None
 
 
 def _loads(cut: _Cut, runtime: LocalRuntime, batch: int) -> bool:
@@ -358,9 +333,7 @@ def _agreement(
 
 
 def _mistake(
-    kernels: Sequence[Agreement],
-    there: Sequence[Agreement],
-    here: Sequence[Agreement],
+    kernels: Sequence[Agreement], there: Sequence[Agreement], here: Sequence[Agreement]
 ) -> str:
     """Why the answers there are not the float32 model's, and what did it; "" if they are.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,8 +16,10 @@ from edgeconv import data
 from edgeconv.data.samples import sample_files
 from edgeconv.measure.machine import environment
 from edgeconv.measure.metrics.agreement import agreements
+from edgeconv.measure.model_files import CommonNames, ModelFile
+from edgeconv.measure.models import BenchRun
 from edgeconv.runtimes.choice import matching_versions
-from edgeconv.runtimes.interface import Arrays
+from edgeconv.runtimes.interface import Arrays, Model
 from edgeconv.runtimes.isolated import is_present, isolated_target
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.processes.progress import CountedLine
@@ -32,12 +34,7 @@ from edgeconv.system.store import (
 from edgeconv.types import TargetRuntime, VersionResult
 from edgeconv.types.errors import RuntimeUnusable, ToolFailed, UsageError, WorkerCrashed
 from edgeconv.types.execution import usable_cores
-
-if TYPE_CHECKING:
-    from edgeconv.measure.model_files import CommonNames, ModelFile
-    from edgeconv.measure.models import BenchRun
-    from edgeconv.runtimes.interface import Model
-    from edgeconv.types.measurement import VersionState
+from edgeconv.types.measurement import VersionState
 
 # Kernels round differently from version to version, which costs far less: 20 dB are an error of a
 # tenth of what the answers vary by.

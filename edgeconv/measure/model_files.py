@@ -26,7 +26,7 @@ from edgeconv.model.tflite.summary import match_names
 from edgeconv.plugins import npu_compiler
 from edgeconv.runtimes.interface import Model
 from edgeconv.system.store import read_noun
-from edgeconv.system.store.converted import find_source, was_converted
+from edgeconv.system.store.notes import find_source, was_converted
 from edgeconv.types import (
     Artifact,
     Execution,
@@ -89,11 +89,7 @@ def _named(model_files: list[ModelFile]) -> tuple[ModelFile, ...]:
     recipes: list[str] = [f.artifact.recipe.name for f in model_files if f.artifact]
     is_one_model = len({f.artifact.name if f.artifact else None for f in model_files}) == 1
     by_recipe = [recipes] if recipes and is_one_model else []
-    kinds = [
-        *by_recipe,
-        [f.file.stem for f in model_files],
-        [f.file.name for f in model_files],
-    ]
+    kinds = [*by_recipe, [f.file.stem for f in model_files], [f.file.name for f in model_files]]
     named = (
         [
             msgspec.structs.replace(file, name=f"{group}/{name}" if group else name, group=group)
@@ -142,7 +138,7 @@ def _manifests(directory: Path) -> list[Artifact]:
 
 def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile:
     admit_model(file, trusted=trusted)
-    model = source.load(file)
+    model = source.identify(file)
     if model.kind != "tflite":
         raise InputRefused(
             f"{file} is not a .tflite file",
@@ -155,6 +151,9 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
             f"{file} is not the file that {manifest.name} describes: its content changed",
             hint="convert again, which repairs it, or remove the manifest",
         )
+    content = file.read_bytes()
+    summary = summarize(content, where=str(file))
+    model = structs.replace(model, signatures=summary.signatures)
     is_only = artifact is not None and len(artifact.signatures) == 1 and key is None
     chosen = (
         artifact.signature.key if artifact and is_only else source.chosen_signature(model, key).key
@@ -166,21 +165,15 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
             hint="convert again, which repairs it, or remove the manifest",
         )
     source.refuse_unusable(str(file), signature)
+    looks_like = likely_recipe(content, where=str(file)) if is_quantized(summary) else None
     return ModelFile(
         name=file.stem,
         file=file,
         sha256=model.sha256,
         signature=signature,
         artifact=artifact,
-        recipe=artifact.recipe.name if artifact else _recipe_of(file),
+        recipe=artifact.recipe.name if artifact else looks_like,
     )
-
-
-def _recipe_of(file: Path) -> RecipeName | None:
-    """The recipe that a quantized file without a manifest looks like."""
-    content = file.read_bytes()
-    is_made = is_quantized(summarize(content, where=str(file)))
-    return likely_recipe(content, where=str(file)) if is_made else None
 
 
 def warned(model_files: Sequence[ModelFile]) -> tuple[str, ...]:
@@ -299,10 +292,7 @@ def float_inputs(signature: Signature) -> tuple[TensorSpec, ...]:
     """The inputs in the form of their samples: float32 where the model is quantized."""
     return tuple(
         msgspec.structs.replace(
-            spec,
-            dtype="float32" if spec.scale else spec.dtype,
-            scale=(),
-            zero_point=(),
+            spec, dtype="float32" if spec.scale else spec.dtype, scale=(), zero_point=()
         )
         for spec in signature.inputs
     )

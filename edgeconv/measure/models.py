@@ -17,29 +17,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from edgeconv.data import Samples
+from edgeconv.data.evaluation import EvaluationSet
 from edgeconv.data.handover import RowsFile
+from edgeconv.measure.model_files import CommonNames, ModelFile
 from edgeconv.measure.timing import NAME, check_pace
 from edgeconv.runtimes.choice import compared_with, leased, open_runtime
-from edgeconv.runtimes.interface import Model, Runtime, RuntimeSettings, Timed
+from edgeconv.runtimes.interface import Model, Runtime, RuntimeSession, RuntimeSettings, Timed
 from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.processes.progress import CountedLine
-from edgeconv.types import Environment, RuntimeChoice, SourceModel
+from edgeconv.types import Environment, Execution, Measuring, RuntimeChoice, SourceModel
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from edgeconv.data import Samples
-    from edgeconv.data.evaluation import EvaluationSet
-    from edgeconv.measure.model_files import CommonNames, ModelFile
-    from edgeconv.runtimes.interface import RuntimeSession
-    from edgeconv.types import Execution, Measuring
 
 # The runtime that serves the trained model, and the one that it has by default.
 _SERVING, _TRAINED = "tfserving", RuntimeChoice(name="tensorflow")

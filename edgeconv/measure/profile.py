@@ -7,27 +7,24 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.data import Samples, read_samples, write_samples
 from edgeconv.data.arrays import as_tensorflow_takes
 from edgeconv.model.tflite.cut import with_fixed_shapes
 from edgeconv.model.tflite.flatbuffer import operator_name, parse, text
 from edgeconv.model.tflite.layer_names import short_names
+from edgeconv.runtimes.c_api import Event, ProfiledModel
+from edgeconv.runtimes.interface import Arrays, Model
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import Allowance, OperatorTime, Profile
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from edgeconv.runtimes.c_api import Event, ProfiledModel
-    from edgeconv.runtimes.interface import Arrays, Model
 
 # The most runs and seconds; half of the runs are not profiled, and give the total.
 _RUNS = 100

@@ -6,18 +6,15 @@ import gzip
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from edgeconv.measure.debug import layer_errors
-from edgeconv.measure.kernels import (
-    acceleration,
-    begins_at,
-    kernel_errors,
-    other_kernels,
-)
+from edgeconv.measure.kernels import acceleration, begins_at, kernel_errors, other_kernels
 from edgeconv.measure.metrics.agreement import agreements
+from edgeconv.measure.metrics.scoring import Scorer
+from edgeconv.measure.models import BenchRun, MeasuredModel
 from edgeconv.measure.profile import profile_model
 from edgeconv.measure.timing import NAME, cold_latency_of, latency_of, paced_latency_of
 from edgeconv.model.tflite import oldest_runtime
@@ -27,10 +24,6 @@ from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.types import Measurement, SourceModel
 from edgeconv.types.errors import InputRefused, ToolFailed
 from edgeconv.types.words import listed
-
-if TYPE_CHECKING:
-    from edgeconv.measure.metrics.scoring import Scorer
-    from edgeconv.measure.models import BenchRun, MeasuredModel
 
 
 class Rows:

@@ -22,7 +22,6 @@ from edgeconv.statistics.comparison import median_interval
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
-from edgeconv.system.processes.workers import poll_until
 from edgeconv.system.store import tool_versions
 from edgeconv.tf.baseline import BaselineJob, BaselineRun, run_baseline
 from edgeconv.types import (
@@ -147,11 +146,8 @@ def run_trained(
         shown=shown,
     ) as task:
         for number, part in enumerate(parts):
-            poll_until(
-                lambda: task.child.has_ended() or waiting_parts(inputs) < _MOST_WAITING,
-                lambda: task.relay(on_progress),
-            )
-            if task.child.has_ended():
+            task.wait_until(lambda: waiting_parts(inputs) < _MOST_WAITING, on_progress)
+            if task.has_ended():
                 break
             task.child.renew()
             put_part(part, inputs, number)

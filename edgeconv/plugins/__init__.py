@@ -33,14 +33,14 @@ BASELINE_MODELS = {
 # trained model. The module and what it is called with are in edgeconv/runtimes/interface.py.
 RUNTIMES = {
     "adb": "edgeconv.plugins.devices.adb",
-    "arm64": "edgeconv.plugins.devices.arm",
-    "armv7": "edgeconv.plugins.devices.arm",
+    "arm64": "edgeconv.plugins.devices.kernels",
+    "armv7": "edgeconv.plugins.devices.kernels",
     "fake": "edgeconv.runtimes.kinds.fake",
     "gpu": "edgeconv.plugins.devices.gpu",
     "litert": "edgeconv.runtimes.kinds.python",
     "ssh": "edgeconv.plugins.devices.ssh",
     "tensorflow": "edgeconv.runtimes.kinds.python",
-    "tflite-micro": "edgeconv.plugins.devices.micro",
+    "tflite-micro": "edgeconv.plugins.devices.kernels",
     "tflite-runtime": "edgeconv.runtimes.kinds.python",
     "tfserving": "edgeconv.plugins.devices.tfserving",
     "web": "edgeconv.plugins.devices.web",

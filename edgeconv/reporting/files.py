@@ -20,7 +20,7 @@ from edgeconv.system.store import (
     read_checked,
     read_noun,
 )
-from edgeconv.system.store.converted import in_project
+from edgeconv.system.store.notes import in_project
 from edgeconv.types import Check, Finding, LastCheck, Outcome, Report
 from edgeconv.types.errors import CheckFailed, InputRefused
 from edgeconv.types.version import VERSION

@@ -17,7 +17,7 @@ from edgeconv.reporting.spreadsheet import safe
 from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Cell, Column, Table, number, table
 from edgeconv.system.store import html_with_checksum, json_with_checksum, publish_all
-from edgeconv.system.store.converted import in_project
+from edgeconv.system.store.notes import in_project
 from edgeconv.types import SweepCell, Swept
 
 NAMES = JSON_NAME, HTML_NAME, CSV_NAME = "sweep.json", "sweep.html", "sweep.csv"

@@ -15,11 +15,15 @@ import os
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from types import ModuleType
+from typing import cast
 
 import msgspec
 
 from edgeconv.plugins import runtime_module
+from edgeconv.runtimes.interface import Runtime, RuntimeSettings
 from edgeconv.system.store import (
     cache_directory,
     hash_of,
@@ -30,16 +34,8 @@ from edgeconv.system.store import (
     tool_versions,
     writable_directory,
 )
-from edgeconv.types import RuntimeChoice, RuntimeVersions, TargetRuntime
+from edgeconv.types import Accelerator, RuntimeChoice, RuntimeVersions, TargetRuntime
 from edgeconv.types.errors import OutputRefused, ToolFailed, UsageError, unknown_name
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-    from types import ModuleType
-
-    from edgeconv.runtimes.interface import Runtime, RuntimeSettings
-    from edgeconv.types import Accelerator
 
 # What a name without a version means; tflite-runtime has no release after 2.14, and later
 # releases of TensorFlow for Python cannot run Select-TF operators in its interpreter.
@@ -82,8 +78,7 @@ def parse_choice(text: str) -> RuntimeChoice:
         return _located(name, rest, module)
     if rest and not getattr(module, "HAS_VERSIONS", False):
         raise UsageError(
-            f"the runtime {name} has no versions to choose from: =={rest}",
-            hint=f"remove =={rest}",
+            f"the runtime {name} has no versions to choose from: =={rest}", hint=f"remove =={rest}"
         )
     return RuntimeChoice(name=name, version=rest)
 
@@ -114,8 +109,8 @@ def verified_in(choice: RuntimeChoice) -> RuntimeChoice:
 
 def most_samples(choices: Iterable[RuntimeChoice]) -> dict[str, int]:
     """How many samples the slow runtimes of `choices` get where that is not chosen, by runtime."""
-    most = {str(each): getattr(runtime_module(each.name), "MOST_SAMPLES", 0) for each in choices}
-    return {text: count for text, count in most.items() if count}
+    slow = ((each, getattr(runtime_module(each.name), "MOST_SAMPLES", {})) for each in choices)
+    return {str(each): most[each.name] for each, most in slow if each.name in most}
 
 
 def files_named(choice: RuntimeChoice) -> tuple[str, ...]:

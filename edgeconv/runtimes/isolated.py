@@ -19,15 +19,18 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from edgeconv.runtimes.conversation import Package
 from edgeconv.runtimes.emulation import MACHINES, PYTHON, emulator, fill_root
-from edgeconv.runtimes.local import RuntimePython, start_run
+from edgeconv.runtimes.interface import RuntimeSettings
+from edgeconv.runtimes.local import RuntimePython, runner_of
 from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import (
     cache_directory,
@@ -38,8 +41,8 @@ from edgeconv.system.store import (
     seal_directory,
     sealed_directory,
 )
-from edgeconv.system.store.pruning import prune_environments
-from edgeconv.types import Allowance
+from edgeconv.system.store.cache import prune_environments
+from edgeconv.types import Allowance, TargetRuntime
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import (
     OutputRefused,
@@ -48,12 +51,6 @@ from edgeconv.types.errors import (
     ToolFailed,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from edgeconv.runtimes.conversation import Package
-    from edgeconv.types import TargetRuntime
 
 Version = tuple[int, int]
 
@@ -121,10 +118,7 @@ _KINDS = {
     # Built for numpy 1, as all of TensorFlow before 2.18 was.
     "tensorflow": _RuntimePackage("tensorflow", "tensorflow", ("2.1",), ((3, 11), (3, 10), (3, 9))),
     "litert": _RuntimePackage(
-        "ai_edge_litert",
-        "ai-edge-litert",
-        ("1.0.",),
-        ((3, 13), (3, 12), (3, 11), (3, 10), (3, 9)),
+        "ai_edge_litert", "ai-edge-litert", ("1.0.",), ((3, 13), (3, 12), (3, 11), (3, 10), (3, 9))
     ),
 }
 
@@ -403,11 +397,7 @@ def _run_uv(
     command = [sys.executable, "-I", "-m", "uv", "--directory", "/", "--no-progress", *arguments]
     environment = {name: os.environ.get(name, value) for name, value in variables.items()}
     return run_program(
-        command,
-        label=label,
-        cwd=directory,
-        timeout_s=_INSTALL_TIMEOUT_S,
-        environment=environment,
+        command, label=label, cwd=directory, timeout_s=_INSTALL_TIMEOUT_S, environment=environment
     )
 
 
@@ -448,47 +438,15 @@ def _probe(target: RuntimePython, scratch: Path, what: str) -> str:
 
     A runtime with the wrong numpy can be imported, and crashes with a model.
     """
-    import numpy as np
-
-    from edgeconv.data import Samples, write_samples
-
-    model, samples = scratch / "relu.tflite", scratch / "samples"
-    model.write_bytes(relu_model())
-    values = np.array([[-3.0, 2.5]], np.float32)
-    write_samples(Samples({"x": values}, None, "probe"), samples)
     allowance = Allowance(timeout_s=_PROBE_TIMEOUT_S)
-    hint = "choose another version: this one does not work on this machine"
-    with start_run(
-        model, samples, scratch=scratch, signature=None, target=target, allowance=allowance
-    ) as running:
-        try:
-            run = running.result()
-        except ToolFailed as error:
-            raise RuntimeUnusable(
-                f"{what} cannot run a model: {error.message}", hint=hint
-            ) from error
-        if not np.array_equal(run.outputs["y"], [[0.0, 2.5]]):
-            raise RuntimeUnusable(f"{what} computes a wrong RELU", hint=hint)
-    return f"{run.runtime} {run.version}"
-
-
-def relu_model() -> bytes:
-    """A .tflite without signatures: y = max(0, x), both float32 of shape (1, 2)."""
-    from ai_edge_litert import schema_py_generated as schema
-
-    from edgeconv.model.tflite.flatbuffer import serialize
-
-    relu = schema.BuiltinOperator.RELU
-    tensors = [
-        schema.TensorT(name=name, shape=[1, 2], type=schema.TensorType.FLOAT32) for name in "xy"
-    ]
-    operator = schema.OperatorT(opcodeIndex=0, inputs=[0], outputs=[1])
-    code = schema.OperatorCodeT(deprecatedBuiltinCode=relu, builtinCode=relu, version=1)
-    graph = schema.SubGraphT(tensors=tensors, inputs=[0], outputs=[1], operators=[operator])
-    model = schema.ModelT(
-        version=3, operatorCodes=[code], subgraphs=[graph], buffers=[schema.BufferT()]
-    )
-    return serialize(model)
+    try:
+        facts, _ = runner_of(target, RuntimeSettings(scratch=scratch, allowance=allowance)).probe()
+    except ToolFailed as error:
+        raise RuntimeUnusable(
+            f"{what} cannot run a model: {error.message}",
+            hint="choose another version: this one does not work on this machine",
+        ) from error
+    return f"{facts.runtime} {facts.version}"
 
 
 def _packages(environment: _RuntimeEnvironment) -> dict[str, str]:

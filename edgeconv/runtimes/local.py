@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import sys
+import threading
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.runtimes.conversation import Package, Runner, delegated
+from edgeconv.runtimes.conversation import Package, Runner, VulkanDrivers, delegated
 from edgeconv.runtimes.emulation import SCRIPT
 from edgeconv.runtimes.interface import Model, RuntimeSettings
-from edgeconv.runtimes.vulkan import VulkanDrivers
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.store import tool_versions
 from edgeconv.types import Allowance
@@ -77,7 +78,9 @@ def start_run(
 
     Raises `UsageError` where the target's Python does not exist.
     """
-    runner = _runner(target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance))
+    runner = runner_of(
+        target, RuntimeSettings(scratch=scratch, threads=threads, allowance=allowance)
+    )
     loaded = Model(file=model, signature=signature, batch=batch)
     return StoredRun(runner, loaded, samples, idle or IdleRunners(keeps=False), states, others)
 
@@ -98,22 +101,24 @@ class RunResult(NamedTuple):
 class IdleRunners:
     """Processes that have ended a run and wait for the next one; they may read what is in `reads`.
 
-    One that does not keep them, or was closed, ends each with its run.
+    One that does not keep them, or was closed, ends each with its run. Any thread may take one.
     """
 
     def __init__(self, *reads: Path, keeps: bool = True) -> None:
         self._reads = tuple(path.absolute() for path in reads)
         self._keeps = keeps
         self._waiting: list[tuple[Runner, Conversation]] = []
+        self._lock = threading.Lock()
 
-    def take(self, runner: Runner, model: Model, samples: Path) -> Conversation:
+    def take(self, runner: Runner, model: Model, *samples: Path) -> Conversation:
         """One of a runner's processes for a model, which waits already or is started."""
-        for position, (own, talk) in enumerate(self._waiting):
-            if own == runner:
-                del self._waiting[position]
-                talk.rename(runner.running(model))
-                return talk
-        return runner.opened(model, samples.absolute(), *self._reads)
+        with self._lock:
+            fitting = (each for each in self._waiting if each[0] == runner)
+            if (waiting := next(fitting, None)) is not None:
+                self._waiting.remove(waiting)
+                waiting[1].rename(runner.running(model))
+                return waiting[1]
+        return runner.opened(model, *(path.absolute() for path in samples), *self._reads)
 
     def give_back(self, runner: Runner, talk: Conversation) -> None:
         """Take in a process whose run went well."""
@@ -181,7 +186,8 @@ class StoredRun:
             self._talk.close()
 
 
-def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
+def runner_of(target: RuntimePython, settings: RuntimeSettings) -> Runner:
+    """How runner.py is started there. Raises `UsageError` where there is no such Python."""
     if shutil.which(target.python) is None:
         raise UsageError(
             f"there is no Python at {target.python}", hint="name another with --python FILE"
@@ -191,7 +197,7 @@ def _runner(target: RuntimePython, settings: RuntimeSettings) -> Runner:
         package=target.package,
         label=target.package,
         scratch=settings.scratch,
-        access=_access(target).reading(*settings.reads),
+        access=_access(target),
         threads=settings.threads,
         accelerator="compiled" if target.gpu else settings.accelerator,
         allowance=settings.allowance,
@@ -229,7 +235,9 @@ class LocalRuntime:
         self.has_times = self.has_pace = has_times
         self.gpu = gpu
         self._once_s = once_s
-        self._runner = _runner(target, settings)
+        self._runner = runner_of(target, settings)
+        # Those that take one model after another.
+        self.idle = IdleRunners(*settings.reads, keeps=bool(settings.reads))
         self.environment = _environment(self._runner, target)
         # A GPU has one queue, and SwiftShader takes all processors for itself.
         self.sessions = 1 if target.gpu else usable_cores()
@@ -253,16 +261,15 @@ class LocalRuntime:
                 "(unroll=True), or use another runtime",
             ) from error
 
-    def start(self, model: Model, *reads: Path) -> RunnerSession:
-        """Load the model for its outputs; `load` may then take others in the directories `reads`.
+    def start(self, model: Model, idle: IdleRunners | None = None) -> RunnerSession:
+        """Load the model for its outputs, in one of the `idle` processes where there is one.
 
         Raises `ToolFailed`.
         """
-        return self._runner.start(str(model.file.absolute()), model, *reads)
-
-    def load(self, session: RunnerSession, model: Model) -> None:
-        """Load another model, in the directories `reads`, in a session. Raises `ToolFailed`."""
-        self._runner.load(session, str(model.file.absolute()), model)
+        idle = idle or self.idle
+        talk = idle.take(self._runner, model)
+        give_back = functools.partial(idle.give_back, self._runner, talk)
+        return self._runner.load(talk, str(model.file.absolute()), model, give_back)
 
 
 def _environment(runner: Runner, target: RuntimePython) -> Environment:

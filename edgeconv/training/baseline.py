@@ -24,8 +24,7 @@ from edgeconv.system.store import (
 from edgeconv.tf.export import is_remote
 from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.tf.training.modules import refuse_missing
-from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
-from edgeconv.training.members import ProcessSettings
+from edgeconv.training.members import ProcessSettings, clusters_of, is_chief, launch, workers_of
 from edgeconv.types import LOCAL_STRATEGIES
 from edgeconv.types.errors import InputRefused, UsageError
 

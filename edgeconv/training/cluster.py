@@ -2,19 +2,31 @@
 
 This is the format of TensorFlow's distributed training guide: a "cluster" of roles, each with the
 addresses of its members, and the "task" of this process.
+
+TensorFlow waits for members without naming the missing ones, so they are looked for: in a child,
+since a name that cannot be resolved may block for many seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
+import socket
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
-from edgeconv.types import StrategyName
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import report_progress, start_task
+from edgeconv.types import Allowance, StrategyName
 from edgeconv.types.decoding import ready
-from edgeconv.types.errors import UsageError, unknown_name
+from edgeconv.types.errors import ToolFailed, UsageError, unknown_name
+from edgeconv.types.words import listed
 
 Role = Literal["chief", "worker", "ps", "evaluator"]
 _ROLES: tuple[Role, ...] = get_args(Role)
@@ -221,3 +233,217 @@ def _quoted(text: str) -> str:
     if len(text) > _QUOTED_CHARACTERS:
         return f"{text[:_QUOTED_CHARACTERS]!r}…"
     return repr(text)
+
+
+# Ports of this machine for the members.
+
+_LOOPBACK = "127.0.0.1"
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_LOWEST, _HIGHEST = 20_000, 32_767
+# With less room, ports of the ephemeral range are used as well.
+_LEAST_ROOM = 1_000
+
+
+def local_cluster(
+    workers: int, servers: int = 0, *, coordinator: bool = False
+) -> tuple[Cluster, ...]:
+    """A cluster of processes on this machine, as each of them sees it, on free ports.
+
+    With a `coordinator`, the chief is the first; parameter servers are last. The ports are random:
+    two clusters that start at once get different ones. Raises `ToolFailed` if too few are free.
+    """
+    counts: dict[Role, int] = {"chief": int(coordinator), "worker": workers, "ps": servers}
+    ports = iter(_free_ports(sum(counts.values())))
+    addresses: dict[Role, tuple[str, ...]] = {
+        role: tuple(f"{_LOOPBACK}:{next(ports)}" for _ in range(count))
+        for role, count in counts.items()
+        if count
+    }
+    return tuple(
+        Cluster(addresses=addresses, role=role, index=index)
+        for role, members in addresses.items()
+        for index in range(len(members))
+    )
+
+
+def held_port() -> socket.socket:
+    """A listening socket on a free port, which no other process gets until it is closed.
+
+    Raises `ToolFailed` where none is free.
+    """
+    for port in _shuffled():
+        held = _socket()
+        try:
+            held.bind(("", port))
+            # A port that is only bound can be bound again.
+            held.listen()
+        except OSError:
+            held.close()
+        else:
+            return held
+    raise ToolFailed("a member of a training needs a port, and none is free")
+
+
+def refuse_taken_port(cluster: Cluster) -> None:
+    """Raise `UsageError` where another process uses the port of this member."""
+    if cluster.role == "evaluator":
+        return
+    _, port = host_and_port(cluster.address)
+    if not _can_listen(port):
+        raise UsageError(
+            f"port {port} of {cluster.member_name} ({cluster.address}) is in use{_by_whom(port)}",
+            hint="end that process, or give this member another port in every TF_CONFIG",
+        )
+
+
+def _free_ports(count: int) -> list[int]:
+    free: list[int] = []
+    for port in _shuffled():
+        if len(free) == count:
+            break
+        if _can_listen(port):
+            free.append(port)
+    if len(free) < count:
+        raise ToolFailed(f"{count} processes need a port each, and {len(free)} are free")
+    return free
+
+
+def _shuffled() -> list[int]:
+    candidates = _candidates()
+    # With its own generator: two trainings with one seed would choose the same ports.
+    return random.Random().sample(candidates, len(candidates))
+
+
+def _candidates() -> range:
+    """Ports outside of the system's ephemeral range.
+
+    A connection could take one of that range before a member listens on it, and an early connection
+    to it could be to itself.
+    """
+    highest = _HIGHEST
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        highest = min(highest, int(_EPHEMERAL.read_text(encoding="ascii").split()[0]) - 1)
+    return range(_LOWEST, (highest if highest - _LOWEST >= _LEAST_ROOM else _HIGHEST) + 1)
+
+
+def _can_listen(port: int) -> bool:
+    """Whether TensorFlow's server could: it listens on every address of the machine."""
+    with _socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def _socket() -> socket.socket:
+    """As servers have it: connections that are timing out do not block the port."""
+    new = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    new.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return new
+
+
+def _by_whom(port: int) -> str:
+    """The process that listens on a port, if this user may know it."""
+    import psutil
+
+    with contextlib.suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            # Only a listener has an address for sure.
+            ports = connection.laddr[1:2] if connection.status == psutil.CONN_LISTEN else ()
+            if port in ports and connection.pid:
+                name = psutil.Process(connection.pid).name()
+                return f" by {name} (process {connection.pid})"
+    return ""
+
+
+# The other members, which answer at their addresses.
+
+_PAUSE_S = 0.5
+_ANSWER_WITHIN_S = 3.0
+_NAMED = 8
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """The members to look for."""
+
+    addresses: tuple[str, ...]
+
+
+class Peers:
+    """Members of a cluster that have not answered yet; `look` is called until all are connected."""
+
+    def __init__(self, addresses: Mapping[str, str], timeout_s: float, *, scratch: Path) -> None:
+        self._missing = {address: name for name, address in addresses.items()}
+        self._timeout_s = timeout_s
+        self._task = start_task(
+            find,
+            Look(addresses=tuple(addresses.values())),
+            label="the search for the cluster's members",
+            scratch=scratch,
+            access=Access(profile="cluster"),
+            allowance=Allowance(timeout_s=timeout_s + 60),
+        )
+        self._until_s = time.monotonic() + timeout_s
+
+    def look(self) -> None:
+        """Note who has answered since, without waiting.
+
+        Raises `ToolFailed` after the timeout, with the names of those that never answered.
+        """
+        ended = self._task.has_ended()
+        self._task.relay(self._note)
+        if ended and self._missing:
+            # It crashed: this raises.
+            self._task.answer()
+        if time.monotonic() < self._until_s:
+            return
+        if self._missing:
+            missing = (f"{name} ({address})" for address, name in self._missing.items())
+            raise ToolFailed(
+                f"no answer within {self._timeout_s:g} s from {listed(missing, _NAMED)}",
+                hint="check that they run, and can be reached at these addresses; "
+                "--connect-timeout-s sets how long to wait",
+            )
+        raise ToolFailed(
+            f"all members of the cluster answer, but they did not connect within "
+            f"{self._timeout_s:g} s",
+            hint="check that all have the same TF_CONFIG cluster, the same strategy, and run "
+            "the same version of TensorFlow",
+        )
+
+    def _note(self, address: str) -> None:
+        self._missing.pop(address, None)
+
+    def close(self) -> None:
+        """End the search."""
+        self._task.close()
+
+
+def find(look: Look) -> int:
+    """Report each member as it answers; returns their number in the end. Runs in a child."""
+    # In threads: a member that is slow to resolve or to answer does not delay the others.
+    threads = [
+        threading.Thread(target=_await_answer, args=(address,), daemon=True)
+        for address in look.addresses
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return len(threads)
+
+
+def _await_answer(address: str) -> None:
+    while not _answers(address):
+        time.sleep(_PAUSE_S)
+    report_progress(address)
+
+
+def _answers(address: str) -> bool:
+    try:
+        with socket.create_connection(host_and_port(address), _ANSWER_WITHIN_S) as connection:
+            # Where nothing listens, a connection within the machine may be to itself.
+            return bool(connection.getsockname() != connection.getpeername())
+    except OSError:
+        return False

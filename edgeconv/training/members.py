@@ -7,36 +7,39 @@ import os
 import re
 import signal
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+import msgspec
+
+from edgeconv.plugins import member_hosts
 from edgeconv.system.processes.failures import NewLines, shown, worth_showing
-from edgeconv.system.processes.tasks import start_task
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.system.processes.tasks import ChildTask, start_task
 from edgeconv.system.processes.workers import poll_until
 from edgeconv.system.store import keep_log
-from edgeconv.training.cluster import host_and_port
-from edgeconv.training.peers import Peers
-from edgeconv.training.ports import refuse_taken_port
-from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, Allowance
+from edgeconv.tf.training.member import serve_member
+from edgeconv.training.cluster import (
+    Cluster,
+    Peers,
+    from_tf_config,
+    host_and_port,
+    local_cluster,
+    refuse_taken_port,
+)
+from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, Allowance, Distribution
 from edgeconv.types.errors import (
     ClusterLost,
     EdgeconvError,
     InternalError,
+    UsageError,
     WorkerCrashed,
     WorkerOutOfMemory,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    import msgspec
-
-    from edgeconv.system.processes.sandbox import Access
-    from edgeconv.system.processes.tasks import ChildTask
-    from edgeconv.training.cluster import Cluster
 
 Answer = TypeVar("Answer")
 
@@ -111,7 +114,7 @@ def run_cluster(
         members = []
         for start in starts:
             member = start_member(start, settings)
-            stack.callback(member.task.child.kill)
+            stack.callback(member.task.close)
             members.append(member)
         sought = {name: address for each in clusters for name, address in each.peers.items()}
         peers = None
@@ -138,7 +141,7 @@ def run_together(
     """
     with ExitStack() as stack:
         for member in members:
-            stack.callback(member.task.child.kill)
+            stack.callback(member.task.close)
         if peers:
             stack.callback(peers.close)
         running = _RunningMembers(members, on_progress, peers, on_checkpoint)
@@ -195,7 +198,7 @@ class _RunningMembers(Generic[Answer]):
 
     def is_over(self) -> bool:
         """Whether there is nothing to wait for."""
-        for member in [member for member in self._left if member.task.child.has_ended()]:
+        for member in [member for member in self._left if member.task.has_ended()]:
             self._settle(member)
         if self.failures:
             return not self._left or time.monotonic() > self._moment_ends_s
@@ -232,7 +235,7 @@ class _RunningMembers(Generic[Answer]):
 
     def _settle(self, member: Member[Answer]) -> None:
         """Take the result of a member that has ended, and end what it left running."""
-        member.task.child.kill()
+        member.task.close()
         if not self.failures:
             self._pass_on(member)
         self._left.remove(member)
@@ -306,3 +309,115 @@ def _environment(cluster: Cluster) -> dict[str, str]:
     hosts = dict.fromkeys(host_and_port(address)[0] for address in cluster.members.values())
     direct = ",".join([*itertools.islice(own, 1), *hosts])
     return {"TF_CONFIG": cluster.tf_config(), "no_grpc_proxy": direct}
+
+
+# Starting the processes of a distribution: one, a member of a cluster, or a whole cluster.
+
+
+_TF_CONFIG = "TF_CONFIG"
+_SECOND_GPU = Path("/dev/nvidia1")
+_RESUMES = "run the same command again: the training resumes from its last checkpoint"
+# An exception would be raised again.
+_CORRECTED = (
+    "correct what the last lines say; then run the command again, which resumes the training from "
+    "its last checkpoint"
+)
+
+
+def clusters_of(distribution: Distribution) -> tuple[Cluster, ...]:
+    """The clusters as the processes to start here see them; () where one trains alone.
+
+    Raises `UsageError` where the strategy needs a TF_CONFIG and there is none, for one that is
+    malformed or not for this strategy, and for one in addition to `workers`.
+    """
+    strategy, workers = distribution.strategy, distribution.workers
+    tf_config = os.environ.get(_TF_CONFIG, "").strip()
+    # An empty one tells a process that it is alone.
+    tf_config = "" if tf_config == "{}" else tf_config
+    if strategy not in ("multiworker", "parameter-server"):
+        if tf_config:
+            from_tf_config(tf_config).for_strategy(strategy)
+        return ()
+    if workers and tf_config:
+        raise UsageError(
+            f"--workers {workers} starts a cluster here, but TF_CONFIG names another one",
+            hint="remove --workers, or unset TF_CONFIG",
+        )
+    if workers:
+        coordinated = strategy == "parameter-server"
+        servers = distribution.servers or int(coordinated)
+        return local_cluster(workers, servers, coordinator=coordinated)
+    if not tf_config:
+        raise UsageError(
+            f"--strategy {strategy} needs a cluster, and there is no TF_CONFIG",
+            hint="add --workers 2 to start one on this machine, or set TF_CONFIG for each member",
+        )
+    return (from_tf_config(tf_config).for_strategy(strategy),)
+
+
+def is_chief(clusters: tuple[Cluster, ...]) -> bool:
+    """Whether one of the processes to start here keeps checkpoints and exports."""
+    return not clusters or any(cluster.is_chief for cluster in clusters)
+
+
+def workers_of(clusters: tuple[Cluster, ...]) -> int:
+    """How many processes train."""
+    if not clusters:
+        return 1
+    trains_itself = clusters[0].size("ps") == 0
+    return clusters[0].size("worker") + (clusters[0].size("chief") if trains_itself else 0)
+
+
+def launch(
+    clusters: tuple[Cluster, ...],
+    train: Callable[[Any], Answer],
+    job: Callable[[bool], msgspec.Struct],
+    distribution: Distribution,
+    settings: ProcessSettings,
+    *,
+    resumes: bool = True,
+) -> Answer | None:
+    """Run `train` in each process that does not only serve a coordinator; the chief's result.
+
+    `job` returns the job of a member, by whether it is the chief. None where the chief is not
+    among the processes started here. Raises as `run_cluster`; where a training `resumes`, its
+    progress or error says so.
+    With `settings.on`, the members run on the nodes of Ray.
+    """
+    starts: list[ClusterMember[Any]] = [
+        ClusterMember(serve_member if cluster.serves else train, job(cluster.is_chief), cluster)
+        for cluster in clusters
+    ] or [ClusterMember(train, job(True))]
+    access = _widened(settings.access, clusters, distribution)
+    settings = replace(settings, access=access, connect_timeout_s=distribution.connect_timeout_s)
+    try:
+        run = run_cluster if settings.on is None else member_hosts().run_on_ray
+        results: dict[str, Answer] = run(starts, settings)
+    except KeyboardInterrupt:
+        if resumes:
+            settings.on_progress(_RESUMES)
+        raise
+    except (WorkerCrashed, WorkerOutOfMemory, WorkerTimedOut) as error:
+        if not resumes:
+            raise
+        if error.cause.status > 0:
+            raise type(error)(error.message, hint=_CORRECTED, cause=error.cause) from error
+        # The limit comes first, since the training would meet it again.
+        limit = "" if isinstance(error, WorkerCrashed) else error.hint
+        hint = f"{limit}; then {_RESUMES}" if limit else _RESUMES
+        raise type(error)(error.message, hint=hint) from error
+    if not clusters:
+        return results[settings.label]
+    chief = next((cluster.member_name for cluster in clusters if cluster.is_chief), None)
+    return None if chief is None else results[chief]
+
+
+def _widened(access: Access, clusters: tuple[Cluster, ...], distribution: Distribution) -> Access:
+    """`access` with a network, where processes of this training talk to others.
+
+    NCCL uses sockets, also from GPU to GPU within one process.
+    """
+    talks = bool(clusters) or distribution.strategy == "tpu" or _SECOND_GPU.exists()
+    if talks and access.profile == "training":
+        return msgspec.structs.replace(access, profile="cluster")
+    return access

@@ -16,7 +16,7 @@ from edgeconv.measure.model_files import find_baseline, find_model_files
 from edgeconv.measure.visualize import _open
 from edgeconv.reporting.trackers import TrackedRun, csv_file, now, tensorboard
 from edgeconv.system.store import locked, read_noun, sha256_file
-from edgeconv.system.store.converted import note_converted
+from edgeconv.system.store.notes import note_converted
 from edgeconv.types import Artifact, CalibrationRecord, Checked, Execution
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
 

@@ -22,7 +22,7 @@ from edgeconv.tf.export import versions
 from edgeconv.tf.training.epochs import TrainingContext, run_epochs
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
 from edgeconv.tf.training.spec import Schedule
-from edgeconv.training.ports import local_cluster
+from edgeconv.training.cluster import local_cluster
 from edgeconv.types import TrainingRecord
 from edgeconv.types.errors import InputRefused, OutputRefused, ToolFailed
 

@@ -14,8 +14,7 @@ from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.tf.export import versions
 from edgeconv.tf.training.member import TrainJob, train_member
-from edgeconv.training.cluster import host_and_port
-from edgeconv.training.ports import local_cluster
+from edgeconv.training.cluster import host_and_port, local_cluster
 from edgeconv.types import Allowance, Distribution, Training
 from edgeconv.types.errors import (
     ClusterLost,

@@ -18,7 +18,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.system.processes.tasks import PersistentChild
 from edgeconv.system.processes.workers import Child
-from edgeconv.system.store import hashed
+from edgeconv.system.store import notes
 from edgeconv.types import Conversion, Execution, Tuning
 
 RECIPES = ("int8x4", "int8", "weight-only-int8", "dynamic", "float16")
@@ -40,7 +40,7 @@ def place(tmp_path_factory) -> Path:
     for name, count in (("data.npz", 400), ("cal.npz", 60)):
         samples(directory / name, directory / "net.tflite", count, seed=count)
     # A file that has only just changed is hashed again each time.
-    time.sleep(2 * hashed.CLOCK_STEP_NS / 1e9)
+    time.sleep(2 * notes.CLOCK_STEP_NS / 1e9)
     return directory
 
 
@@ -50,7 +50,7 @@ def watched(place):
 
     def watch(run: Any) -> tuple[Any, Seen]:
         seen = Seen(Counter(), Counter(), Counter(), [])
-        start, run_file, compute = Child.__init__, session.start_run, hashed.sha256_file
+        start, run_file, compute = Child.__init__, session.start_run, notes.sha256_file
 
         def starting(self: Child, *arguments: Any, label: str, **options: Any) -> None:
             seen.children[label] += 1
@@ -68,8 +68,8 @@ def watched(place):
             patch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
             patch.setattr(Child, "__init__", starting)
             patch.setattr(session, "start_run", running)
-            patch.setattr(hashed, "sha256_file", hashing)
-            patch.setattr(hashed, "_hashes", {})
+            patch.setattr(notes, "sha256_file", hashing)
+            patch.setattr(notes, "_file_hashes", {})
             return run(seen.told.append), seen
 
     return watch

@@ -22,7 +22,7 @@ JOURNEYS: Mapping[str, str] = {
     "edgeconv.tf.convert:to_float": _README,
     "edgeconv.tf.reference:run_reference": _README,
     "edgeconv.tf.training.member:train_member": _PLATFORM,
-    "edgeconv.training.peers:find": _PLATFORM,
+    "edgeconv.training.cluster:find": _PLATFORM,
     "runner.py": _README,
 }
 

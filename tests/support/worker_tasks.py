@@ -17,8 +17,8 @@ from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.signals import end_on_signals
 from edgeconv.system.processes.tasks import report_progress, start_task
 from edgeconv.system.processes.workers import Child
+from edgeconv.training.cluster import local_cluster
 from edgeconv.training.members import ClusterMember, ProcessSettings, run_cluster
-from edgeconv.training.ports import local_cluster
 from edgeconv.types import CHECKPOINT_KEPT, CONNECTED, OperatorCount
 from edgeconv.types.errors import ClusterLost, EdgeconvError, ToolFailed, UsageError
 

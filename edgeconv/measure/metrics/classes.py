@@ -89,8 +89,7 @@ def top5(scores: Array, labels: Array) -> Scored:
     classes, labels = classes_of(scores, labels)
     if classes <= _TOP:
         raise InputRefused(
-            f"the model has {classes} classes, of which top5 is always right",
-            hint="--metric top1",
+            f"the model has {classes} classes, of which top5 is always right", hint="--metric top1"
         )
     right = np.empty(len(scores), np.float64)
     for rows, block in blocks(scores):

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,15 +19,13 @@ from edgeconv.data.checks import check_labels, class_numbers
 from edgeconv.data.code import Blamed, refuse_missing_module, users_code, users_function
 from edgeconv.measure.metrics import classes
 from edgeconv.measure.metrics.scores import Metric, Scored, SimilarityMetric
+from edgeconv.measure.models import BenchRun
 from edgeconv.runtimes.interface import Arrays
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.types import MAE, TOP1, Accuracy, MetricChoice, TensorSpec
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError, unknown_name
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from edgeconv.measure.models import BenchRun
 
 
 def top1(outputs: Arrays, labels: NDArray[np.generic], output: str | None) -> Accuracy:

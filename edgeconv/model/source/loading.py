@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from edgeconv.model.source.kinds import LocatedModel, find_model, unreadable
 from edgeconv.system.store.files import sha256_tree
-from edgeconv.system.store.hashed import sha256_once
+from edgeconv.system.store.notes import sha256_once
 from edgeconv.types import (
     Artifact,
     Inspection,

@@ -20,16 +20,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from edgeconv.runtimes.conversation import Conversation, Facts, Package, Runner, RunnerSession
-from edgeconv.runtimes.isolated import relu_model
+from edgeconv.runtimes.conversation import Facts, Package, Runner, RunnerSession, relu_file
 from edgeconv.runtimes.local import RUNNER
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child, poll_until, run_program
 from edgeconv.system.store import scratch_directory, sha256_file
 from edgeconv.types import Allowance, RuntimeChoice, Timing
-from edgeconv.types.decoding import ready
 from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.words import listed
 
@@ -88,11 +84,14 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[S
 def _open(machine: Machine, directory: str, settings: RuntimeSettings) -> SshRuntime:
     python = settings.python or _USUAL_PYTHON
     failure: ToolFailed | None = None
+    there = f"{directory}/relu.tflite"
+    with relu_file(settings.scratch) as file:
+        machine.copy(file, there)
     for package in _packages(machine, python):
         settings.on_progress(f"trying {package} on {machine.address}")
         runner = _runner(machine, directory, python, package, settings)
         try:
-            facts = _probe(machine, directory, runner, settings.scratch)
+            facts, _ = runner.probe(there)
         except ToolFailed as error:
             # An installed package may not work, as with another numpy than its own.
             failure = failure or error
@@ -167,34 +166,6 @@ def _removal(directory: str) -> str:
         f"*{quoted}/*) kill -9 $p;; esac; done; "
         f"rm -rf {quoted}"
     )
-
-
-def _probe(machine: Machine, directory: str, runner: Runner, scratch: Path) -> Facts:
-    """The facts of the machine, from a process that has also run a model correctly.
-
-    Raises `ToolFailed` where the runtime there is broken.
-    """
-    import numpy as np
-
-    with tempfile.TemporaryDirectory(dir=scratch) as here:
-        file = Path(here) / "relu.tflite"
-        file.write_bytes(relu_model())
-        there = f"{directory}/{file.name}"
-        machine.copy(file, there)
-    request = {"runtime": runner.package, "model": there, "accelerator": runner.accelerator}
-    with Conversation(
-        runner.command,
-        label=runner.label,
-        scratch=scratch,
-        access=runner.access,
-        allowance=runner.allowance,
-    ) as talk:
-        facts, _ = talk.ask({**request, "do": "facts"})
-        talk.ask({**request, "do": "load", "signature": None, "threads": 1, "batch": 1})
-        _, outputs = talk.ask({**request, "do": "run"}, {"x": np.array([[-3.0, 2.5]], np.float32)})
-    if not np.array_equal(outputs["y"], [[0.0, 2.5]]):
-        raise ToolFailed(f"{runner.label} computes a wrong RELU")
-    return msgspec.convert(facts, ready(Facts))
 
 
 class SshRuntime:
@@ -352,11 +323,7 @@ class Machine:
             command = ["ssh", "-M", "-N", *self._options, self.address.host]
             self._master = unless_connected.enter_context(
                 Child(
-                    command,
-                    label=self._label,
-                    cwd=directory,
-                    access=_ACCESS,
-                    allowance=_FOR_EVER,
+                    command, label=self._label, cwd=directory, access=_ACCESS, allowance=_FOR_EVER
                 )
             )
             self._await_connection(self._master)

@@ -164,8 +164,7 @@ def estimate_of(
     left = [each for _, each in operators_of(compiled) if not _is_npu(compiled, each)]
     if any(_is_npu(original, each) for _, each in operators_of(original)):
         raise ToolFailed(
-            "it is already compiled for an NPU",
-            hint="give the file that it was compiled from",
+            "it is already compiled for an NPU", hint="give the file that it was compiled from"
         )
     work, kept = _work(original), _work(compiled)
     operators = sum(1 for _ in operators_of(original))

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from edgeconv.plugins.devices.gpu import has_device
 from edgeconv.runtimes.conversation import Runner, RunnerSession
 from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
 from edgeconv.runtimes.tensors import check_fixed, refuse_strings, signature_of
-from edgeconv.runtimes.vulkan import has_device
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import run_program
 from edgeconv.system.store import (

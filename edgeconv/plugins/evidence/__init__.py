@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeconv.plugins.evidence.files import EvidenceFiles, find_files
 from edgeconv.plugins.evidence.links import (
@@ -21,9 +20,7 @@ from edgeconv.plugins.evidence.links import (
 )
 from edgeconv.types import Evidence, Link, LinkName
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.requests.looking import VerifyRequest
+from edgeconv.requests.looking import VerifyRequest
 
 _ABSENT: dict[LinkName, str] = {
     "artifact": "no published file was found",
@@ -80,9 +77,7 @@ def verify(request: VerifyRequest) -> Evidence:
     )
 
 
-def _read_all(
-    evidence: Iterable[EvidenceFiles],
-) -> tuple[tuple[PublishedFile, ...], list[Link]]:
+def _read_all(evidence: Iterable[EvidenceFiles]) -> tuple[tuple[PublishedFile, ...], list[Link]]:
     published: dict[Path, PublishedFile] = {}
     links: list[Link] = []
     for files in evidence:

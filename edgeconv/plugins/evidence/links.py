@@ -27,8 +27,8 @@ from edgeconv.reporting.files import verdict_file
 from edgeconv.reporting.limits import sentence
 from edgeconv.requests.config import lock as locks
 from edgeconv.system.store import decode_checked, html_checksum
-from edgeconv.system.store.converted import find_source
 from edgeconv.system.store.hashes import ChecksumState
+from edgeconv.system.store.notes import find_source
 from edgeconv.types import (
     Artifact,
     Embedded,

@@ -59,15 +59,18 @@ class ClusterNode(NamedTuple):
 class RemoteTask(Generic[Answer]):
     """A function of this package, running in a supervised child of a node.
 
-    `has_ended`: whether it had, when `RayCluster.wait` was last called with it. `files` are set by
-    `answer`, also where that raises the function's error: the content of each file of
-    `returned_directory()`, by its path there.
+    `files` are set by `answer`, also where that raises the function's error: the content of each
+    file of `returned_directory()`, by its path there.
     """
 
     def __init__(self, name: str, ref: Any, ray: Any, kind: type[Answer]) -> None:
-        self.ref, self.has_ended = ref, False
+        self.ref, self.was_over = ref, False
         self.files: dict[str, bytes] = {}
         self._name, self._ray, self._kind = name, ray, kind
+
+    def has_ended(self) -> bool:
+        """Whether it had, when `RayCluster.wait` was last called with it."""
+        return self.was_over
 
     def answer(self) -> Answer:
         """The function's answer, for which this waits.
@@ -163,7 +166,7 @@ class RayCluster:
         poll_until(lambda: bool(self.ray.wait(refs, timeout=_WAIT_S)[0]))
         ended = set(self.ray.wait(refs, num_returns=len(refs), timeout=0)[0])
         for task in tasks:
-            task.has_ended = task.ref in ended
+            task.was_over = task.ref in ended
 
     def _start(self, address: str, cores: int | None) -> None:
         own: dict[str, Any] = {}

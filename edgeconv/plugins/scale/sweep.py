@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from edgeconv.measure.machine import environment
-from edgeconv.plugins.scale.sweep_executors import Executor, Handle, ThisMachine
-from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
+from edgeconv.plugins.scale.sweep_jobs import Executor, Handle, Results, SweepJob, ThisMachine
 from edgeconv.plugins.scale.sweep_plan import PlannedCell, SweepPlan, make_plan
 from edgeconv.reporting.sweeps import JSON_NAME, NAMES, write_sweep
 from edgeconv.statistics.comparison import pareto_front
@@ -232,7 +231,10 @@ def summarize(
     return Swept(
         title=title,
         cells=tuple(sorted(changed, key=_place)),
-        reports=tuple(_report(list(group), by_key) for group in _planned_groups(plan.cells)),
+        reports=tuple(
+            _report(list(group), by_key)
+            for _, group in groupby(plan.cells, attrgetter("model", "data"))
+        ),
         removed=removed,
         budget=plan.file.budget,
         budgets=_own_budgets(plan),
@@ -346,10 +348,6 @@ def _change(before: SweepCell | None, now: SweepCell) -> str:
     if not parts and before.reason != now.reason:
         return "another reason"
     return ", ".join(parts) or ("another file" if before.sha256 != now.sha256 else "")
-
-
-def _planned_groups(cells: Iterable[PlannedCell]) -> Iterator[Iterator[PlannedCell]]:
-    yield from (group for _, group in groupby(cells, attrgetter("model", "data")))
 
 
 def _report(cells: Sequence[PlannedCell], by_key: Mapping[str, CellResult | None]) -> Report:

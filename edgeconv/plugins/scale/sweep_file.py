@@ -21,8 +21,7 @@ from edgeconv.requests.request import Leaf, Refused, leaves_of
 from edgeconv.requests.table import VERBS
 from edgeconv.requests.texts import Reach
 from edgeconv.requests.tune import TuneRequest
-from edgeconv.system.store.toml_file import TomlFile, read_toml
-from edgeconv.system.store.toml_text import Key, shown
+from edgeconv.system.store.toml_file import Key, TomlFile, read_toml, shown
 from edgeconv.types import EVERY_RECIPE, RECIPE_NAMES, Budget, SweepGate
 from edgeconv.types.errors import UsageError
 from edgeconv.types.words import listed

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -27,10 +27,19 @@ from edgeconv.plugins.scale.cluster import (
     returned_directory,
     sent_directory,
 )
-from edgeconv.plugins.scale.sweep_jobs import JobDone, SweepJob, run_job
-from edgeconv.plugins.scale.sweep_plan import Processor, processor_of
+from edgeconv.plugins.scale.sweep_file import SweepFile
+from edgeconv.plugins.scale.sweep_jobs import (
+    Executor,
+    Handle,
+    JobDone,
+    Processor,
+    SweepJob,
+    processor_of,
+    run_job,
+)
 from edgeconv.requests.request import Nothing, Request
 from edgeconv.requests.texts import source_reach
+from edgeconv.requests.tune import SweepRequest
 from edgeconv.runtimes.choice import is_device
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.store.files import publish_bytes, writable_directory
@@ -38,35 +47,17 @@ from edgeconv.types import Allowance, Environment, RuntimeChoice
 from edgeconv.types.errors import EdgeconvError, WorkerCrashed
 from edgeconv.types.words import listed
 
-if TYPE_CHECKING:
-    from edgeconv.plugins.scale.sweep_executors import Executor, Handle
-    from edgeconv.plugins.scale.sweep_file import SweepFile
-    from edgeconv.requests.tune import SweepRequest
 
-
-class RayHandle:
+class RayHandle(Handle):
     """A job as a task of Ray."""
 
-    def __init__(self, job: SweepJob, task: RemoteTask[JobDone]) -> None:
-        self.job, self.task = job, task
-
-    def has_ended(self) -> bool:
-        """Whether the task had, when the executor last waited."""
-        return self.task.has_ended
+    task: RemoteTask[JobDone]
 
     def error(self) -> EdgeconvError | None:
         """How the job failed, or the task. What came back is published. Raises `OutputRefused`."""
-        failure = None
-        try:
-            self.task.answer()
-        except EdgeconvError as error:
-            failure = error
+        failure = super().error()
         keep_returned(self.task.files, Path(self.job.results))
         return failure
-
-    def close(self) -> None:
-        """Cancel the task; its child ends with the worker."""
-        self.task.close()
 
 
 class RayExecutor:
@@ -77,12 +68,7 @@ class RayExecutor:
     """
 
     def __init__(
-        self,
-        cluster: RayCluster,
-        width: int,
-        timing: Sequence[str] = (),
-        *,
-        carries: bool = False,
+        self, cluster: RayCluster, width: int, timing: Sequence[str] = (), *, carries: bool = False
     ) -> None:
         self.width = width
         self._cluster = cluster
@@ -98,7 +84,7 @@ class RayExecutor:
             return self._started(job)
         cores = {node.id: node.cores for node in self._cluster.nodes() if node.id in self._timing}
         if not cores:
-            return LostHandle(job, WorkerCrashed("every node that measures times is lost"))
+            return Handle(job, LostTask())
         self._loads = {each: node for each, node in self._loads.items() if not each.has_ended()}
         idlest = min(cores, key=[*self._loads.values()].count)
         handle = self._started(replace(job, waits=True), idlest, cores[idlest])
@@ -129,23 +115,21 @@ class RayExecutor:
 
     def wait(self, handles: Sequence[Handle]) -> None:
         """Block until a task has ended."""
-        if not any(isinstance(handle, LostHandle) for handle in handles):
-            self._cluster.wait([handle.task for handle in handles if isinstance(handle, RayHandle)])
+        tasks = [handle.task for handle in handles if isinstance(handle, RayHandle)]
+        if len(tasks) == len(handles):
+            self._cluster.wait(tasks)
 
 
-class LostHandle:
-    """A job that could not start."""
-
-    def __init__(self, job: SweepJob, error: EdgeconvError) -> None:
-        self.job, self._error = job, error
+class LostTask:
+    """What runs a job that no node is left for."""
 
     def has_ended(self) -> bool:
         """It has."""
         return True
 
-    def error(self) -> EdgeconvError:
-        """Why it could not."""
-        return self._error
+    def answer(self) -> JobDone:
+        """Raises why there is none."""
+        raise WorkerCrashed("every node that measures times is lost")
 
     def close(self) -> None:
         """Nothing runs."""
@@ -155,10 +139,7 @@ class ClusterSite:
     """The nodes of a cluster, which is connected to when it is needed, until `stack` is closed."""
 
     def __init__(
-        self,
-        request: SweepRequest,
-        stack: contextlib.ExitStack,
-        on_progress: Callable[[str], None],
+        self, request: SweepRequest, stack: contextlib.ExitStack, on_progress: Callable[[str], None]
     ) -> None:
         """Raises `UsageError` for what is not a cluster."""
         self._address = parse_address(request.on or "")

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 
 from edgeconv import data
 from edgeconv.data.code import custom_hash, find_custom
-from edgeconv.measure.machine import environment
 from edgeconv.model import source
 from edgeconv.plugins.scale.sweep_file import DATA_KEYS, SweepFile, SweepRecipe, read_sweep
-from edgeconv.plugins.scale.sweep_jobs import JobCell, SweepJob
+from edgeconv.plugins.scale.sweep_jobs import JobCell, Processor, SweepJob, processor_here
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config.file import Config
 from edgeconv.requests.config.reach import Granted
@@ -26,37 +25,19 @@ from edgeconv.requests.tune import SweepRequest, TuneRequest
 from edgeconv.runtimes.choice import device_name, is_device
 from edgeconv.system.store import also_reading, hash_of, tool_versions
 from edgeconv.system.store.user import allowed_by
-from edgeconv.types import CALIBRATED, DataSource, Environment, Execution, Opening, RuntimeChoice
+from edgeconv.types import CALIBRATED, DataSource, Execution, Opening, RuntimeChoice
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from edgeconv.system.store.toml_text import Key
+    from edgeconv.system.store.toml_file import Key
 
-    FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], "Processor"]
+    FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], Processor]
 
 # Counts up when results of before are to be measured again.
 REVISION = 2
 _DIGITS = 16
 Kind = TypeVar("Kind", ConvertRequest, TuneRequest, BenchRequest)
-
-
-class Processor(NamedTuple):
-    """What times depend on: the machine's architecture, its processor, and how many cores."""
-
-    machine: str
-    cpu: str
-    cores: int
-
-
-def processor_of(environment: Environment) -> Processor:
-    """That of a machine."""
-    return Processor(environment.machine, environment.cpu, environment.cores)
-
-
-def processor_here(_file: SweepFile, _runtimes: Sequence[RuntimeChoice]) -> Processor:
-    """That of this machine."""
-    return processor_of(environment())
 
 
 class PlannedCell(NamedTuple):

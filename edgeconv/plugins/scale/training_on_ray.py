@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from edgeconv.plugins.scale.cluster import RayCluster, parse_address
 from edgeconv.system.processes.failures import ChildFailure, tail
-from edgeconv.system.processes.sandbox import sandbox_mode
-from edgeconv.system.processes.tasks import PROGRESS, ChildTask, answer_type
+from edgeconv.system.processes.sandbox import sandbox_mode, using
+from edgeconv.system.processes.tasks import ANSWER_FILES, PROGRESS, ChildTask, answer_type
 from edgeconv.system.processes.workers import poll_until
-from edgeconv.training.cluster import Cluster, moved
-from edgeconv.training.hosts import MemberHost, News
-from edgeconv.training.members import ClusterMember, Member, ProcessSettings, run_together
-from edgeconv.types import Distribution
+from edgeconv.system.store import scratch_directory
+from edgeconv.training.cluster import Cluster, Peers, held_port, moved, refuse_taken_port
+from edgeconv.training.members import (
+    ClusterMember,
+    Member,
+    ProcessSettings,
+    run_together,
+    start_member,
+)
+from edgeconv.types import CONNECTED, Distribution
 from edgeconv.types.errors import (
     ClusterLost,
     EdgeconvError,
@@ -28,7 +38,7 @@ from edgeconv.types.errors import (
     WorkerCrashed,
     WorkerKilled,
 )
-from edgeconv.types.execution import usable_cores
+from edgeconv.types.execution import SandboxMode, usable_cores
 from edgeconv.types.words import first_line
 
 Answer = TypeVar("Answer")
@@ -90,7 +100,7 @@ def with_restarts(
 
 
 class RemoteChild:
-    """A member's child on another node, with the surface of `Child`.
+    """A member's child on another node, a `TaskChild`.
 
     Its log, and the files that `Task` reads, are copied into `directory`.
     """
@@ -145,17 +155,8 @@ class RemoteChild:
         with contextlib.suppress(EdgeconvError), _raising(self._ray):
             self._ray.kill(self._actor)
 
-    def wait(self, on_poll: Callable[[], None] = lambda: None) -> None:
-        """Block until it ended well. Raises why not."""
-        try:
-            poll_until(self.has_ended, on_poll)
-        finally:
-            self.kill()
-        on_poll()
-        self.raise_unless_well()
-
     def raise_unless_well(self) -> None:
-        """Raise as `wait`, of one that has ended."""
+        """Raise the error of one that has ended, and not well."""
         if self._failure is not None:
             raise self._failure
 
@@ -174,7 +175,7 @@ def _run(
         views = [*moved(views, addresses)]
         named = (f"{view.member_name} at {view.address}" for view in views)
         settings.on_progress(f"placed: {', '.join(named)}")
-        for_nodes = replace(settings, on_progress=_ignore, on_checkpoint=_ignore_checkpoint)
+        for_nodes = replace(settings, on_progress=lambda _: None, on_checkpoint=lambda: None)
         refs = [
             actor.start.remote(replace(start, cluster=view), for_nodes, sandbox_mode())
             for actor, start, view in zip(actors, starts, views, strict=True)
@@ -185,7 +186,7 @@ def _run(
             members = []
             for actor, start, view in zip(actors, starts, views, strict=True):
                 members.append(_member(actor, start, view, settings.scratch, cluster.ray))
-                stack.callback(members[-1].task.child.kill)
+                stack.callback(members[-1].task.close)
             return run_together(members, settings.on_progress, on_checkpoint=settings.on_checkpoint)
 
 
@@ -265,9 +266,143 @@ def _raising(ray: Any) -> Iterator[None]:
         raise WorkerKilled(f"its worker of Ray was lost: {first_line(error)}") from error
 
 
-def _ignore(_line: str) -> None:
-    pass
+# On a node: a member in a supervised child of an actor, handed over in parts.
+
+# How long a call waits for news.
+_WAIT_S = 0.25
+_MOST_BYTES = 2**20
 
 
-def _ignore_checkpoint() -> None:
-    pass
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How a child ended: why not well, the signal or 0, and the files of its answer by name."""
+
+    failure: ChildFailure | None
+    signal: int
+    files: dict[str, bytes]
+
+
+class News(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child has printed (`log`) and reported since the last news; its end, after all."""
+
+    log: bytes
+    progress: bytes
+    ending: Ending | None = None
+
+
+class MemberHost:
+    """The actor. First it reserves a port, then it starts its member; `news` is called on and on.
+
+    Where the actor is ended, its child ends too.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._held: socket.socket | None = None
+        self._failure: ChildFailure | None = None
+
+    def reserve(self) -> str | ChildFailure:
+        """Hold a port of this node; "host:port" as the other nodes reach it."""
+        from ray.util import get_node_ip_address
+
+        try:
+            self._held = self._stack.enter_context(held_port())
+        except EdgeconvError as error:
+            return ChildFailure.of(error)
+        host = str(get_node_ip_address())
+        return f"{f'[{host}]' if ':' in host else host}:{self._held.getsockname()[1]}"
+
+    def start(
+        self, start: ClusterMember[Any], settings: ProcessSettings, mode: SandboxMode
+    ) -> ChildFailure | None:
+        """Start the member on the reserved port; why it could not be."""
+        assert self._held is not None
+        assert start.cluster is not None
+        self._held.close()
+        try:
+            refuse_taken_port(start.cluster)
+            self._stack.enter_context(using(mode))
+            scratch = self._stack.enter_context(scratch_directory())
+            self._member: Member[Any] = start_member(start, replace(settings, scratch=scratch))
+        except EdgeconvError as error:
+            return ChildFailure.of(error)
+        task = self._member.task
+        self._log = _Growing(task.child.log)
+        self._reports = _Growing(task.directory / PROGRESS)
+        self._peers: Peers | None = None
+        if peers := start.cluster.peers:
+            self._peers = Peers(peers, settings.connect_timeout_s, scratch=scratch)
+        return None
+
+    def news(self) -> News:
+        """What is new, for which this waits a moment; the member's allowance is enforced."""
+        child, until_s = self._member.task.child, time.monotonic() + _WAIT_S
+        poll_until(lambda: child.has_ended() or self._has_new() or time.monotonic() > until_s)
+        has_ended = child.has_ended()
+        if has_ended:
+            # With what it left running.
+            child.kill()
+        log, progress = self._log.read(), self._reports.read()
+        self._look_for_peers(progress)
+        is_all = has_ended and not log and not progress
+        return News(log=log, progress=progress, ending=self._ending() if is_all else None)
+
+    def end(self) -> None:
+        """End the member, and remove its files."""
+        if hasattr(self, "_member"):
+            self._member.task.close()
+            self._close_peers()
+        self._stack.close()
+
+    def _has_new(self) -> bool:
+        return self._log.has_new() or self._reports.has_new()
+
+    def _look_for_peers(self, progress: bytes) -> None:
+        """Until the member is connected, which it reports first, look for those that it needs."""
+        if self._peers is None:
+            return
+        if CONNECTED.encode() in progress:
+            self._close_peers()
+            return
+        try:
+            self._peers.look()
+        except EdgeconvError as error:
+            self._failure = ChildFailure.of(error)
+            self._member.task.close()
+            self._close_peers()
+
+    def _close_peers(self) -> None:
+        if self._peers is not None:
+            self._peers.close()
+            self._peers = None
+
+    def _ending(self) -> Ending:
+        child, directory = self._member.task.child, self._member.task.directory
+        failure = self._failure
+        self._close_peers()
+        if failure is None:
+            try:
+                child.raise_unless_well()
+            except EdgeconvError as error:
+                failure = ChildFailure.of(error)
+        paths = [directory / name for name in ANSWER_FILES]
+        files = {path.name: path.read_bytes() for path in paths if path.is_file()}
+        return Ending(failure=failure, signal=child.ending_signal, files=files)
+
+
+class _Growing:
+    """A file that is read while it grows; it may not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read_bytes = path, 0
+
+    def has_new(self) -> bool:
+        return self._path.exists() and self._path.stat().st_size > self._read_bytes
+
+    def read(self) -> bytes:
+        if not self.has_new():
+            return b""
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            new = file.read(_MOST_BYTES)
+        self._read_bytes += len(new)
+        return new

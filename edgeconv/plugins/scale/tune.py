@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +26,6 @@ from edgeconv.plugins.scale.tune_confirming import (
     qat_advice,
     search_and_confirm,
 )
-from edgeconv.plugins.scale.tune_evaluator import AGREEMENT, Evaluator, open_evaluators
 from edgeconv.plugins.scale.tune_samples import (
     SampleOpener,
     SearchSamples,
@@ -36,11 +34,12 @@ from edgeconv.plugins.scale.tune_samples import (
     refuse_options,
 )
 from edgeconv.plugins.scale.tune_search import pareto, recipe_text
-from edgeconv.plugins.scale.tune_trials import TrialRunner
+from edgeconv.plugins.scale.tune_trials import AGREEMENT, Evaluator, TrialRunner, open_evaluators
 from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
 from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.requests.texts import source_reach
+from edgeconv.requests.tune import TuneRequest
 from edgeconv.system.store import (
     Cache,
     cache_directory,
@@ -54,12 +53,9 @@ from edgeconv.system.store import (
     tool_versions,
     writable_directory,
 )
-from edgeconv.system.store.converted import in_project, note_converted
+from edgeconv.system.store.notes import in_project, note_converted
 from edgeconv.types import DataIdentity, Measuring, Tuning, TuningTrial
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from edgeconv.requests.tune import TuneRequest
 
 
 def tune(request: TuneRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Tuning:
@@ -222,9 +218,7 @@ def _plan(request: TuneRequest, floating: SessionResult, samples: SearchSamples)
     """What `convert` would plan with the calibration samples, but for the recipe."""
     plan = floating.session.run.plan
     converted = msgspec.structs.replace(
-        plan.request,
-        calibration={"": samples.calibration_source},
-        preprocess=request.preprocess,
+        plan.request, calibration={"": samples.calibration_source}, preprocess=request.preprocess
     )
     identity = {"": samples.calibration_identity.sha256}
     return msgspec.structs.replace(plan, request=converted, calibration_identity=identity)

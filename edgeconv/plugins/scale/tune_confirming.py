@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from edgeconv.data.preprocessing import describe
 from edgeconv.model.tflite import float_layers
-from edgeconv.plugins.scale.tune_evaluator import AGREEMENT
+from edgeconv.plugins.scale.tune_samples import SearchSamples
 from edgeconv.plugins.scale.tune_search import (
     LIKELY,
     LIKELY_OF_MANY,
@@ -26,9 +26,10 @@ from edgeconv.plugins.scale.tune_search import (
     search,
     uniform_recipes,
 )
-from edgeconv.plugins.scale.tune_trials import TimeIsUp, TrialRunner
+from edgeconv.plugins.scale.tune_trials import AGREEMENT, Evaluator, TimeIsUp, TrialRunner
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.reporting import units
+from edgeconv.requests.tune import TuneRequest
 from edgeconv.system.processes.escaping import shell_line
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.types import (
@@ -41,12 +42,6 @@ from edgeconv.types import (
     SourceModel,
     TuningTrial,
 )
-
-if TYPE_CHECKING:
-    from edgeconv.plugins.scale.tune_evaluator import Evaluator
-    from edgeconv.plugins.scale.tune_samples import SearchSamples
-    from edgeconv.requests.tune import TuneRequest
-
 
 Stopped = Literal["", "time", "trials"]
 # Each confirmation uses the fresh samples, which are a little less fresh for the next.
@@ -96,11 +91,7 @@ def search_and_confirm(
 
 
 def _search_on(
-    runner: TrialRunner,
-    most: int,
-    space: Space,
-    enough: float,
-    trials: dict[Recipe, TuningTrial],
+    runner: TrialRunner, most: int, space: Space, enough: float, trials: dict[Recipe, TuningTrial]
 ) -> Stopped:
     """Put every trial into `trials`, each with another name; returns the limit that was reached."""
 

@@ -10,10 +10,10 @@ import functools
 import hashlib
 import io
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
@@ -21,9 +21,10 @@ from msgspec import structs
 
 from edgeconv import data
 from edgeconv.conversion.plan import REVISION
-from edgeconv.conversion.run import Split, split_opened
+from edgeconv.conversion.run import Run, Split, split_opened
 from edgeconv.data.checks import as_written
 from edgeconv.data.preprocessing import describe
+from edgeconv.data.source import DataSet
 from edgeconv.measure.metrics.scoring import labels_of_one
 from edgeconv.measure.model_files import float_inputs
 from edgeconv.model.source import opening_key
@@ -32,18 +33,18 @@ from edgeconv.plugins.scale.tune_search import LEAST_SAMPLES, enough_samples
 from edgeconv.reporting.units import is_share
 from edgeconv.requests.recipes import recipe_names
 from edgeconv.requests.texts import source_within
+from edgeconv.requests.tune import TuneRequest
 from edgeconv.system.store import code_hash, hash_of, publish_all, tool_versions
-from edgeconv.types import QAT, DataIdentity, DataSource, Signature, SourceModel, TensorSpec
+from edgeconv.types import (
+    QAT,
+    DataIdentity,
+    DataSource,
+    Signature,
+    SourceModel,
+    TensorSpec,
+    TuningTrial,
+)
 from edgeconv.types.errors import InputRefused, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Self
-
-    from edgeconv.conversion.run import Run
-    from edgeconv.data.source import DataSet
-    from edgeconv.requests.tune import TuneRequest
-    from edgeconv.types import TuningTrial
 
 # Counts up when kept trials are to be evaluated again.
 _REVISION = 2

@@ -22,7 +22,7 @@ from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
 from edgeconv.quantize.refine.refining import MIN_SAMPLES
 from edgeconv.requests.recipes import make_recipes, recipe_names
 from edgeconv.statistics.comparison import drop_of, is_faster_trial, loses_less, pareto_front
-from edgeconv.system.store.toml_text import toml_value
+from edgeconv.system.store.toml_file import toml_value
 from edgeconv.types import (
     CALIBRATED,
     FOUR_BIT,
@@ -47,13 +47,7 @@ if TYPE_CHECKING:
 
     _Settings = tuple[CalibrationRange, Methods]
 
-_BYTES: dict[Precision, float] = {
-    "int4": 0.5,
-    "int8": 1,
-    "int16x8": 1,
-    "float16": 2,
-    "float32": 4,
-}
+_BYTES: dict[Precision, float] = {"int4": 0.5, "int8": 1, "int16x8": 1, "float16": 2, "float32": 4}
 # The precision of the weights of each recipe.
 _WEIGHTS: dict[RecipeName, Precision] = {
     "weight-only-int4": "int4",
@@ -245,11 +239,7 @@ def _drop(trial: TuningTrial) -> float:
 
 
 def _mixed(
-    space: Space,
-    mix: Mix,
-    base: TuningTrial,
-    good: TuningTrial | None,
-    measure: Measure,
+    space: Space, mix: Mix, base: TuningTrial, good: TuningTrial | None, measure: Measure
 ) -> Iterator[TuningTrial]:
     """The trials of one mix: as few raised layers as keep the budget, smaller than `good`."""
     kept = base.post_training.eight_bit if base.post_training else ()

@@ -5,20 +5,38 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from edgeconv.conversion.candidate import Candidate
 from edgeconv.conversion.climb import SessionResult, verify_in_session
-from edgeconv.conversion.plan import FinishedArtifact, find_published
+from edgeconv.conversion.plan import FinishedArtifact, Plan, find_published
 from edgeconv.conversion.publish import finish_artifact, publish
+from edgeconv.data.evaluation import EvaluationSet
+from edgeconv.data.source import DataSet
+from edgeconv.measure.metrics.scores import Scored, SimilarityMetric, blocks
+from edgeconv.measure.metrics.scoring import (
+    Scorer,
+    accuracy_of,
+    chosen_output,
+    make_scorer,
+    wants_labels,
+)
+from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate, open_runtimes
+from edgeconv.measure.timing import latency_of, time_in_rounds
 from edgeconv.plugins import npu_compiler
-from edgeconv.plugins.scale.tune_search import LIKELY, chance_within
+from edgeconv.plugins.scale.tune_search import LIKELY, chance_within, loss_of
 from edgeconv.quantize.worker import Sensitivities, SensitivityJob, measure_sensitivities
+from edgeconv.runtimes.choice import verified_in
+from edgeconv.runtimes.interface import Arrays, Model, Runtime
+from edgeconv.runtimes.local import LocalRuntime
 from edgeconv.system.store import (
     code_hash,
     hash_of,
@@ -28,15 +46,20 @@ from edgeconv.system.store import (
     sha256_file,
 )
 from edgeconv.types import (
+    Accuracy,
     Artifact,
     Execution,
+    Latency,
     Loss,
+    Measuring,
     NpuChoice,
     NpuEstimate,
     Objective,
     Precision,
     Recipe,
     Sensitivity,
+    Signature,
+    Timing,
     TuningTrial,
 )
 from edgeconv.types.errors import (
@@ -46,11 +69,6 @@ from edgeconv.types.errors import (
     VerificationFailed,
     WorkerTimedOut,
 )
-
-if TYPE_CHECKING:
-    from edgeconv.conversion.candidate import Candidate
-    from edgeconv.conversion.plan import Plan
-    from edgeconv.plugins.scale.tune_evaluator import Evaluator
 
 # The first trial may be completed even where less time is left.
 _LEAST_S = 10.0
@@ -272,3 +290,187 @@ def name_of(recipe: Recipe) -> str:
 
 def _key(recipe: Recipe) -> str:
     return hash_of(recipe)[:24]
+
+
+# The accuracy of a .tflite on a part of the samples, and its latency.
+
+AGREEMENT = "agreement"
+# Quick, and the median of many: the times rank candidates and are not published.
+_TIMING = Timing(repeats=200, seconds=0.3, warmup_seconds=1.0)
+_ROUNDS = 3
+
+
+class Evaluator:
+    """Compares the answers of files to one part of the samples with the float32 model's.
+
+    Files run in `runtime`, and the float32 model in `reference`, where it was verified against the
+    trained model: other kernels may refuse it, or compute something else.
+    """
+
+    def __init__(
+        self,
+        run: BenchRun,
+        runtime: Runtime,
+        reference: Runtime,
+        floating: Path,
+        signature: Signature,
+    ) -> None:
+        """Runs the float32 model. Raises as `make_scorer` and `evaluate` do."""
+        self._run = run
+        self._runtime, self._has_own_kernels = runtime, reference is not runtime
+        self._signature = signature.key
+        self._scorer = make_scorer(run, signature.outputs)
+        self.metric = next(iter(self._scorer.metrics), AGREEMENT)
+        _refuse_metric(self._scorer, run)
+        self._float_classes: NDArray[np.int64] | None = None
+        self._float_accuracy = self._accuracy(floating, reference)
+        self.float_loss = loss_of(self._float_accuracy, self._float_accuracy)
+
+    @property
+    def samples(self) -> int:
+        """How many samples there are."""
+        return self._run.samples.count
+
+    def loss(self, file: Path) -> Loss:
+        """What the file loses to the float32 model. Raises `ToolFailed` where it does not run."""
+        return loss_of(self._float_accuracy, self._accuracy(file, self._runtime))
+
+    def kernels_loss(self, floating: Path) -> Loss | None:
+        """What the float32 model itself loses by the runtime's kernels.
+
+        None where it is their own reference, or does not run there.
+        """
+        if self._has_own_kernels:
+            with contextlib.suppress(ToolFailed):
+                return self.loss(floating)
+        return None
+
+    def latency(self, file: Path) -> Latency:
+        """The times of an invoke. Raises `ToolFailed` where it does not run."""
+        with self._own_scratch() as run:
+            measured = self._measured_model(file, self._runtime)
+            time_in_rounds(run, [measured])
+            if measured.error is not None:
+                raise measured.error
+            batch = run.samples.batch
+            return latency_of(measured.timed, threads=run.measuring.threads, batch=batch)
+
+    def _accuracy(self, file: Path, runtime: Runtime) -> Accuracy:
+        with self._own_scratch() as run:
+            measured = self._measured_model(file, runtime)
+            evaluate(run, [measured])
+            if measured.error is not None:
+                raise measured.error
+            if self.metric == AGREEMENT:
+                return self._agreement(measured.outputs)
+            return self._scorer.accuracies(measured.outputs, None)[0]
+
+    def _agreement(self, outputs: Arrays) -> Accuracy:
+        """How often the file and the float32 model, which is run first, predict the same."""
+        classes = predicted_classes(outputs, self._run.measuring.output)
+        if self._float_classes is None:
+            self._float_classes = classes
+        same = (classes == self._float_classes).reshape(len(classes), -1)
+        counts = same.shape[1] == 1
+        values = same[:, 0] if counts else same.mean(axis=1)
+        return accuracy_of(AGREEMENT, Scored(values.astype(np.float64)), counts=counts)
+
+    def _measured_model(self, file: Path, runtime: Runtime) -> MeasuredModel:
+        model = Model(file=file, signature=self._signature or None, batch=self._run.samples.batch)
+        return MeasuredModel(file.stem, model, runtime)
+
+    @contextlib.contextmanager
+    def _own_scratch(self) -> Iterator[BenchRun]:
+        """The outputs of one file are deleted with it: there may be gigabytes of them."""
+        with tempfile.TemporaryDirectory(dir=self._run.scratch) as name:
+            yield dataclasses.replace(self._run, scratch=Path(name))
+
+
+def predicted_classes(outputs: Arrays, output: str | None) -> NDArray[np.int64]:
+    """The class of each score vector, int64 [samples, ...] without the last dimension.
+
+    Raises `InputRefused` for an output of single numbers, of which none is a class.
+    """
+    scores = chosen_output(outputs, output)
+    if scores.ndim < 2 or scores.shape[-1] < 2:
+        raise InputRefused(
+            f"without labels the predicted classes are compared with the float32 model's, and an "
+            f"output of shape {scores.shape} has none",
+            hint="give labels, --data SOURCE?labels=ARRAY, and name a metric: --metric mae",
+        )
+    classes = np.empty(scores.shape[:-1], np.int64)
+    for rows, block in blocks(scores):
+        classes[rows] = block.argmax(axis=-1)
+    return classes
+
+
+@contextlib.contextmanager
+def open_evaluators(
+    sources: Mapping[str, DataSet],
+    floating: Path,
+    signature: Signature,
+    batch: int,
+    measuring: Measuring,
+    execution: Execution,
+    directory: Path,
+) -> Iterator[dict[str, Evaluator]]:
+    """An evaluator of each source, all on one runtime. Files are in `directory`, or `floating`.
+
+    The float32 model, `floating`, runs where it was verified, see `verified_in`.
+
+    Raises as `open_runtimes` and `Evaluator` do.
+    """
+    (chosen,) = measuring.runtimes
+    verifying = verified_in(chosen)
+    runtimes = (verifying, chosen) if verifying != chosen else (chosen,)
+    measuring = msgspec.structs.replace(
+        measuring, runtimes=runtimes, rounds=_ROUNDS, timing=_TIMING
+    )
+    reads = (directory, floating)
+    with scratch_directory() as scratch, contextlib.ExitStack() as stack:
+        runs = {
+            name: BenchRun(
+                EvaluationSet(source, None, batch),
+                measuring,
+                execution,
+                scratch,
+                lambda _: None,
+                reads,
+            )
+            for name, source in sources.items()
+        }
+        places = stack.enter_context(open_runtimes(next(iter(runs.values())), None))
+        reference, runtime = (places.running[str(each)] for each in (verifying, chosen))
+        if not runtime.sessions:
+            raise InputRefused(
+                f"{chosen} gives no outputs, so there is no accuracy to keep",
+                hint="tune with another --runtime, and measure on this one with edgeconv bench",
+            )
+        if measuring.is_timed and not runtime.has_times:
+            raise InputRefused(
+                f"{chosen} has no times, and --objective latency compares them",
+                hint="tune for size there, or on another --runtime",
+            )
+        for each in (reference, runtime):
+            # To start a process takes longer than to evaluate most files.
+            if isinstance(each, LocalRuntime):
+                stack.callback(each.idle.close)
+        yield {
+            name: Evaluator(run, runtime, reference, floating, signature)
+            for name, run in runs.items()
+        }
+
+
+def _refuse_metric(scorer: Scorer, run: BenchRun) -> None:
+    for name, metric in scorer.metrics.items():
+        if isinstance(metric, SimilarityMetric):
+            raise InputRefused(
+                f"the metric {name} compares outputs, and a search needs an accuracy",
+                hint="remove --metric: without labels the agreement with float32 counts",
+            )
+        if wants_labels(metric) and run.samples.labels is None:
+            raise InputRefused(
+                f"the metric {name} needs labels, and {run.samples.text} has none",
+                hint="--data SOURCE?labels=ARRAY, or remove --metric: then the agreement with the "
+                "float32 model counts",
+            )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgeconv.requests.check import BuildRequest, CheckRequest
     from edgeconv.requests.config.file import Config, ModelTable
     from edgeconv.requests.request import Request
-    from edgeconv.system.store.toml_text import Key
+    from edgeconv.system.store.toml_file import Key
 
 Kind = TypeVar("Kind", bound="Request")
 Settled = TypeVar("Settled", "CheckRequest", "BuildRequest")

@@ -11,8 +11,7 @@ import msgspec
 
 from edgeconv.requests.config.reach import EDGECONV_TABLE, PYPROJECT
 from edgeconv.requests.texts import finite
-from edgeconv.system.store.toml_file import TomlFile, read_toml
-from edgeconv.system.store.toml_text import Key, shown
+from edgeconv.system.store.toml_file import Key, TomlFile, read_toml, shown
 from edgeconv.types import (
     LIMIT_FIELDS,
     LIMIT_KINDS,

@@ -21,7 +21,7 @@ import msgspec
 
 from edgeconv.system.store import hash_of
 from edgeconv.system.store.files import refuse_pointer
-from edgeconv.system.store.toml_text import toml_header, toml_key, toml_value
+from edgeconv.system.store.toml_file import toml_header, toml_key, toml_value
 from edgeconv.types import (
     Accuracy,
     Environment,

@@ -21,7 +21,7 @@ import msgspec
 
 from edgeconv.system.store.files import sha256_file
 from edgeconv.system.store.hashes import hash_of
-from edgeconv.system.store.toml_text import shown, toml_value
+from edgeconv.system.store.toml_file import shown, toml_value
 from edgeconv.system.store.user import (
     KEYS,
     PROJECTS,

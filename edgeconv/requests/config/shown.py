@@ -15,7 +15,7 @@ from edgeconv.requests.config.tables import Table, options_of
 from edgeconv.requests.request import Leaf
 from edgeconv.requests.table import TABLES
 from edgeconv.requests.texts import Reach
-from edgeconv.system.store.toml_text import Key, toml_header, toml_value
+from edgeconv.system.store.toml_file import Key, toml_header, toml_value
 from edgeconv.types import LIMIT_FIELDS, LIMIT_KINDS, MAX_SNR_DB, LimitKind, Limits
 
 # Shown also without a table in the file: every model goes through them.

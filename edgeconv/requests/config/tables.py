@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from edgeconv.requests.config.reach import NotAllowed, refusal
 from edgeconv.requests.request import Leaf, Parsed, Refused, Request, leaves_of, request_of
 from edgeconv.requests.table import TABLES
-from edgeconv.system.store.toml_text import shown
+from edgeconv.system.store.toml_file import shown
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types.words import listed
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeconv.requests.config.file import Config
     from edgeconv.requests.config.reach import Granted
     from edgeconv.requests.texts import Reach
-    from edgeconv.system.store.toml_text import Key
+    from edgeconv.system.store.toml_file import Key
 
 Kind = TypeVar("Kind", bound=Request)
 

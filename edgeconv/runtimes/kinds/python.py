@@ -4,29 +4,21 @@ Without a version it is the one in this Python, or in `--python`; `NAME==VERSION
 own environment. `litert` has the CompiledModel too. `tflite-runtime` is the runtime of older
 devices, up to its last release 2.14. `tensorflow` without a version runs the trained model, which
 is measured with the .tflite files anyway.
-
-`untimed_runtime` is for others in a separate environment, which have a device's answers and not its
-times.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from edgeconv.runtimes.choice import default_target, target_runtime
+from edgeconv.runtimes.choice import target_runtime
+from edgeconv.runtimes.conversation import Package
+from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import distribution_of, isolated_target
 from edgeconv.runtimes.local import LocalRuntime, RuntimePython
+from edgeconv.types import RuntimeChoice
 from edgeconv.types.errors import ToolFailed, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.runtimes.conversation import Package
-    from edgeconv.runtimes.interface import RuntimeSettings
-    from edgeconv.types import RuntimeChoice
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True
@@ -105,24 +97,5 @@ def refuse_settings(choice: RuntimeChoice, settings: RuntimeSettings, why: str) 
     if settings.accelerator != "interpreter" or settings.python:
         named = f"--python {settings.python}" if settings.python else "--accelerator"
         raise UsageError(
-            f"{choice.name} {why}, and {named} is given",
-            hint=f"remove {named.partition(' ')[0]}",
+            f"{choice.name} {why}, and {named} is given", hint=f"remove {named.partition(' ')[0]}"
         )
-
-
-def untimed_runtime(
-    choice: RuntimeChoice, settings: RuntimeSettings, once_s: float = math.inf
-) -> LocalRuntime:
-    """The runtime of the version that `choice` names, or of the usual one.
-
-    The first invoke of a model may take `once_s`.
-
-    Raises `UsageError` for settings that it does not have, and as `isolated_target` does.
-    """
-    refuse_settings(choice, settings, "has a separate environment and no accelerator")
-    if choice.version:
-        target = target_runtime(choice.name, choice.version)
-    else:
-        target = default_target(choice.name)
-    python = isolated_target(target, settings.on_progress)
-    return LocalRuntime(python, settings, has_times=False, once_s=once_s)

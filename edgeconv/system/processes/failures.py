@@ -82,10 +82,7 @@ def report_faults() -> None:
 
 
 def _report_fault(
-    directory: Path,
-    kind: type[BaseException],
-    error: BaseException,
-    trace: TracebackType | None,
+    directory: Path, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
     del kind, trace
     log_traceback(error)

@@ -15,28 +15,25 @@ import resource
 import sys
 import tempfile
 import weakref
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_type_hints
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 import msgspec
 
 from edgeconv.system.processes.failures import FAILURE, ChildFailure, NewLines, report_faults
 from edgeconv.system.processes.progress import CountedLine
+from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child, poll_until
 from edgeconv.types import Allowance
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, WorkerCrashed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from edgeconv.system.processes.sandbox import Access
-
-
 Answer = TypeVar("Answer")
 Content = TypeVar("Content")
+Given = TypeVar("Given", covariant=True)
 
 PROGRESS = "progress.txt"
 _ANSWER, _PEAK, _FINISHED = "answer.json", "peak.txt", "finished"
@@ -66,14 +63,24 @@ class TaskChild(Protocol):
     def kill(self) -> None:
         """End the process and its whole session, once."""
 
-    def wait(self, on_poll: Callable[[], None] = ...) -> None:
-        """Block until it ended well. Raises why not."""
-
     def raise_unless_well(self) -> None:
-        """Raise as `wait`, of one that has ended."""
+        """Raise the error of one that has ended, and not well."""
 
     def tail(self) -> str:
         """The last lines that it printed."""
+
+
+class RunningTask(Protocol[Given]):
+    """A function of this package, running in a child of this machine or of a node of a cluster."""
+
+    def has_ended(self) -> bool:
+        """Whether it has."""
+
+    def answer(self) -> Given:
+        """What it returned, once it has ended. Raises its error, or how it ended."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class ChildTask(Generic[Answer]):
@@ -103,8 +110,16 @@ class ChildTask(Generic[Answer]):
 
     def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
         """Block for the function's answer. Raises its error, or how the child ended."""
-        self.child.wait(lambda: self.relay(on_progress))
+        try:
+            self.wait_until(lambda: False, on_progress)
+        finally:
+            self.close()
+        self.relay(on_progress)
         return self.answer()
+
+    def wait_until(self, is_over: Callable[[], bool], on_progress: Callable[[str], None]) -> None:
+        """Block until `is_over()`, or the child has ended; pass on what the function reports."""
+        poll_until(lambda: is_over() or self.child.has_ended(), lambda: self.relay(on_progress))
 
     def relay(self, on_progress: Callable[[str], None]) -> None:
         """Pass on what the function has reported since the last time."""
@@ -112,8 +127,17 @@ class ChildTask(Generic[Answer]):
             text, *numbers = line.split(_BETWEEN)
             on_progress(CountedLine(text, *map(int, numbers)) if numbers else text)
 
+    def has_ended(self) -> bool:
+        """Whether the child has."""
+        return self.child.has_ended()
+
+    def close(self) -> None:
+        """End the child and all that it started."""
+        self.child.kill()
+
     def answer(self) -> Answer:
-        """The result of a child that has ended, as `result` gives it."""
+        """The function's answer, once the child has ended. Raises its error, or how it ended."""
+        self.close()
         self.child.raise_unless_well()
         return self._read_answer()
 
@@ -152,7 +176,7 @@ class Task(ChildTask[Answer]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.child.kill()
+        self.close()
 
 
 def start_task(
@@ -319,13 +343,10 @@ class PendingCall(Task[Answer]):
     def result(self, on_progress: Callable[[str], None] = lambda _: None) -> Answer:
         """The function's answer. Raises what it raised, or how the child died."""
         with self.child.waited_for():
-            poll_until(
-                lambda: self.is_finished or self.child.has_ended(), lambda: self.relay(on_progress)
-            )
+            self.wait_until(lambda: self.is_finished, on_progress)
         self.relay(on_progress)
         if self.is_finished:
             return self._read_answer()
-        self.child.kill()
         return self.answer()
 
 

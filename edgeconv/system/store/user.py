@@ -7,21 +7,16 @@ project can change it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, get_args
 
 import msgspec
 
 from edgeconv.system.store.hashes import is_sha256
-from edgeconv.system.store.toml_text import shown
+from edgeconv.system.store.toml_file import Key, TomlFile, shown
 from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.execution import SandboxMode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from edgeconv.system.store.toml_file import TomlFile
-    from edgeconv.system.store.toml_text import Key
 
 Kind = Literal["directory", "code", "program", "runtime", "tracker", "address"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

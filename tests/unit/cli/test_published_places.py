@@ -12,7 +12,7 @@ from edgeconv.embedding.plan import find_published
 from edgeconv.measure.model_files import find_baseline, find_model_files
 from edgeconv.reporting.files import FORMATS as REPORT_FORMATS
 from edgeconv.reporting.verdicts import FORMATS
-from edgeconv.system.store.converted import find_source, in_project, note_converted, recorded_path
+from edgeconv.system.store.notes import find_source, in_project, note_converted, recorded_path
 from edgeconv.types import DataIdentity
 
 TIMES = ["--rounds=1", "--repeats=5", "--warmup-seconds=0.01", "--seconds=0.01"]

@@ -9,7 +9,7 @@ from wording import fails
 from edgeconv.cli import cli, run
 from edgeconv.embedding.embedding import dependencies, make_rule
 from edgeconv.system.store import read_noun
-from edgeconv.system.store.converted import note_converted
+from edgeconv.system.store.notes import note_converted
 from edgeconv.types import CalibrationRecord, Embedded
 from edgeconv.types.errors import UsageError
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from wording import fails
 
-from edgeconv.runtimes import vulkan
+from edgeconv.plugins.devices import gpu
 from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
 from edgeconv.runtimes.gpu_delegate import facts, reasons
 from edgeconv.types.errors import UsageError
@@ -58,22 +58,22 @@ def test_a_driver_that_the_environment_names_comes_first(tmp_path, monkeypatch):
     driver = tmp_path / "driver.json"
     driver.write_text("{}")
     monkeypatch.setenv("VK_ICD_FILENAMES", str(driver))
-    (drivers,) = vulkan.vulkan_drivers()
+    (drivers,) = gpu.vulkan_drivers()
     assert drivers.files == str(driver)
     assert tmp_path in drivers.reads()
     monkeypatch.setenv("VK_DRIVER_FILES", str(tmp_path / "none.json"))
     with fails(UsageError):
-        vulkan.vulkan_drivers()
+        gpu.vulkan_drivers()
 
 
 def test_without_parts_the_error_says_how_to_install_them(monkeypatch):
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(vulkan, "_DRIVERS", ())
-    monkeypatch.setattr(vulkan, "_BESIDE", ())
-    monkeypatch.setattr(vulkan, "_BROWSERS", ())
+    monkeypatch.setattr(gpu, "_DRIVERS", ())
+    monkeypatch.setattr(gpu, "_BESIDE", ())
+    monkeypatch.setattr(gpu, "_BROWSERS", ())
     with fails(UsageError):
-        vulkan.vulkan_drivers()
+        gpu.vulkan_drivers()
 
 
 def test_swiftshader_comes_with_the_loader_of_its_browser(tmp_path, monkeypatch):
@@ -81,11 +81,11 @@ def test_swiftshader_comes_with_the_loader_of_its_browser(tmp_path, monkeypatch)
         monkeypatch.delenv(name, raising=False)
     for name in ("vk_swiftshader_icd.json", "libvulkan.so.1"):
         (tmp_path / name).write_text("{}")
-    monkeypatch.setattr(vulkan, "_DRIVERS", ())
-    monkeypatch.setattr(vulkan, "_SYSTEM", ())
-    monkeypatch.setattr(vulkan, "_BROWSERS", ())
-    monkeypatch.setattr(vulkan, "_BESIDE", (str(tmp_path),))
-    (drivers,) = vulkan.vulkan_drivers()
+    monkeypatch.setattr(gpu, "_DRIVERS", ())
+    monkeypatch.setattr(gpu, "_SYSTEM", ())
+    monkeypatch.setattr(gpu, "_BROWSERS", ())
+    monkeypatch.setattr(gpu, "_BESIDE", (str(tmp_path),))
+    (drivers,) = gpu.vulkan_drivers()
     assert Path(drivers.files).name == "vk_swiftshader_icd.json"
     assert drivers.loader == str(tmp_path / "libvulkan.so.1")
     assert not drivers.has_device

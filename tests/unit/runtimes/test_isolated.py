@@ -12,10 +12,11 @@ from wording import fails
 
 from edgeconv.runtimes import isolated
 from edgeconv.runtimes.choice import parse_target_runtime, recorded_target
-from edgeconv.runtimes.isolated import installed, isolated_target, relu_model
+from edgeconv.runtimes.conversation import relu_model
+from edgeconv.runtimes.isolated import installed, isolated_target
 from edgeconv.runtimes.local import RUNNER, RuntimePython
 from edgeconv.system.store import cache_directory
-from edgeconv.system.store.pruning import prune_environments
+from edgeconv.system.store.cache import prune_environments
 from edgeconv.types import TargetRuntime
 from edgeconv.types.errors import OutputRefused, RuntimeUnusable, UsageError
 

@@ -432,28 +432,29 @@ def test_what_is_printed_beside_the_answers_does_not_reach_them(place):
     session.close()
 
 
+def shell_runner(script: str, place: Path, allowance: Allowance = Allowance()) -> Runner:
+    """A runner that is a script of the shell."""
+    return Runner(
+        command=("/bin/sh", "-c", script),
+        package="ai_edge_litert",
+        label="there",
+        scratch=place,
+        access=FREE,
+        allowance=allowance,
+    )
+
+
 @pytest.mark.parametrize(
     "script", ["kill -SEGV $$", "echo last words >&2; exit 0", "echo no such host >&2; exit 255"]
 )
 def test_a_runner_that_dies_in_a_conversation_has_crashed(script, place):
-    command = ("/bin/sh", "-c", script)
-    with (
-        Conversation(
-            command, label="there", scratch=place, access=FREE, allowance=Allowance()
-        ) as talk,
-        fails(WorkerCrashed),
-    ):
+    with Conversation(shell_runner(script, place)) as talk, fails(WorkerCrashed):
         talk.ask({"do": "facts", "runtime": "ai_edge_litert"}, {"x": np.zeros(10**6)})
 
 
 def test_a_runner_that_says_nothing_is_given_up(place):
-    command = ("/bin/sh", "-c", "sleep 60")
-    with (
-        Conversation(
-            command, label="there", scratch=place, access=FREE, allowance=Allowance(timeout_s=0.5)
-        ) as talk,
-        pytest.raises(WorkerTimedOut),
-    ):
+    silent = shell_runner("sleep 60", place, Allowance(timeout_s=0.5))
+    with Conversation(silent) as talk, pytest.raises(WorkerTimedOut):
         talk.ask({"do": "facts", "runtime": "ai_edge_litert"})
 
 

@@ -10,8 +10,7 @@ import pytest
 from tiny_tflite import BIASES, WEIGHTS, Graph, float_model, int8_model, packed, three_inputs_model
 from wording import fails
 
-from edgeconv.plugins.devices.adb import open_runtime
-from edgeconv.plugins.devices.benchmark_program import parse_log
+from edgeconv.plugins.devices.adb import open_runtime, parse_log
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.system.store import sha256_file
 from edgeconv.types import RuntimeChoice, Timing

@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wording import fails
 
-from edgeconv.training import ports
-from edgeconv.training.cluster import Cluster, from_tf_config, host_and_port
-from edgeconv.training.ports import local_cluster, refuse_taken_port
+from edgeconv.training import cluster as cluster_module
+from edgeconv.training.cluster import (
+    Cluster,
+    from_tf_config,
+    host_and_port,
+    local_cluster,
+    refuse_taken_port,
+)
 from edgeconv.types.errors import ToolFailed, UsageError
 
 CHIEF, WORKER, SERVER = ("one:1",), ("two:2", "three:3"), ("four:4",)
@@ -284,7 +289,7 @@ def test_two_clusters_that_begin_at_once_have_different_ports_even_with_one_seed
 def test_no_port_is_one_that_the_system_gives_to_connections(tmp_path, monkeypatch):
     given_out = tmp_path / "range"
     given_out.write_text("22000\t60999\n")
-    monkeypatch.setattr(ports, "_EPHEMERAL", given_out)
+    monkeypatch.setattr(cluster_module, "_EPHEMERAL", given_out)
     listed = local_cluster(50)[0].addresses["worker"]
     assert all(20_000 <= host_and_port(address)[1] < 22_000 for address in listed)
 
@@ -296,13 +301,13 @@ def test_where_the_system_gives_out_all_or_does_not_say_there_are_ports_too(
     given_out = tmp_path / "range"
     if text is not None:
         given_out.write_text(text)
-    monkeypatch.setattr(ports, "_EPHEMERAL", given_out)
+    monkeypatch.setattr(cluster_module, "_EPHEMERAL", given_out)
     assert len({*local_cluster(20)[0].addresses["worker"]}) == 20
 
 
 def test_a_port_that_is_in_use_is_not_drawn(monkeypatch):
     with taken_port() as port:
-        monkeypatch.setattr(ports, "_candidates", lambda: range(port, port + 1))
+        monkeypatch.setattr(cluster_module, "_candidates", lambda: range(port, port + 1))
         with fails(ToolFailed):
             local_cluster(1)
 

@@ -9,8 +9,7 @@ from wording import fails
 
 import edgeconv
 from edgeconv.training import baseline
-from edgeconv.training.launch import clusters_of, is_chief, launch, workers_of
-from edgeconv.training.members import ProcessSettings
+from edgeconv.training.members import ProcessSettings, clusters_of, is_chief, launch, workers_of
 from edgeconv.types import Distribution, Training
 from edgeconv.types.errors import OutputRefused, UsageError, WorkerCrashed
 

@@ -17,7 +17,8 @@ from worker_tasks import FREE, HERE, Job, Sum
 
 from edgeconv.system.processes import workers
 from edgeconv.system.processes.tasks import start_task
-from edgeconv.training.cluster import Cluster
+from edgeconv.training import cluster as cluster_module
+from edgeconv.training.cluster import Cluster, Look, Peers, find, local_cluster
 from edgeconv.training.members import (
     ClusterMember,
     Member,
@@ -25,8 +26,6 @@ from edgeconv.training.members import (
     run_cluster,
     run_together,
 )
-from edgeconv.training.peers import Look, Peers, find
-from edgeconv.training.ports import local_cluster
 from edgeconv.types import CONNECTED, Allowance
 from edgeconv.types.errors import (
     ToolFailed,
@@ -533,7 +532,6 @@ def test_a_look_that_dies_is_an_error_and_blames_no_member(tmp_path):
 
 def test_a_connection_to_itself_is_no_answer(monkeypatch):
     """With the near end given the port that is asked for, as the system may do by chance."""
-    from edgeconv.training import peers
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -546,7 +544,7 @@ def test_a_connection_to_itself_is_no_answer(monkeypatch):
         return connected[0]
 
     monkeypatch.setattr(socket, "create_connection", connect_from_there)
-    assert not peers._answers(f"127.0.0.1:{port}")
+    assert not cluster_module._answers(f"127.0.0.1:{port}")
     # There was one.
     assert len(connected) == 1
 

@@ -13,12 +13,23 @@ from loaded_modules import loaded_by
 from wording import fails
 from worker_tasks import FREE, HERE, Job
 
-from edgeconv.plugins.scale.training_on_ray import MOST_RESTARTS, refuse_unplaceable, with_restarts
+from edgeconv.plugins.scale.training_on_ray import (
+    MOST_RESTARTS,
+    MemberHost,
+    News,
+    refuse_unplaceable,
+    with_restarts,
+)
 from edgeconv.system.processes.failures import ChildFailure
-from edgeconv.training.cluster import Cluster, host_and_port, moved
-from edgeconv.training.hosts import MemberHost, News
+from edgeconv.training.cluster import (
+    Cluster,
+    held_port,
+    host_and_port,
+    local_cluster,
+    moved,
+    refuse_taken_port,
+)
 from edgeconv.training.members import ClusterMember, ProcessSettings
-from edgeconv.training.ports import held_port, local_cluster, refuse_taken_port
 from edgeconv.types import Allowance, Distribution
 from edgeconv.types.errors import (
     ClusterLost,
@@ -65,7 +76,7 @@ def test_what_has_no_members_to_place_is_refused(on, distribution):
 
 def test_what_a_node_imports_is_not_heavy():
     heavy = {"tensorflow", "ai_edge_litert", "ray", "numpy"}
-    assert not loaded_by("import edgeconv.training.hosts") & heavy
+    assert not loaded_by("import edgeconv.plugins.scale.training_on_ray") & heavy
 
 
 # Restarts

@@ -158,7 +158,7 @@ def test_any_two_files_of_a_kind_that_are_swapped_are_found(project):
 
 def test_a_removed_file_is_found_and_one_that_may_be_absent_by_requiring_it(project, monkeypatch):
     # Another test has converted the same model, under the same name.
-    monkeypatch.setattr("edgeconv.system.store.converted._hashes", {})
+    monkeypatch.setattr("edgeconv.system.store.notes._hashes", {})
     required = ["source", "verdict", "report", "lock"]
     for file in evidence_files(Path()):
         data = file.read_bytes()

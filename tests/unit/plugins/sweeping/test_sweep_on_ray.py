@@ -10,8 +10,7 @@ from wording import fails
 
 import edgeconv
 from edgeconv.plugins.scale.sweep import run_jobs
-from edgeconv.plugins.scale.sweep_executors import Handle
-from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
+from edgeconv.plugins.scale.sweep_jobs import Handle, Results, SweepJob
 from edgeconv.plugins.scale.sweep_on_ray import RayExecutor
 from edgeconv.types.errors import EdgeconvError, UsageError
 

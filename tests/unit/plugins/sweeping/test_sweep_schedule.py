@@ -9,8 +9,7 @@ import pytest
 from sweeps import SWEEP, planned, result_of, write_models
 
 from edgeconv.plugins.scale.sweep import run_jobs
-from edgeconv.plugins.scale.sweep_executors import Handle, fitting_width
-from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
+from edgeconv.plugins.scale.sweep_jobs import Handle, Results, SweepJob, fitting_width
 from edgeconv.plugins.scale.sweep_plan import SweepPlan
 from edgeconv.types.errors import EdgeconvError, OutputRefused, WorkerCrashed
 

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeconv.system.store.toml_file import TomlFile
-from edgeconv.system.store.toml_text import key_lines, toml_header, toml_key, toml_value
+from edgeconv.system.store.toml_file import TomlFile, key_lines, toml_header, toml_key, toml_value
 
 
 def test_each_key_and_table_is_on_the_line_of_its_first_mention():

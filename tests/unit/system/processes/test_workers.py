@@ -19,7 +19,7 @@ from live_processes import DEADLINE_S, alive, wait_until
 from wording import fails
 from worker_tasks import FREE, HERE, Job, Sum
 
-from edgeconv.runtimes.conversation import Talk
+from edgeconv.runtimes.conversation import Conversation, Runner
 from edgeconv.system.processes import failures, signals, tasks, workers
 from edgeconv.system.processes.tasks import start_task
 from edgeconv.system.processes.workers import Child, resident_bytes, start_ahead
@@ -476,16 +476,16 @@ def test_while_one_child_is_talked_with_the_others_are_held_to_their_memory(tmp_
         allowance=limit,
     ) as hog:
         wait = f"while [ -e /proc/{hog._process.pid} ]; do sleep 0.01; done"
-        other = Child(
-            ["sh", "-c", f"echo hello; {wait}; echo gone"],
+        other = Runner(
+            command=("sh", "-c", f"echo edgeconv runner 1; {wait}; echo '{{}}'"),
+            package="ai_edge_litert",
             label="other",
-            cwd=tmp_path / "other",
+            scratch=tmp_path / "other",
             access=FREE,
             allowance=Allowance(timeout_s=60),
-            talks=True,
         )
-        with Talk(other, greeting=b"hello\n") as talk, talk.waited_for():
-            assert talk.line() == b"gone\n"
+        with Conversation(other) as talk:
+            assert talk.hear() == ({}, {})
         with fails(WorkerOutOfMemory):
             hog.wait()
 

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from edgeconv.model import source
-from edgeconv.system.store import hashed
-from edgeconv.system.store.hashed import CLOCK_STEP_NS, sha256_once
+from edgeconv.system.store import notes
+from edgeconv.system.store.notes import CLOCK_STEP_NS, sha256_once
 
 
 @pytest.fixture
 def read(monkeypatch) -> list[Path]:
     """The files whose bytes are hashed, in order."""
     paths: list[Path] = []
-    compute = hashed.sha256_file
+    compute = notes.sha256_file
 
     def recording(path: Path) -> str:
         paths.append(path)
         return compute(path)
 
-    monkeypatch.setattr(hashed, "sha256_file", recording)
+    monkeypatch.setattr(notes, "sha256_file", recording)
     return paths
 
 
@@ -78,14 +78,14 @@ def test_what_has_only_just_changed_is_read_again(tmp_path, read):
 
 
 def test_what_changes_while_it_is_hashed_is_not_remembered(file, monkeypatch):
-    compute = hashed.sha256_file
+    compute = notes.sha256_file
 
     def late(path: Path) -> str:
         found = compute(path)
         path.write_bytes(b"other")
         return found
 
-    monkeypatch.setattr(hashed, "sha256_file", late)
+    monkeypatch.setattr(notes, "sha256_file", late)
     sha256_once(file)
     monkeypatch.undo()
     settle()
@@ -109,18 +109,18 @@ def test_a_model_is_read_once_and_each_file_that_changed_once_more(tmp_path, rea
 
 def test_the_next_process_reads_a_large_file_only_if_it_has_changed(tmp_path, read, monkeypatch):
     large, small = tmp_path / "large", tmp_path / "small"
-    large.write_bytes(bytes(hashed._LEAST_NOTED_BYTES))
+    large.write_bytes(bytes(notes._LEAST_NOTED_BYTES))
     small.write_bytes(b"few")
     settle()
     first = [sha256_once(path) for path in (large, small)]
-    monkeypatch.setattr(hashed, "_hashes", {})
+    monkeypatch.setattr(notes, "_file_hashes", {})
     assert [sha256_once(path) for path in (large, small)] == first
     assert read == [large, small, small]
     before = large.stat()
-    large.write_bytes(b"\1" * hashed._LEAST_NOTED_BYTES)
+    large.write_bytes(b"\1" * notes._LEAST_NOTED_BYTES)
     os.utime(large, ns=(before.st_atime_ns, before.st_mtime_ns))
     settle()
-    monkeypatch.setattr(hashed, "_hashes", {})
+    monkeypatch.setattr(notes, "_file_hashes", {})
     assert sha256_once(large) == sha256(large.read_bytes())
     assert sha256_once(large) != first[0]
     assert read[3:] == [large]
@@ -130,8 +130,8 @@ def test_a_note_that_cannot_be_written_or_read_costs_nothing(tmp_path, monkeypat
     (tmp_path / "state").write_bytes(b"")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     large = tmp_path / "large"
-    large.write_bytes(bytes(hashed._LEAST_NOTED_BYTES))
+    large.write_bytes(bytes(notes._LEAST_NOTED_BYTES))
     settle()
     for _ in range(2):
-        monkeypatch.setattr(hashed, "_hashes", {})
+        monkeypatch.setattr(notes, "_file_hashes", {})
         assert sha256_once(large) == sha256(large.read_bytes())

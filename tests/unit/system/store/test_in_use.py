@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from edgeconv.cli.house import cache as command
 from edgeconv.system.store import cache_directory, locks
-from edgeconv.system.store.pruning import entries, prune, prune_environments
+from edgeconv.system.store.cache import entries, prune, prune_environments
 
 DAY = 86400.0
 HOLDING = (

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from edgeconv.cli.house import cache as command
 from edgeconv.system.store import Cache
-from edgeconv.system.store.pruning import entries, prune
+from edgeconv.system.store.cache import entries, prune
 from edgeconv.system.store.unfinished import unfinished_directory
 from edgeconv.types.errors import OutputRefused
 
