@@ -148,11 +148,7 @@ def recovery(rows: Rows, plain: str, default: str) -> dict[str, Any]:
     """The losses of both, and the share of the first that the second does not have."""
     lost, left = loss(rows, plain), loss(rows, default)
     is_lost = rows[plain]["less"][FLOAT]["interval"][1] < 0
-    return {
-        "lost": lost,
-        "left": left,
-        "recovered": round(1 - left / lost, 4) if is_lost else None,
-    }
+    return {"lost": lost, "left": left, "recovered": round(1 - left / lost, 4) if is_lost else None}
 
 
 def loss(rows: Rows, name: str) -> float:

@@ -14,12 +14,7 @@ _TOLERANCE = 1e-5
 
 
 def sequential(
-    directory: Path,
-    *,
-    build: Callable[..., Path],
-    library: str,
-    kind: str,
-    from_call: bool = False,
+    directory: Path, *, build: Callable[..., Path], library: str, kind: str, from_call: bool = False
 ) -> Path:
     """The model of another row, the same layers with the same weights, as a Sequential.
 

@@ -171,9 +171,7 @@ def siamese(directory: Path) -> Path:
     apart = layers.Subtract()([encoder(left), encoder(right)])
     model = keras.Model([left, right], layers.Dense(1, activation="sigmoid")(apart * apart))
     keep(
-        directory,
-        left=images(TINY_COUNT, 16, 16, seed=1),
-        right=images(TINY_COUNT, 16, 16, seed=2),
+        directory, left=images(TINY_COUNT, 16, 16, seed=1), right=images(TINY_COUNT, 16, 16, seed=2)
     )
     return save(keras, model, directory, "saved_model")
 

@@ -162,10 +162,7 @@ def _step(step: LadderStep) -> str:
 
 def _failed(failure: Failure) -> Cell:
     return Cell(
-        recipe=failure.recipe,
-        outcome="refused",
-        error=failure.error,
-        message=failure.message,
+        recipe=failure.recipe, outcome="refused", error=failure.error, message=failure.message
     )
 
 

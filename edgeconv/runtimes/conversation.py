@@ -369,14 +369,14 @@ class Conversation:
                 self._raise_gone()
 
     def _next_line(self) -> bytes:
-        """The next line with its line end. Raises as `write` does."""
+        """The next line with its line end. Raises as `_write`."""
         while not self._is_greeted:
             # A login shell may print something before the process does.
             self._is_greeted = self._line() == _GREETING
         return self._line()
 
     def _fill(self, into: memoryview) -> None:
-        """Fill `into` with the next bytes. Raises as `write` does."""
+        """Fill `into` with the next bytes. Raises as `_write`."""
         taken = min(len(into), len(self._read))
         into[:taken] = self._read[:taken]
         del self._read[:taken]

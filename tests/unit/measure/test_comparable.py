@@ -6,11 +6,7 @@ import msgspec
 import pytest
 from report_example import report
 
-from edgeconv.measure.compare import (
-    accuracy_differences,
-    differences_of,
-    latency_differences,
-)
+from edgeconv.measure.compare import accuracy_differences, differences_of, latency_differences
 
 replace = msgspec.structs.replace
 

@@ -21,15 +21,7 @@ from edgeconv.measure.metrics.scoring import top1
 from edgeconv.statistics.comparison import is_better
 from edgeconv.statistics.estimate import chance_of, share_interval
 from edgeconv.system.store import sha256_file
-from edgeconv.types import (
-    Accuracy,
-    Measuring,
-    Preprocessing,
-    Signature,
-    TensorSpec,
-    Timing,
-    Trial,
-)
+from edgeconv.types import Accuracy, Measuring, Preprocessing, Signature, TensorSpec, Timing, Trial
 from edgeconv.types.errors import InputRefused, UsageError
 
 IMAGENET = "scale=1/255&mean=0.485,0.456,0.406&std=0.229,0.224,0.225"

@@ -296,11 +296,7 @@ def test_an_evaluation_set_in_another_scale_than_the_calibration_set_is_named(
     )
     calibrated = msgspec.structs.replace(made, calibration=(record,))
     measured = InputRange(
-        name="image",
-        low=offset,
-        high=high + offset,
-        mean=0.4 * high + offset,
-        deviation=0.3 * high,
+        name="image", low=offset, high=high + offset, mean=0.4 * high + offset, deviation=0.3 * high
     )
     warnings = range_warnings((calibrated, calibrated), [measured])
     assert len(warnings) == is_other
@@ -421,10 +417,7 @@ def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path):
 def test_a_runtime_that_is_not_there_is_said_so(tmp_path):
     publish(tmp_path, "float32")
     with fails(UsageError):
-        bench(
-            [tmp_path],
-            measuring=msgspec.structs.replace(QUICK, python="/nowhere/python"),
-        )
+        bench([tmp_path], measuring=msgspec.structs.replace(QUICK, python="/nowhere/python"))
 
 
 def test_the_record_that_lies_beside_the_baseline_is_found_and_a_broken_one_is_none(tmp_path):

@@ -159,8 +159,7 @@ class Phone:
         }.items():
             (root / name).write_text(text, encoding="utf-8")
         self.binary = self.script(
-            "program",
-            PROGRAM.format(bad=bad, python=sys.executable, outputs=root / "outputs.py"),
+            "program", PROGRAM.format(bad=bad, python=sys.executable, outputs=root / "outputs.py")
         )
         self.script("bin/getprop", GETPROP)
         self.script("path/adb", ADB.format(root=root))
@@ -389,10 +388,7 @@ def test_a_device_without_room_says_so(phone, tmp_path, model):
 
 def test_an_older_program_that_writes_no_outputs_says_so(phone, tmp_path, model):
     phone.script("program", f"#!/bin/sh\ncat {phone.root / 'log'}\n")
-    with (
-        fails(ToolFailed),
-        opened(phone, tmp_path) as runtime,
-    ):
+    with fails(ToolFailed), opened(phone, tmp_path) as runtime:
         runtime.start(model).run(SAMPLES)
 
 
@@ -402,8 +398,5 @@ def test_an_input_without_dimensions_cannot_be_given(phone, tmp_path):
     graph.operator("ADD", [x, x], [y])
     file = tmp_path / "scalar.tflite"
     file.write_bytes(packed(graph.model([x], [y])))
-    with (
-        fails(InputRefused),
-        opened(phone, tmp_path) as runtime,
-    ):
+    with fails(InputRefused), opened(phone, tmp_path) as runtime:
         runtime.time(Model(file=file), {"x": np.zeros(1, np.float32)}, TIMING)

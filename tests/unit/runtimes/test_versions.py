@@ -59,10 +59,7 @@ def test_what_is_no_specifier_is_refused(text):
 @pytest.mark.usefixtures("index")
 @pytest.mark.parametrize(
     ("text", "versions"),
-    [
-        ("litert>=2.0", ["2.0.0", "2.0.3", "2.1.0"]),
-        ("litert>2.0.0,!=2.1.0", ["2.0.3"]),
-    ],
+    [("litert>=2.0", ["2.0.0", "2.0.3", "2.1.0"]), ("litert>2.0.0,!=2.1.0", ["2.0.3"])],
 )
 def test_the_versions_of_the_index_that_match_come_oldest_first(text, versions):
     matching = matching_versions(parse_versions(text))

@@ -222,10 +222,7 @@ def test_the_same_command_is_advised_only_where_it_may_end_otherwise(
     distribution = Distribution(strategy="multiworker", workers=workers)
     members = clusters_of(distribution) if workers else ()
     settings = ProcessSettings(
-        label="training",
-        scratch=tmp_path,
-        access=worker_tasks.FREE,
-        environment=worker_tasks.HERE,
+        label="training", scratch=tmp_path, access=worker_tasks.FREE, environment=worker_tasks.HERE
     )
     with pytest.raises(WorkerCrashed) as failed:
         launch(members, train, lambda _: job, distribution, settings)

@@ -358,10 +358,7 @@ def test_when_all_run_out_of_time_one_that_serves_is_not_blamed(run):
 def test_a_port_in_use_is_refused_before_anything_starts(run, tmp_path):
     parts = parts_of((worker_tasks.add_one, {}), (worker_tasks.add_one, {}))
     port = int(parts[1].cluster.address.split(":")[1])
-    with (
-        socket.create_server(("127.0.0.1", port)),
-        fails(UsageError),
-    ):
+    with socket.create_server(("127.0.0.1", port)), fails(UsageError):
         run(parts)
     assert not [*tmp_path.glob("add_one-*")]
 

@@ -215,11 +215,7 @@ def test_a_member_that_does_not_reach_another_ends_with_its_name(host, tmp_path)
         nobody = f"127.0.0.1:{held.getsockname()[1]}"
     cluster = Cluster(addresses={"worker": (str(address), nobody)}, role="worker", index=0)
     settings = ProcessSettings(
-        label="training",
-        scratch=tmp_path,
-        access=FREE,
-        environment=HERE,
-        connect_timeout_s=1.0,
+        label="training", scratch=tmp_path, access=FREE, environment=HERE, connect_timeout_s=1.0
     )
     member = ClusterMember(worker_tasks.sleep, Job(number=600), cluster)
     assert host.start(member, settings, "auto") is None

@@ -111,7 +111,7 @@ def test_a_whole_project_is_verified_link_by_link(project):
     unchecked = {(link.link, link.file) for link in evidence.links if link.state == "unchecked"}
     assert unchecked == {
         # The model of an Android app has metadata in it.
-        ("embedding", "app/android/edgeconv-embedded.json"),
+        ("embedding", "app/android/edgeconv-embedded.json")
     }
 
 

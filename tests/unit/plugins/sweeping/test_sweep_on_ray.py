@@ -31,10 +31,7 @@ def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path):
     write_models(tmp_path, "a", "b")
     text = 'runtimes = ["litert", "ssh:pi@host", "tflite-micro"]\n' + SWEEP
     plan = planned(tmp_path, text, allow=("runtime=ssh:pi@host",))
-    assert [(job.device, len(job.cells)) for job in plan.jobs] == [
-        ("", 4),
-        ("ssh:pi@host", 2),
-    ] * 2
+    assert [(job.device, len(job.cells)) for job in plan.jobs] == [("", 4), ("ssh:pi@host", 2)] * 2
     results = Results(tmp_path / "out")
     together: list[list[str]] = []
     run_jobs(plan.jobs, HoldingExecutor(results, together), results, lambda *_: None)

@@ -397,9 +397,7 @@ def test_the_closest_is_by_the_fresh_samples_where_there_were_confirmations():
     assert closest([], []) == ""
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 20), st.integers(-5, 20)), min_size=1, max_size=20),
-)
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(-5, 20)), min_size=1, max_size=20))
 def test_the_pareto_set_is_what_no_other_betters(pairs):
     trials = [
         certain(trial(str(i), size, 1.0, drop=drop / 100)) for i, (size, drop) in enumerate(pairs)

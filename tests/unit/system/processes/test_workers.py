@@ -662,10 +662,7 @@ def test_what_a_tool_says_in_the_words_of_the_system_is_of_the_machine(number):
 
 @pytest.mark.parametrize(
     ("function", "is_of_input"),
-    [
-        (worker_tasks.die_by_signal, True),
-        (worker_tasks.leave_without_answer, True),
-    ],
+    [(worker_tasks.die_by_signal, True), (worker_tasks.leave_without_answer, True)],
 )
 def test_only_a_child_that_crashed_blames_what_it_read(function, is_of_input, tmp_path):
     with pytest.raises(WorkerCrashed) as crashed:

@@ -439,10 +439,7 @@ def test_a_free_lock_is_taken_at_once_and_is_free_again_after_an_error(tmp_path)
 
 def test_a_lock_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with (
-        fails(OutputRefused),
-        locked(tmp_path / "file" / "sub" / "lock"),
-    ):
+    with fails(OutputRefused), locked(tmp_path / "file" / "sub" / "lock"):
         pass
 
 

@@ -32,10 +32,7 @@ def test_what_a_killed_run_left_goes_with_the_next_publication(tmp_path):
 
 
 def test_what_another_run_is_writing_stays(tmp_path):
-    with (
-        unfinished_file(tmp_path) as (path, file),
-        unfinished_directory(tmp_path) as directory,
-    ):
+    with unfinished_file(tmp_path) as (path, file), unfinished_directory(tmp_path) as directory:
         file.write(b"a part")
         publish_bytes(b"whole", tmp_path / "another.json")
         assert path.is_file()
