@@ -16,6 +16,7 @@ from edgeconv.model.tflite import (
     with_fitting_biases,
     with_half_biases,
     with_integer_kernels,
+    with_rows_of_weights,
     with_small_lstms,
     with_small_tables,
     with_sound_blocks,
@@ -159,7 +160,9 @@ def make_file(
             four_bit = tuple(layer.name for layer in refined.layers if layer.bits == 4)
         _refuse_nothing_done(recipe, layerwise, bits_by_layer, refined)
     floats = float_outputs(graph.layers, recipe)
-    if not recipe.full_integer:
+    if recipe.full_integer:
+        model = with_rows_of_weights(model)
+    else:
         model = _with_tables(model, recipe, floats, is_ready=graph.quantized is not None)
     if recipe.name == "dynamic":
         model = with_asymmetric_inputs(model)

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.model.tflite import with_needs_declared, with_open_shapes, without_unread_tensors
+from edgeconv.model.tflite import (
+    with_constants_once,
+    with_needs_declared,
+    with_open_shapes,
+    without_unread_tensors,
+)
 from edgeconv.system.store import quantizer_module
 from edgeconv.types import PostTraining, Precision, Recipe, Sensitivity, SharedScale
 
@@ -125,7 +130,7 @@ def quantize(job: QuantizeJob) -> QuantizeAnswer:
     ruled = with_found_rules(graph, job.recipe)
     chosen = method_search(ruled.graph, dense_per_tensor=job.dense_per_tensor).file(ruled.recipe)
     file = chosen.file
-    model = without_unread_tensors(with_open_shapes(file.model))
+    model = with_constants_once(without_unread_tensors(with_open_shapes(file.model)))
     Path(job.file).write_bytes(with_needs_declared(model))
     return QuantizeAnswer(
         notes=(*ruled.notes, *chosen.notes),

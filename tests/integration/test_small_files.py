@@ -8,14 +8,23 @@ ZOO = "keras_zoo:small_files"
 
 
 def test_a_table_that_is_used_twice_is_stored_once(models, tmp_path):
-    recipes = ["float32", "float16", "dynamic", "weight-only-int8"]
-    made = convert(str(models / "tied"), out=str(tmp_path), to=recipes)
+    np.savez(
+        tmp_path / "ids.npz", ids=np.random.default_rng(1).integers(0, 2000, (80, 12), "int32")
+    )
+    recipes = ["float32", "float16", "dynamic", "weight-only-int8", "int8"]
+    made = convert(
+        str(models / "tied"),
+        out=str(tmp_path / "out"),
+        to=recipes,
+        calibration=str(tmp_path / "ids.npz"),
+    )
     sizes = {each.recipe.name: each.size_bytes for each in made.artifacts}
     assert sizes["float16"] < 0.51 * sizes["float32"]
-    for name in ("dynamic", "weight-only-int8"):
+    for name in ("dynamic", "weight-only-int8", "int8"):
         assert sizes[name] < 0.31 * sizes["float32"]
     for each in made.artifacts:
         assert each.verification.outputs[0].snr_db > 30
+    assert made["int8"].float_operators == ()
 
 
 def test_a_constant_of_one_number_takes_no_space(models, tmp_path):

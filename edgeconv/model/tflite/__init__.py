@@ -47,6 +47,8 @@ from edgeconv.model.tflite.softmax import (
     with_softmax_inputs as with_softmax_inputs,
 )
 from edgeconv.model.tflite.stored_once import (
+    with_constants_once as with_constants_once,
+    with_rows_of_weights as with_rows_of_weights,
     with_scalars as with_scalars,
     with_small_tables as with_small_tables,
     with_tables_once as with_tables_once,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +16,15 @@ from edgeconv.model.tflite.edit import (
     require_version,
     store_values,
 )
-from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, parse, serialize, text
+from edgeconv.model.tflite.flatbuffer import (
+    MOST_FLATBUFFER_BYTES,
+    is_constant,
+    operator_name,
+    parse,
+    read,
+    serialize,
+    text,
+)
 from edgeconv.model.tflite.needs import needed_version
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of, use_of
 from edgeconv.model.tflite.rewriting.editor import GraphEditor
@@ -32,6 +41,7 @@ _LEAST_FILLED = 16 * 1024
 # A float16 has 11 bits, of which the first is not stored.
 _HALF_STEP = 2.0**-10
 _SMALL = {"int8": "i1", "float16": "<f2"}
+_STORED = {**_SMALL, "float32": "<f4"}
 _ELEMENTWISE = frozenset({"ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SQUARED_DIFFERENCE", "SUB"})
 
 
@@ -73,31 +83,37 @@ def _unpack_copies(model: ModelT, graph: SubGraphT, kept: Collection[str]) -> bo
 
 
 def _is_copy(model: ModelT, small: TensorT, tensor: TensorT) -> bool:
-    """Whether small weights stand for the numbers of a float32 constant."""
+    """Whether small weights stand for the numbers of another constant, in float32 or int8."""
     import numpy as np
 
     if shape_of(small) != shape_of(tensor):
         return False
-    values = floats_of(model, tensor)
+    values, coarser = _numbers(model, tensor)
     if values.size < _LEAST_NUMBERS:
         return False
     numbers, steps = _numbers(model, small)
-    differences = numbers.reshape(-1) - values
     # Rounding costs a third of a step, and another one than to the nearest at most a whole one.
-    return bool(np.linalg.norm(differences) <= np.linalg.norm(steps))
+    return bool(np.linalg.norm(numbers - values) <= np.linalg.norm(steps + coarser))
 
 
-def _numbers(model: ModelT, small: TensorT) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What int8 or float16 weights stand for, in their shape, and the step at each."""
+def _numbers(model: ModelT, stored: TensorT) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """What int8, float16 or float32 weights stand for, in their shape, and the step at each.
+
+    Channels of zeros, which may have any scale, have steps of 0.
+    """
     import numpy as np
 
-    raw = np.frombuffer(bytes(model.buffers[small.buffer].data), _SMALL[type_of(small)])
-    values = raw.reshape(shape_of(small)).astype(np.float32)
-    if type_of(small) == "float16":
-        return values, _HALF_STEP * values
-    scales = np.asarray(scales_of(small) or (1.0,), np.float32)
-    axis = small.quantization.quantizedDimension if len(scales) > 1 else 0
-    steps = scales.reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+    raw = np.frombuffer(bytes(model.buffers[stored.buffer].data), _STORED[type_of(stored)])
+    values = raw.reshape(shape_of(stored)).astype(np.float32)
+    if type_of(stored) != "int8":
+        return values, (_HALF_STEP if type_of(stored) == "float16" else 0) * values
+    scales = np.asarray(scales_of(stored) or (1.0,), np.float32)
+    axis = stored.quantization.quantizedDimension if len(scales) > 1 else 0
+    sizes = [-1 if i == axis else 1 for i in range(values.ndim)]
+    points = np.resize(np.asarray(stored.quantization.zeroPoint), scales.shape).reshape(sizes)
+    values -= points.astype(np.float32)
+    others = tuple(i for i, size in enumerate(sizes) if size == 1)
+    steps = scales.reshape(sizes) * values.any(axis=others, keepdims=True)
     return values * steps, np.broadcast_to(steps, values.shape)
 
 
@@ -113,6 +129,130 @@ def _unpack(model: ModelT, graph: SubGraphT, small: int, index: int) -> None:
     operator = _dequantize(model, small, index)
     graph.operators = [operator, *graph.operators]
     require_version(model, operator, needed_version(use_of(model, graph, operator)) or 1)
+
+
+def with_rows_of_weights(data: bytes) -> bytes:
+    """The same int8 model, in which a GATHER reads the rows of a layer's weights, if it can.
+
+    litert-quantizer gives a table one scale for the rows that a GATHER reads, and stores it again
+    with one for each row where a layer multiplies by it. The layer's numbers, multiplied by the
+    scale of their row, are the same rows. `data` itself comes back without such tables. Raises
+    `InputRefused` for bytes that are not a model.
+    """
+    seen = read(data, where="the model")
+    if not any(_tied(seen, graph) for graph in seen.subgraphs):
+        return data
+    model = parse(data, where="the model")
+    for graph in model.subgraphs:
+        editor = GraphEditor(model, graph, {}, "int8")
+        for (table, weights), gathers in _tied(model, graph).items():
+            _read_rows(editor, weights, gathers)
+            if not editor.readers(table):
+                _release(model, graph.tensors[table])
+    return serialize(model)
+
+
+def _tied(model: ModelT, graph: SubGraphT) -> dict[tuple[int, int], list[OperatorT]]:
+    """By table and by the weights that have the same numbers with finer scales, its GATHERs."""
+    layers = {
+        operator.inputs[1]: graph.tensors[operator.inputs[1]]
+        for operator in graph.operators
+        if operator_name(model, operator) == "FULLY_CONNECTED"
+    }
+    fine = {
+        index: tensor
+        for index, tensor in layers.items()
+        if type_of(tensor) == "int8"
+        and is_constant(model, tensor)
+        and len(scales_of(tensor)) == shape_of(tensor)[0] > 1
+    }
+    found: dict[tuple[int, int], list[OperatorT]] = {}
+    copies: dict[int, int | None] = {}
+    for operator in graph.operators:
+        if operator_name(model, operator) != "GATHER":
+            continue
+        index, options = operator.inputs[0], operator.builtinOptions
+        table = graph.tensors[index]
+        is_table = type_of(table) == "int8" and is_constant(model, table)
+        if not is_table or (options is not None and (options.axis or options.batchDims)):
+            continue
+        if index not in copies:
+            same = (i for i, each in fine.items() if _is_copy(model, each, table))
+            copies[index] = next(same, None)
+        if (weights := copies[index]) is not None and weights != index:
+            found.setdefault((index, weights), []).append(operator)
+    return found
+
+
+def _read_rows(editor: GraphEditor, weights: int, gathers: Collection[OperatorT]) -> None:
+    """Make GATHERs multiply rows of weights, as plain integers, by the scales of these rows."""
+    import numpy as np
+
+    operators = editor.graph.operators
+    scales = _numbers(editor.model, editor.tensor(weights))[1][:, :1]
+    step = float(scales.max()) / 255
+    numbers = _integers(editor, editor.like(weights, "numbers"), 1.0)
+    editor.tensor(numbers).buffer = editor.tensor(weights).buffer
+    factors = editor.constant(weights, "scales", np.rint(scales / step) - 128, "int8")
+    _integers(editor, factors, step, -128)
+    for gather in gathers:
+        ids, result = gather.inputs[1], gather.outputs[0]
+        rows = _integers(editor, editor.like(result, "rows"), 1.0)
+        scale = _integers(editor, editor.like(result, "scales"), step, -128)
+        tensor = editor.tensor(scale)
+        tensor.shape = [*shape_of(tensor)[:-1], 1]
+        if tensor.shapeSignature is not None:
+            tensor.shapeSignature = [*tensor.shapeSignature[:-1], 1]
+        position = next(i for i, each in enumerate(operators) if each is gather)
+        operators[position : position + 1] = [
+            editor.operator("GATHER", [numbers, ids], rows),
+            editor.operator("GATHER", [factors, ids], scale),
+            editor.operator("MUL", [rows, scale], result),
+        ]
+
+
+def _integers(editor: GraphEditor, index: int, scale: float, point: int = 0) -> int:
+    """The tensor, which has integers with this scale and zero point now."""
+    from ai_edge_litert.schema_py_generated import QuantizationParametersT
+
+    editor.tensor(index).quantization = QuantizationParametersT(scale=[scale], zeroPoint=[point])
+    return index
+
+
+def with_constants_once(data: bytes) -> bytes:
+    """The same model, in which weights and tables of equal bytes and scales are one buffer.
+
+    A bias stays, because XNNPACK finds by a layer's buffers what it has packed, which has scales of
+    activations in it. `data` itself comes back without such constants, or if it is too large to
+    edit. Raises `InputRefused` for bytes that are not a model.
+    """
+    if len(data) > MOST_FLATBUFFER_BYTES or not _repeated(read(data, where="the model")):
+        return data
+    model = parse(data, where="the model")
+    repeated = _repeated(model)
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if (first := repeated.get(tensor.buffer)) is not None:
+                _release(model, tensor)
+                tensor.buffer = first
+    return serialize(model)
+
+
+def _repeated(model: ModelT) -> dict[int, int]:
+    """The buffers of constants that another one has too, by the first of these."""
+    own = {each.buffer for each in model.metadata or ()}
+    firsts: dict[tuple[int, tuple[float, ...], bytes], int] = {}
+    repeated: dict[int, int] = {}
+    for graph in model.subgraphs:
+        for tensor in graph.tensors:
+            if not is_constant(model, tensor) or len(shape_of(tensor)) < 2 or tensor.buffer in own:
+                continue
+            data = bytes(model.buffers[tensor.buffer].data)
+            if len(data) >= _LEAST_NUMBERS:
+                key = (tensor.type, scales_of(tensor), hashlib.sha256(data).digest())
+                if (first := firsts.setdefault(key, tensor.buffer)) != tensor.buffer:
+                    repeated[tensor.buffer] = first
+    return repeated
 
 
 def with_small_tables(data: bytes, kind: TableType, kept: Collection[str] = ()) -> bytes:

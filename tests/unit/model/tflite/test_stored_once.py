@@ -2,10 +2,17 @@
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed, run
 
-from edgeconv.model.tflite import with_scalars, with_small_tables, with_tables_once
-from edgeconv.model.tflite.flatbuffer import operator_name, read
+from edgeconv.model.tflite import (
+    with_constants_once,
+    with_rows_of_weights,
+    with_scalars,
+    with_small_tables,
+    with_tables_once,
+)
+from edgeconv.model.tflite.flatbuffer import operator_name, parse, read, serialize, text
 
 TABLE = np.random.default_rng(3).normal(size=(200, 16)).astype(np.float32)
 SCALES = np.abs(TABLE).max(1) / 127
@@ -149,3 +156,112 @@ def test_a_small_table_and_one_with_another_reader_or_a_rule_stay():
     assert with_small_tables(few, "int8") == few
     tied_floats = looked_up(TABLE, also_multiplies=True)
     assert with_small_tables(tied_floats, "int8") == tied_floats
+
+
+def tied_integers(table: np.ndarray = TABLE, *, lookups: int = 1) -> bytes:
+    """Rows of a table, which a layer has as int8 weights with finer scales, all in int8."""
+    graph = Graph()
+    scale = np.abs(TABLE).max() / 127
+    numbers = np.rint(table / scale).clip(-128, 127).astype(np.int8)
+    coarse = graph.tensor("table", table.shape, "int8", data=numbers, scale=scale)
+    fine = graph.tensor("small", SMALL.shape, "int8", data=SMALL, scale=SCALES)
+    inputs = [graph.tensor(f"ids{i}", (1, 3), "int32", dynamic=True) for i in range(lookups)]
+    rows = [
+        graph.computed(f"rows{i}", (1, 3, 16), "GATHER", [coarse, ids], "int8", scale=scale)
+        for i, ids in enumerate(inputs)
+    ]
+    options = schema.FullyConnectedOptionsT()
+    options.keepNumDims = True
+    y = graph.computed(
+        *("y", (1, 3, 200), "FULLY_CONNECTED", [rows[0], fine, -1], "int8"),
+        version=5,
+        options=options,
+        scale=0.3,
+    )
+    return packed(
+        graph.model(
+            inputs,
+            [*rows, y],
+            signature=(
+                "serve",
+                [f"ids{i}" for i in range(lookups)],
+                [*(f"rows{i}" for i in range(lookups)), "y"],
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("lookups", [1, 2])
+def test_rows_of_int8_are_read_from_the_weights_of_a_layer(lookups):
+    data = tied_integers(lookups=lookups)
+    once = with_rows_of_weights(data)
+    less = with_constants_once(once)
+    # The scales of the rows are a byte each.
+    assert len(data) - len(once) > TABLE.size - len(TABLE) - 900 * lookups
+    assert names(once) == ["GATHER", "GATHER", "MUL"] * lookups + ["FULLY_CONNECTED"]
+    assert less == once
+    three = np.array([[0, 7, 199]], np.int32)
+    before, after = run(data, *[three] * lookups), run(once, *[three] * lookups)
+    for rows, old in zip(after[:-1], before[:-1], strict=True):
+        # One rounding more than the table had, to a step.
+        assert np.abs(rows.astype(int) - old).max() <= 1
+    assert np.abs(after[-1].astype(int) - before[-1]).max() <= 1
+    assert with_rows_of_weights(once) == once
+
+
+def test_another_table_of_int8_stays():
+    other = tied_integers(TABLE[::-1].copy())
+    assert with_rows_of_weights(other) == other
+    assert with_rows_of_weights(tied(unpacks=False)) == tied(unpacks=False)
+
+
+def test_a_row_of_zeros_costs_the_other_rows_nothing():
+    """Its scale is any number, as 1, beside which those of the others would be nothing."""
+    model = parse(tied_integers(), where="the test's")
+    graph = model.subgraphs[0]
+    for number in (0, 1):
+        values = np.array(model.buffers[graph.tensors[number].buffer].data).reshape(200, 16)
+        values[3] = 0
+        model.buffers[graph.tensors[number].buffer].data = values.reshape(-1)
+    quantization = graph.tensors[1].quantization
+    quantization.scale = np.where(np.arange(200) == 3, np.float32(1), quantization.scale)
+    data = serialize(model)
+    once = with_rows_of_weights(data)
+    assert len(once) < len(data)
+    rows = run(once, np.array([[3, 7, 8]], np.int32))[0]
+    assert np.abs(rows.astype(int) - run(data, np.array([[3, 7, 8]], np.int32))[0]).max() <= 1
+    assert not rows[0, 0].any()
+
+
+def layers(second: np.ndarray, *, scale: float = 0.1) -> bytes:
+    """Two layers without activation, each with weights and a bias of its own."""
+    graph = Graph()
+    x = graph.tensor("x", (1, 64), "int8", scale=0.1)
+    bias = np.arange(64, dtype=np.int32)
+    for number, (weights, step) in enumerate(((SQUARE, 0.1), (second, scale))):
+        w = graph.tensor(f"w{number}", (64, 64), "int8", data=weights, scale=step)
+        b = graph.tensor(f"b{number}", (64,), "int32", data=bias, scale=0.1 * step)
+        x = graph.computed(
+            f"y{number}", (1, 64), "FULLY_CONNECTED", [x, w, b], "int8", version=4, scale=9.0
+        )
+    return packed(graph.model([0], [x], signature=("serve", ["x"], ["y"])))
+
+
+SQUARE = np.random.default_rng(5).integers(-127, 128, (64, 64)).astype(np.int8)
+
+
+def test_equal_weights_are_one_buffer_and_biases_stay():
+    data = layers(SQUARE.copy())
+    once = with_constants_once(data)
+    assert len(data) - len(once) == pytest.approx(SQUARE.size, abs=64)
+    tensors = {text(t.name): t.buffer for t in read(once, where="it").subgraphs[0].tensors}
+    assert tensors["w0"] == tensors["w1"]
+    assert tensors["b0"] != tensors["b1"]
+    x = np.random.default_rng(6).integers(-128, 128, (1, 64)).astype(np.int8)
+    np.testing.assert_array_equal(run(once, x)[0], run(data, x)[0])
+    assert with_constants_once(once) == once
+
+
+@pytest.mark.parametrize("other", [layers(SQUARE[::-1].copy()), layers(SQUARE.copy(), scale=0.2)])
+def test_weights_of_other_numbers_or_scales_stay(other):
+    assert with_constants_once(other) == other
