@@ -7,6 +7,7 @@ started.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
 from dataclasses import dataclass
@@ -44,12 +45,12 @@ from edgeconv.tf.reference import (
     ReferencePart,
     run_reference,
 )
+from edgeconv.types import with_scaled
 from edgeconv.types.decoding import ready
-from edgeconv.types.errors import EdgeconvError, InputRefused, UnsupportedOperators
+from edgeconv.types.errors import EdgeconvError, InputRefused, UnknownScale, UnsupportedOperators
 from edgeconv.types.words import SERVING_DEFAULT
 
 if TYPE_CHECKING:
-    import contextlib
     from collections.abc import Callable, Sequence
 
     from edgeconv.conversion.ladder import Rung
@@ -218,7 +219,8 @@ def _from_tensorflow(
     _read_early(run, [each for each in known if chosen or len(each.inputs) == 1], rung)
     graph = pending.result()
     content = graph.file.read_bytes()
-    signatures = _signatures(content, graph.facts.signatures)
+    named = _signatures(content, graph.facts.signatures)
+    signatures = tuple(with_scaled(each, graph.facts.scaled.get(each.key, ())) for each in named)
     select_ops = _select_ops(run, content)
     parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
     fill_states(run, parts, graph.file, select_ops)
@@ -282,14 +284,16 @@ def _fixed_notes(rung: Rung) -> tuple[str, ...]:
 def _read_early(run: Run, known: Sequence[Signature], rung: Rung) -> None:
     """Read the samples of signatures that are known before the model is converted.
 
-    Samples that do not fit are refused at once. Made-up strings come from the graph's tables, and
-    code is not run where the signature may yet turn out to be another.
+    Samples that do not fit are refused at once, but for those whose scale the graph tells. Made-up
+    strings come from the graph's tables, and code is not run where the signature may yet turn out
+    to be another.
     """
     for signature in known:
         source = source_of(run.plan, signature.key)
         takes_strings = any(spec.dtype == "string" for spec in signature.inputs)
         if not (takes_strings if source is None else data.runs_code(source)):
-            run.split(_fixed(signature, rung))
+            with contextlib.suppress(UnknownScale):
+                run.split(_fixed(signature, rung))
 
 
 def _fixed(signature: Signature, rung: Rung) -> Signature:

@@ -11,7 +11,7 @@ from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes
 from edgeconv.model.tflite import oldest_runtime
 from edgeconv.system.store import publish_all, sha256_file, tool_versions
 from edgeconv.system.store.notes import in_project
-from edgeconv.types import Artifact, CalibrationRange, LadderStep
+from edgeconv.types import Artifact, CalibrationRange, LadderStep, with_scaled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,6 +59,7 @@ def _range(plan: Plan, candidate: Candidate) -> CalibrationRange:
 def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Artifact:
     candidate, summary, prepared = examined.candidate, examined.summary, session.prepared
     recipe = candidate.recipe
+    scaled = {part.signature.key: part.signature.scaled for part in prepared.parts}
     splits = [part.split for part in prepared.parts]
     records = [
         msgspec.structs.replace(session.checked(split.record), range=_range(plan, candidate))
@@ -77,7 +78,9 @@ def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Arti
         opening=plan.published_opening,
         recipe=recipe,
         engine=candidate.engine,
-        signatures=examined.signatures,
+        signatures=tuple(
+            with_scaled(each, scaled.get(each.key, ())) for each in examined.signatures
+        ),
         operators=summary.operators,
         quantized_weight_share=summary.quantized_weight_share,
         float16_weight_share=summary.float16_weight_share,

@@ -189,7 +189,7 @@ def split_opened(run: Run, signature: Signature, opened: DataSet) -> Split:
             samples=calibration.count,
             sha256=data.sha256_samples(calibration),
             range="minmax",
-            inputs=data.input_ranges(calibration),
+            inputs=data.input_ranges(calibration, opened.inputs),
             suspicions=data.set_suspicions(_without(calibration, states)),
         ),
         batch=batch,

@@ -15,7 +15,7 @@ import numpy as np
 from edgeconv.data import preprocessing
 from edgeconv.data.arrays import STRING, Arrays, Items, holds_strings, refuse_larger
 from edgeconv.types import TensorSpec
-from edgeconv.types.errors import InputRefused
+from edgeconv.types.errors import InputRefused, UnknownScale
 from edgeconv.types.words import quoted, shortened
 
 Array = np.ndarray[Any, Any]
@@ -237,7 +237,9 @@ def _check_dtype(where: str, array: Array, expected: np.dtype[Any]) -> None:
         )
     if is_scaled:
         hint += "; if it was scaled in training too, as x / 255, --preprocess scale=1/255 does both"
-    raise InputRefused(f"{where} is {actual}, the model takes {expected.name}", hint=hint)
+    raise (UnknownScale if is_scaled else InputRefused)(
+        f"{where} is {actual}, the model takes {expected.name}", hint=hint
+    )
 
 
 def _not_of_one_kind(where: str, array: Array, expected: np.dtype[Any]) -> InputRefused:

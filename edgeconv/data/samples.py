@@ -321,12 +321,19 @@ def no_room(what: str, error: OSError) -> OutputRefused:
     )
 
 
-def input_ranges(samples: Samples) -> tuple[InputRange, ...]:
+def input_ranges(samples: Samples, inputs: Iterable[TensorSpec] = ()) -> tuple[InputRange, ...]:
     """The range and scale of each input of numbers over all samples."""
-    return tuple(
+    scaled = {spec.name for spec in inputs if spec.is_scaled}
+    ranges = (
         _range_of(name, array)
         for name, array in samples.arrays.items()
         if array.dtype.kind in "biuf" and array.size
+    )
+    return tuple(
+        msgspec.structs.replace(each, is_scaled=True)
+        if each.is_whole and each.name in scaled
+        else each
+        for each in ranges
     )
 
 

@@ -194,6 +194,8 @@ class ReadingPass:
                 needed += 2 * parts[-1].nbytes
                 refuse_larger(f"{where}: {len(parts)} samples", needed, "make them smaller")
             array = stacked(where, parts, spec)
+        if _are_pixels(array.dtype, spec):
+            array = array.astype(input_dtype(spec))
         check_input(text, array, spec)
         return array
 
@@ -407,9 +409,17 @@ def _by_input(
 
 
 def _is_of_kind(dtype: np.dtype[Any], spec: TensorSpec) -> bool:
-    """Whether these are floats for an input of floats, or integers for one of integers."""
+    """Whether these are floats for an input of floats, where it scales itself also pixels, or
+    integers for one of integers.
+    """
     kind = input_dtype(spec).kind
-    return dtype.kind == kind == "f" or {dtype.kind, kind} <= {"i", "u"}
+    are_equal = dtype.kind == kind == "f" or {dtype.kind, kind} <= {"i", "u"}
+    return are_equal or _are_pixels(dtype, spec)
+
+
+def _are_pixels(dtype: np.dtype[Any], spec: TensorSpec) -> bool:
+    """Whether these are bytes for an input of floats, which the model scales itself."""
+    return bool(spec.is_scaled) and dtype == np.uint8 and input_dtype(spec).kind == "f"
 
 
 def _as_keras_takes(column: Array, spec: TensorSpec) -> Array:

@@ -41,6 +41,7 @@ from edgeconv.types import (
     Steps,
     TensorSpec,
     TrainingRecord,
+    with_scaled,
 )
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
@@ -166,11 +167,12 @@ def _subject(file: Path, key: str | None, trusted: Collection[str]) -> ModelFile
         )
     source.refuse_unusable(str(file), signature)
     looks_like = likely_recipe(content, where=str(file)) if is_quantized(summary) else None
+    recorded = (each for each in (artifact.signatures if artifact else ()) if each.key == chosen)
     return ModelFile(
         name=file.stem,
         file=file,
         sha256=model.sha256,
-        signature=signature,
+        signature=with_scaled(signature, next((each.scaled for each in recorded), ())),
         artifact=artifact,
         recipe=artifact.recipe.name if artifact else looks_like,
     )

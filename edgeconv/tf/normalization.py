@@ -9,6 +9,7 @@ of 0 to 1 it sees next to nothing, and without a normalization layer nothing els
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -230,22 +231,55 @@ def divisors(graph_def: Any, inputs: Mapping[str, str]) -> dict[str, float]:
 
     `inputs` are the tensors that are fed. Inputs that do not become far smaller are left out.
     """
+    return {name: 1 / factor for name, factor in _largest_factors(graph_def, inputs) if factor}
+
+
+def scaled_inputs(saved_model: str, keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By signature, the inputs that the graph of a SavedModel scales itself before anything else.
+
+    It divides them so that only numbers such as pixels of 0 to 255 need it, or normalizes them
+    as Keras's layer does. A graph whose calls cannot be inlined has none.
+    """
+    from tensorflow.python.framework import errors_impl
+    from tensorflow.python.saved_model import loader_impl
+
+    loader = loader_impl.SavedModelLoader(saved_model)
+    meta_graph: Any = loader.get_meta_graph_def_from_tags(["serve"])
+    by_key = {}
+    with contextlib.suppress(errors_impl.OpError, LookupError, RuntimeError, ValueError):
+        graph_def = inline(meta_graph)
+        for key in keys:
+            inputs = {name: i.name for name, i in meta_graph.signature_def[key].inputs.items()}
+            layers = find_normalizations(graph_def, {node_name(each) for each in inputs.values()})
+            normalized = {each.name for each in layers if not each.is_moving}
+            by_key[key] = tuple(name for name, _ in _largest_factors(graph_def, inputs, normalized))
+    return {key: names for key, names in by_key.items() if names}
+
+
+def _largest_factors(
+    graph_def: Any, inputs: Mapping[str, str], normalized: Collection[str] = ()
+) -> Iterator[tuple[str, float]]:
+    """The inputs that all paths make far smaller, and the most that one multiplies them by.
+
+    That is 0 where all come to the end of a layer that is among `normalized`.
+    """
     nodes = {node.name: node for node in graph_def.node}
     users: dict[str, list[Any]] = {}
     for node in graph_def.node:
         for source in node.input:
             if not source.startswith("^"):
                 users.setdefault(node_name(source), []).append(node)
-    by_input = {}
     for name, tensor in inputs.items():
-        factors = set(_factors(nodes, users, node_name(tensor)))
+        factors = set(_factors(nodes, users, node_name(tensor), normalized))
         if factors and max(factors) < _SMALL:
-            by_input[name] = 1 / max(factors)
-    return by_input
+            yield name, max(factors)
 
 
 def _factors(
-    nodes: Mapping[str, Any], users: Mapping[str, list[Any]], start: str
+    nodes: Mapping[str, Any],
+    users: Mapping[str, list[Any]],
+    start: str,
+    normalized: Collection[str],
 ) -> Iterator[float]:
     """What each path from a node multiplies it by; 1 for a path that does something else first."""
     waiting, visited = [start], {start}
@@ -255,7 +289,9 @@ def _factors(
             others = [each for each in user.input[:2] if node_name(each) != name]
             constant = _constant(nodes, others[0]) if others else None
             factor = None if constant is None else _one_number(constant)
-            if user.op == "Mul" and factor:
+            if user.name in normalized:
+                yield 0.0
+            elif user.op == "Mul" and factor:
                 yield factor
             elif user.op == "RealDiv" and factor and node_name(user.input[0]) == name:
                 yield 1 / factor

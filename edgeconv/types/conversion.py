@@ -296,7 +296,7 @@ class PostTraining(FrozenStruct, kw_only=True, frozen=True):
 class InputRange(FrozenStruct, kw_only=True, frozen=True):
     """The values of an input over all calibration samples, in the input's own unit.
 
-    `is_whole` says that all are whole numbers.
+    `is_whole` says that all are whole numbers, and `is_scaled` that the model scales these itself.
     """
 
     name: str
@@ -305,11 +305,13 @@ class InputRange(FrozenStruct, kw_only=True, frozen=True):
     mean: float
     deviation: float
     is_whole: bool = False
+    is_scaled: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def text(self) -> str:
         """The range and scale in words."""
         kind = ", whole numbers" if self.is_whole else ""
+        kind += " that the model scales itself" if self.is_scaled else ""
         return (
             f"{self.name!r}: {self.low:.4g} to {self.high:.4g}, mean {self.mean:.3g}, deviation "
             f"{self.deviation:.3g}{kind}"

@@ -103,6 +103,10 @@ class RunsInTraining(InputRefused):
     """Layers act as in training when the model serves: its answers are random, or of the batch."""
 
 
+class UnknownScale(InputRefused):
+    """Samples of integers for an input of floats, of which only the graph may know the scale."""
+
+
 class SuspectCalibration(InputRefused):
     """Calibration samples that cannot be what the model was trained on."""
 

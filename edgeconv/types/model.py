@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib import import_module
 from typing import Any, Literal
 
@@ -42,7 +43,8 @@ class TensorSpec(FrozenStruct, kw_only=True, frozen=True):
 
     `scale` and `zero_point` are empty for a float tensor, of length 1 for a
     per-tensor and of length C for a per-channel quantized one. Where a SavedModel leaves
-    even the number of dimensions open, `rank_known` is false and `shape` is empty.
+    even the number of dimensions open, `rank_known` is false and `shape` is empty. An input that
+    `is_scaled` takes numbers such as pixels of 0 to 255, which the graph scales itself.
     """
 
     name: str
@@ -51,6 +53,7 @@ class TensorSpec(FrozenStruct, kw_only=True, frozen=True):
     rank_known: bool = True
     scale: tuple[float, ...] = ()
     zero_point: tuple[int, ...] = ()
+    is_scaled: bool | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def shape_text(self) -> str:
@@ -68,9 +71,23 @@ class Signature(FrozenStruct, kw_only=True, frozen=True):
     outputs: tuple[TensorSpec, ...]
 
     @property
+    def scaled(self) -> frozenset[str]:
+        """The inputs that the graph scales itself, by name."""
+        return frozenset(spec.name for spec in self.inputs if spec.is_scaled)
+
+    @property
     def has_open_batch(self) -> bool:
         """Whether an input takes any number of samples: the graph then computes shapes."""
         return any(spec.shape[:1] == (-1,) for spec in self.inputs)
+
+
+def with_scaled(signature: Signature, names: Collection[str]) -> Signature:
+    """The signature, in which the inputs of these names are scaled by the graph itself."""
+    inputs = (
+        msgspec.structs.replace(spec, is_scaled=True) if spec.name in names else spec
+        for spec in signature.inputs
+    )
+    return msgspec.structs.replace(signature, inputs=tuple(inputs))
 
 
 class Opening(FrozenStruct, kw_only=True, frozen=True):

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from edgeconv import convert
+from edgeconv import bench, convert
 from edgeconv.types import Conversion
 
 ZOO = "keras_zoo:scaling"
@@ -63,3 +64,35 @@ def test_a_normalization_of_pixels_tells_by_its_statistics(models, tmp_path):
     assert "scale=255" in refused_hint(
         models / "normalized.keras", models / "unlabeled.npz", tmp_path
     )
+
+
+@pytest.fixture(scope="module")
+def pixels(models, tmp_path_factory) -> Path:
+    """The digits as images are stored, in bytes."""
+    file = tmp_path_factory.mktemp("pixels") / "pixels.npz"
+    with np.load(models / "digits.npz") as stored:
+        np.savez(file, image=stored["image"].astype(np.uint8), labels=stored["labels"])
+    return file
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["three.keras", "two.keras", "offset.keras", "efficient.keras", "normalized.keras", "divided"],
+)
+def test_bytes_are_taken_by_a_model_that_scales_them_itself(model, models, pixels, tmp_path):
+    done = convert(
+        str(models / model),
+        out=str(tmp_path / "out"),
+        to=["float32", "float16", "dynamic", "int8", "int16x8"],
+        calibration=str(pixels),
+    )
+    assert done.failures == ()
+    for each in done.artifacts:
+        (spec,) = each.signatures[0].inputs
+        assert (spec.dtype, spec.is_scaled) == ("float32", True)
+    for record in done["int8"].calibration:
+        (given,) = record.inputs
+        assert (given.is_scaled, given.is_whole, given.high) == (True, True, 255)
+    files = [str(done[each.recipe.name].path) for each in done.artifacts]
+    report = bench(files, data=str(pixels), rounds=1, seconds=0.1)
+    assert len(report.measurements) == len(files)

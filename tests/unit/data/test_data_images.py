@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 from PIL import Image
 from places import SHARED
 from sources import identity, open_samples
@@ -65,6 +66,11 @@ class TestClasses:
         assert len(column(pets / "cats")) == 2
         with fails(InputRefused):
             labels(pets / "cats", labels="folder")
+
+    def test_bytes_are_floats_for_a_model_that_scales_them_itself(self, pets):
+        floats = structs.replace(RGB, shape=(-1, 6, 5, 3), dtype="float32", is_scaled=True)
+        taken = open_samples(str(pets), (floats,)).take(np.arange(3)).arrays["image"]
+        assert (taken.dtype, taken[:, 0, 0, 0].tolist()) == (np.float32, [1, 0, 2])
 
     def test_labels_may_be_left_out(self, pets):
         assert labels(pets, labels="none") is None

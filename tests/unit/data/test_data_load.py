@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from sources import load_samples, open_samples
 from wording import fails
 
-from edgeconv.data import batch_size, checks, parse_preprocessing
+from edgeconv.data import batch_size, checks, input_ranges, parse_preprocessing
 from edgeconv.types import Preprocessing, TensorSpec
-from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused, UnknownScale, UsageError
 
 IMAGE = TensorSpec(name="image", shape=(1, 4, 4, 1), dtype="float32")
 X = np.linspace(0, 1, 96, dtype=np.float32).reshape(6, 4, 4, 1)
@@ -94,6 +94,28 @@ def test_nan_and_inf_are_counted_and_the_first_is_pointed_at(block_bytes, saved,
     bad[5, 0, 0, 0] = -np.inf
     with fails(InputRefused):
         load_samples(saved(image=bad), (IMAGE,))
+
+
+PIXELS = np.arange(96, dtype=np.uint8).reshape(6, 4, 4, 1)
+
+
+@pytest.mark.parametrize("steps", ["none", "channels=gray"])
+def test_bytes_are_taken_where_the_model_scales_them_itself(steps, saved):
+    scaled = replace(IMAGE, is_scaled=True)
+    source, preprocessing = saved(image=PIXELS), parse_preprocessing(steps)
+    samples = load_samples(source, (scaled,), preprocessing=preprocessing)
+    assert samples.arrays["image"].dtype == np.float32
+    np.testing.assert_array_equal(samples.arrays["image"], PIXELS)
+    assert input_ranges(samples, (scaled,))[0].is_scaled
+    assert not input_ranges(samples, (IMAGE,))[0].is_scaled
+    with pytest.raises(UnknownScale):
+        load_samples(source, (IMAGE,), preprocessing=preprocessing)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32])
+def test_other_integers_have_a_scale_of_their_own(dtype, saved):
+    with pytest.raises(UnknownScale):
+        load_samples(saved(image=PIXELS.astype(dtype)), (replace(IMAGE, is_scaled=True),))
 
 
 def test_large_but_plausible_values_pass(saved):
