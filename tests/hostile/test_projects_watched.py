@@ -26,6 +26,7 @@ def test_no_project_starts_connects_or_touches_anything_outside_of_itself(names,
     assert {name: seen for name, (_, seen) in done.items() if seen} == {}
 
 
+@pytest.mark.slow
 def test_the_watch_sees_what_a_project_may_do_when_its_user_allows_it(tmp_path):
     """Else the test above would hold for the wrong reason."""
     if not can_watch():

@@ -82,6 +82,7 @@ def test_eight_builds_of_one_tree_at_once_make_it_once(tmp_path, expected):
         assert build(project, cache) == ""
 
 
+@pytest.mark.slow
 def test_eight_builds_without_a_place_for_locks_publish_whole_files(tmp_path, expected):
     project = write_project(tmp_path / "project")
     (tmp_path / "file").write_bytes(b"")
@@ -91,6 +92,7 @@ def test_eight_builds_without_a_place_for_locks_publish_whole_files(tmp_path, ex
     assert published(project) == expected[1]
 
 
+@pytest.mark.slow
 def test_builds_of_checkouts_that_share_a_cache_at_once(tmp_path, expected):
     projects = [write_project(tmp_path / str(number)) for number in range(4)]
     for one in [start(project, tmp_path / "cache") for project in projects]:
@@ -98,6 +100,7 @@ def test_builds_of_checkouts_that_share_a_cache_at_once(tmp_path, expected):
     assert [published(project) == expected[1] for project in projects] == [True] * 4
 
 
+@pytest.mark.slow
 def test_two_checkouts_with_nothing_in_common_make_the_same_bytes(tmp_path, zoo):
     """Of a SavedModel: TensorFlow's converter is in it too."""
     trees = []

@@ -95,6 +95,7 @@ def converted(zoo: Path, out: str, **options: Any) -> Conversion:
     )
 
 
+@pytest.mark.slow
 def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(zoo, stored):
     """The file says what is wrong, what fits, and its exit code is that of refused input."""
     command = ["convert", zoo / "photos", "--to", "float16,int8", "--calibration", stored[1]]
@@ -110,6 +111,7 @@ def test_a_set_that_cannot_be_right_refuses_the_calibrated_recipes_only(zoo, sto
     assert followed.returncode == 0, followed.stderr
 
 
+@pytest.mark.slow
 def test_what_is_allowed_is_published_with_its_warnings(zoo, stored):
     made = converted(
         zoo, "allowed", to="int8", calibration=str(stored[1]), allow_suspect_calibration=True
@@ -121,6 +123,7 @@ def test_what_is_allowed_is_published_with_its_warnings(zoo, stored):
     assert any(w.startswith("calibration samples: ") for w in artifact.verification.warnings)
 
 
+@pytest.mark.slow
 def test_a_right_set_is_recorded_with_its_range_and_not_suspected(zoo, stored):
     made = converted(zoo, "right", to="int8", calibration=str(stored[0]))
     (artifact,) = made.artifacts

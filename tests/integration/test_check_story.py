@@ -187,6 +187,7 @@ def test_a_good_retrain_passes(team):
     assert locked_bytes(team) == before
 
 
+@pytest.mark.slow
 def test_a_retrain_with_a_corrupted_class_fails_and_the_class_is_named(team):
     before = locked_bytes(team)
     team.has("bad")
@@ -258,6 +259,7 @@ def test_wrong_preprocessing_fails_is_accepted_by_name_only_and_is_not_shipped(t
     assert f"by `edgeconv check --update {' '.join(words)}`" in after.text
 
 
+@pytest.mark.slow
 def test_another_converter_alters_bytes_but_not_behaviour_and_passes_with_a_note(team):
     before = (team.place / "made" / "model.int8.tflite").read_bytes()
     team.configures("[convert]", '[convert]\nengine = "tflite"')

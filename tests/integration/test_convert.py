@@ -296,6 +296,7 @@ def test_a_fused_recurrent_layer_is_said_to_keep_its_state(workshop):
     assert warning.startswith("UNIDIRECTIONAL_SEQUENCE_LSTM keeps its state between invokes")
 
 
+@pytest.mark.slow
 def test_what_the_first_engine_leaves_in_float_the_second_makes_and_that_is_said(workshop):
     made = workshop.convert("lstm", "int8", calibration="steps.npz", batch=1, fuse_lstm=True)
     artifact = made["int8"]
@@ -335,6 +336,7 @@ def test_the_second_engine_has_no_weight_only_recipe_and_says_so(workshop):
     assert [a.recipe.name for a in made.conversion.artifacts] == ["float32"]
 
 
+@pytest.mark.slow
 def test_an_integer_model_of_integer_ends_with_an_operator_in_float_is_refused_by_its_name(
     workshop,
 ):
@@ -346,6 +348,7 @@ def test_an_integer_model_of_integer_ends_with_an_operator_in_float_is_refused_b
     assert not list(made.directory.glob("*int8*"))
 
 
+@pytest.mark.slow
 def test_an_operator_that_only_a_float_kernel_computes_stays_so_and_is_named(workshop):
     made = workshop.convert("sine", "int8")
     assert made.conversion.failures == ()

@@ -112,6 +112,7 @@ def test_a_changed_source_is_converted_anew(model, tmp_path, started):
     assert again.artifacts[0].source_sha256 != first.artifacts[0].source_sha256
 
 
+@pytest.mark.slow
 def test_a_source_that_moved_gives_the_same_files_with_its_new_place(model, tmp_path, started):
     convert(model, out=tmp_path / "out", to=["float32"])
     (tmp_path / "there").mkdir()
@@ -201,6 +202,7 @@ def test_a_recipe_that_is_added_later_starts_no_tensorflow(model, samples, tmp_p
     assert QUANTIZER in started
 
 
+@pytest.mark.slow
 def test_the_float_graph_of_a_keras_file_is_kept_for_the_second_engine_too(zoo, tmp_path, started):
     convert(zoo / "modern.keras", out=tmp_path / "out", to=["float32"])
     started.clear()

@@ -347,12 +347,14 @@ def test_two_runs_into_the_same_directory_take_turns(start, zoo, tmp_path):
     assert len(waited) == 1
 
 
+@pytest.mark.slow
 def test_two_different_models_into_one_directory_do_not_mix(start, zoo, tmp_path):
     runs = [start(zoo / name, "-o", "out", "--to", "float32") for name in ("fixed", "weightless")]
     assert [run.end() for run in runs] == [0, 0]
     assert_whole(tmp_path / "out", 2)
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_goes_on_where_the_one_before_took_its_directory_away(
     start, zoo, tmp_path
 ):

@@ -45,6 +45,7 @@ def test_methods_bring_a_file_of_the_converter_closer_to_float(models, tmp_path)
     assert gain_db > 1.0
 
 
+@pytest.mark.slow
 def test_a_fused_lstm_of_a_tflite_becomes_integer(models, tmp_path):
     source = str(models / "steps.npz")
     conversion = convert(models / "lstm.tflite", out=tmp_path, to=["int8"], calibration=source)

@@ -42,6 +42,7 @@ def test_an_unchanged_model_of_mixed_precision_is_not_made_again(models, tmp_pat
     assert convert(models / "mixed", out=tmp_path, to=["float32"]).reused == ("float32",)
 
 
+@pytest.mark.slow
 def test_decisions_of_a_model_are_not_taken_for_probabilities_of_wrong_samples(models, tmp_path):
     """One-hot classes and alarms are exactly 0 and 1 for right samples."""
     artifact = made(models / "decides", tmp_path, ["int8"], models / "row.npz")["int8"]

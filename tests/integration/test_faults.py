@@ -84,6 +84,7 @@ def test_killed_at_each_of_its_first_200_writing_calls_it_does_too(name, staged)
 IN_CHILDREN = ("build, older files", "convert", "check --update")
 
 
+@pytest.mark.slow
 def test_a_child_killed_at_one_of_its_writing_calls_is_a_typed_error(staged):
     kill_child_and_repair(staged(IN_CHILDREN[0]), 25)
 

@@ -144,6 +144,20 @@ def test_the_option_that_is_advised_converts_the_model(words, option, converts):
 
 # What is refused; and for each piece of advice some words of it, and the command that follows it.
 FOLLOWED = {
+    f"own.keras {FLOATS}": {
+        "--custom-objects MODULE": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
+        "export the model as a SavedModel": f"own {FLOATS}",
+    },
+    f"lambda.keras {FLOATS}": {"export the model as a SavedModel": f"lambda {FLOATS}"},
+    f"unbuilt.keras {FLOATS}": {"call it on a batch": f"called.keras {FLOATS}"},
+}
+
+
+# The same again, in turn.
+SATURATING = f"saturating {INTEGERS} x.npz"
+TWO = "two_signatures --signature a --signature b --calibration a=x.npz --calibration b=x.npz"
+RANGES = "--engine tflite --calibration-range"
+SLOWER = {
     f"hashed {FLOATS}": {
         "give the model its number": f"by_number {FLOATS}",
         "a StringLookup with a vocabulary": f"by_index {FLOATS}",
@@ -157,20 +171,6 @@ FOLLOWED = {
     f"grouped.keras {FLOATS}": {"concatenate a Conv3D of each part": f"split.keras {FLOATS}"},
     f"pooled.keras {FLOATS}": {"the largest, or the mean, of its slices": f"slices.keras {FLOATS}"},
     f"cut {FLOATS}": {"copy or export the model again": f"whole {FLOATS}"},
-    f"own.keras {FLOATS}": {
-        "--custom-objects MODULE": f"own.keras {FLOATS} --custom-objects layers_of_mine.py",
-        "export the model as a SavedModel": f"own {FLOATS}",
-    },
-    f"lambda.keras {FLOATS}": {"export the model as a SavedModel": f"lambda {FLOATS}"},
-    f"unbuilt.keras {FLOATS}": {"call it on a batch": f"called.keras {FLOATS}"},
-}
-
-
-# The same again, each of some twenty seconds.
-SATURATING = f"saturating {INTEGERS} x.npz"
-TWO = "two_signatures --signature a --signature b --calibration a=x.npz --calibration b=x.npz"
-RANGES = "--engine tflite --calibration-range"
-SLOWER = {
     f"dense.keras {INTEGERS} large.npz": {"scaled as in training": f"dense.keras {INTEGERS} x.npz"},
     f"huge.keras {INTEGERS} x.npz": {"the model's weights": f"dense.keras {INTEGERS} x.npz"},
     f"float32_ids.keras {INTEGERS} float32_ids.npz --io int8": {

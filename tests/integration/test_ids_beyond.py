@@ -57,6 +57,7 @@ def test_tokens_within_the_vocabulary_are_taken(model, models, tmp_path):
     assert [artifact.recipe.name for artifact in done.artifacts] == ["float32", "int8"]
 
 
+@pytest.mark.slow
 def test_an_integer_input_does_not_round_ids(models, tmp_path):
     done = convert(
         str(models / "three_pooled.keras"),

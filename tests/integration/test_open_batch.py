@@ -29,6 +29,7 @@ def saved(place: Path, name: str, function: Callable[[Any, Any], Any]) -> Path:
     return save(place / name, lambda x: {"y": function(tf, x @ weights)}, x=[None, 6])
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_fixed_inside_is_fixed_and_the_samples_are_not_blamed(place):
     model = saved(place, "baked", lambda tf, y: tf.reshape(tf.reshape(y, [1, 2, 2]), [1, 4]))
     made = Made(

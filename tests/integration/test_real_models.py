@@ -72,6 +72,7 @@ def test_point_history_in_int8_keeps_its_accuracy_where_plain_ranges_lose_it(tmp
     assert check(report, Budget(every=Limits(max_accuracy_drop=0.03))).ok
 
 
+@pytest.mark.slow
 def test_a_real_loss_of_accuracy_is_seen_and_stopped(tmp_path):
     train, test = split_gestures("point_history", 32, tmp_path)
     source = GESTURES / "point_history_classifier.hdf5"

@@ -154,6 +154,7 @@ def test_what_litert_js_cannot_run_is_refused_before_a_browser_starts(runtime, t
     assert "--io uint8" in raised.value.hint
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_fails_alone(runtime, tmp_path):
     graph = Graph()
     x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
@@ -205,6 +206,7 @@ with open_runtime(RuntimeChoice(name="web"), RuntimeSettings(scratch=Path(sys.ar
 """
 
 
+@pytest.mark.slow
 def test_a_browser_goes_with_a_parent_that_is_killed(cache, tmp_path):
     file = written(tmp_path, float_model())
     command = [sys.executable, "-c", HOLDING, str(tmp_path), str(file)]

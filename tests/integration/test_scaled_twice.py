@@ -17,8 +17,12 @@ def warned(done: Conversion) -> list[str]:
     return [each for each in artifact.verification.warnings if "itself" in each]
 
 
+def rows(each_run: tuple[str, ...], in_turn: tuple[str, ...]) -> list[object]:
+    return [*each_run, *(pytest.param(each, marks=pytest.mark.slow) for each in in_turn)]
+
+
 @pytest.mark.parametrize(
-    "model", ["three.keras", "two.keras", "offset.keras", "efficient.keras", "divided"]
+    "model", rows(("three.keras", "divided"), ("two.keras", "offset.keras", "efficient.keras"))
 )
 def test_samples_that_are_scaled_already_are_warned_of(model, models, tmp_path):
     done = convert(
@@ -77,7 +81,10 @@ def pixels(models, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize(
     "model",
-    ["three.keras", "two.keras", "offset.keras", "efficient.keras", "normalized.keras", "divided"],
+    rows(
+        ("three.keras", "normalized.keras"),
+        ("two.keras", "offset.keras", "efficient.keras", "divided"),
+    ),
 )
 def test_bytes_are_taken_by_a_model_that_scales_them_itself(model, models, pixels, tmp_path):
     done = convert(

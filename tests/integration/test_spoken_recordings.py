@@ -19,6 +19,7 @@ def data() -> Data:
     return spoken_digits.data(str(DIGITS / "fsdd.npz"))
 
 
+@pytest.mark.slow
 def test_the_spoken_digits_are_2700_for_training_and_300_for_testing(data):
     assert data.x_train["log_mel"].shape == (2700, 64, 32, 1)
     assert np.bincount(data.y_train).tolist() == [270] * 10

@@ -98,6 +98,7 @@ def test_a_second_sweep_runs_nothing_and_a_change_only_what_it_decides(folder):
     assert {cell.change for cell in second.cells} == {"", "new"}
 
 
+@pytest.mark.slow
 def test_the_gate_writes_the_verdict_next_to_each_file(folder):
     # A file of two data sets must keep the budget on both.
     text = SWEEP.replace("[data.test]", "[budget]\nmax-size-bytes = 1000\n[data.test]")

@@ -94,6 +94,7 @@ def test_a_node_needs_no_file_of_this_machine(folder, tmp_path):
     assert_same_reports(folder)
 
 
+@pytest.mark.slow
 def test_the_results_of_a_job_that_fails_come_back_as_well(folder):
     """As where its metric fails: the reason of each cell is one of its files."""
     directory = folder / "there.sweep"

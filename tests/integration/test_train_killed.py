@@ -253,6 +253,7 @@ def test_a_member_of_a_hand_made_cluster_that_is_killed_ends_the_other_and_both_
     assert_nothing_repeated_or_lost(record, undisturbed, runs=2)
 
 
+@pytest.mark.slow
 def test_a_worker_that_never_answers_is_named_when_the_time_is_up(small, tmp_path):
     options = ("--strategy", "multiworker", "--loop", "custom", "--connect-timeout-s", "5")
     mine, _ = hand_made()

@@ -120,6 +120,7 @@ def test_it_hashes_the_model_and_each_data_set_once(searched):
     assert (seen.hashed["net.tflite"], seen.hashed["data.npz"], seen.hashed["cal.npz"]) == (1, 1, 1)
 
 
+@pytest.mark.slow
 def test_what_it_publishes_is_what_was_tried_and_what_convert_makes(place, watched, searched):
     tuning, _ = searched
     for trial in tuning.trials:

@@ -137,6 +137,7 @@ def test_a_file_for_one_row_does_not_claim_more(models, machine, tmp_path):
     assert [port["shape"][0] for port in signature["inputs"]] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -26,14 +26,10 @@ from edgeconv.data.location import located, parse_source, readable_of
 from edgeconv.data.reader import PartJob, write_part
 from edgeconv.data.samples import mapped
 from edgeconv.data.source import LocalDataSet
-from edgeconv.runtimes.conversation import Talk
-from edgeconv.system.processes.sandbox import Access
-from edgeconv.system.processes.workers import Child, poll_until
+from edgeconv.system.processes.workers import poll_until
 from edgeconv.types import Allowance, TensorSpec
 from edgeconv.types.errors import (
     InputRefused,
-    InternalError,
-    ToolFailed,
     UsageError,
     WorkerKilled,
     WorkerOutOfMemory,
@@ -365,42 +361,6 @@ def test_a_link_among_the_files_of_a_child_is_not_followed(place):
     os.mkfifo(place / "1.npy")
     with fails(InputRefused):
         mapped(place / "1.npy", COUNT)
-
-
-def test_an_answer_without_end_is_given_up(place, monkeypatch):
-    monkeypatch.setattr("edgeconv.runtimes.conversation._LONGEST_LINE_BYTES", MIB)
-    with (
-        _talk(place, "print('hi', flush=True)\nwhile True: print('x', end='')") as talk,
-        fails(ToolFailed),
-    ):
-        talk.line()
-
-
-def _talk(place: Path, code: str) -> Talk:
-    script = place / "script.py"
-    script.write_text(code)
-    child = Child(
-        [sys.executable, str(script)],
-        label="the script",
-        cwd=place,
-        access=Access(),
-        allowance=Allowance(timeout_s=30),
-        talks=True,
-    )
-    return Talk(child, greeting=b"hi\n")
-
-
-def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(place, monkeypatch):
-    """And never data that cannot be read."""
-    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
-    code = (
-        "from edgeconv.system.processes.failures import report_faults; report_faults(); {}['a key']"
-    )
-    with _talk(place, code) as talk, pytest.raises(InternalError) as caught:
-        talk.line()
-    message, _, log = caught.value.message.partition("; the traceback is in ")
-    assert message == "internal error: KeyError: 'a key'"
-    assert "script.py" in Path(log).read_text()
 
 
 def test_no_decoder_is_loaded_by_the_caller(place):

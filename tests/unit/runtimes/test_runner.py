@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,11 +37,9 @@ from edgeconv.runtimes.runner import (
 )
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.types import Allowance, Timing
-from edgeconv.types.errors import ToolFailed, WorkerCrashed, WorkerTimedOut
+from edgeconv.types.errors import InternalError, ToolFailed, WorkerCrashed, WorkerTimedOut
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ai_edge_litert import schema_py_generated as schema
 
 SERVING = ("serving_default", ["x"], ["y"])
@@ -456,6 +456,33 @@ def test_a_runner_that_says_nothing_is_given_up(place):
     silent = shell_runner("sleep 60", place, Allowance(timeout_s=0.5))
     with Conversation(silent) as talk, pytest.raises(WorkerTimedOut):
         talk.ask({"do": "facts", "runtime": "ai_edge_litert"})
+
+
+def python_runner(code: str, place: Path) -> Runner:
+    """A runner that is a script of Python."""
+    script = place / "script.py"
+    script.write_text(code, encoding="utf-8")
+    return msgspec.structs.replace(shell_runner("", place), command=(sys.executable, str(script)))
+
+
+def test_an_answer_without_end_is_given_up(place, monkeypatch):
+    monkeypatch.setattr("edgeconv.runtimes.conversation._LONGEST_LINE_BYTES", 2**20)
+    code = "print('edgeconv runner 1', flush=True)\nwhile True: print('x', end='')"
+    with Conversation(python_runner(code, place)) as talk, fails(ToolFailed):
+        talk.hear()
+
+
+def test_a_bug_of_ours_in_a_child_that_talks_is_an_internal_error(place, monkeypatch):
+    """And never data that cannot be read."""
+    monkeypatch.setenv("EDGECONV_CACHE_DIR", str(place / "cache"))
+    code = (
+        "from edgeconv.system.processes.failures import report_faults; report_faults(); {}['a key']"
+    )
+    with Conversation(python_runner(code, place)) as talk, pytest.raises(InternalError) as caught:
+        talk.hear()
+    message, _, log = caught.value.message.partition("; the traceback is in ")
+    assert message == "internal error: KeyError: 'a key'"
+    assert "script.py" in Path(log).read_text()
 
 
 def wide_model(megabytes: int) -> schema.ModelT:

@@ -564,6 +564,7 @@ def test_a_member_of_a_cluster_elsewhere_is_told_who_does_not_answer(run):
         run([ClusterMember(worker_tasks.sleep, Job(number=600), cluster)], connect_timeout_s=2)
 
 
+@pytest.mark.slow
 def test_once_it_is_connected_a_member_may_take_its_time(run):
     elsewhere = f"127.0.0.1:{closed_port()}"
     addresses: Any = {"worker": (f"127.0.0.1:{closed_port()}", elsewhere)}
