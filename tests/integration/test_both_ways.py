@@ -16,6 +16,8 @@ from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 import edgeconv
 from edgeconv.requests.table import VERBS
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """\
 [model.net]
 source = "net.tflite"

@@ -177,6 +177,7 @@ def test_a_configuration_may_name_the_module_only_with_allow_code(converted, mod
     assert (models / "configured" / "three.float32.tflite").is_file()
 
 
+@pytest.mark.slow
 def test_a_training_that_begins_with_a_keras_file_knows_its_layers(models):
     with pytest.raises(InputRefused, match=r"build\(\) of fine_tune failed"):
         train(training=Training(module="fine_tune.py"), out="trained")

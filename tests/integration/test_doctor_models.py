@@ -82,7 +82,8 @@ def test_the_training_of_a_saved_model_is_found_and_bench_agrees(name, zoo, sour
     assert report.data.preprocessing == STEPS[name]
 
 
-@pytest.mark.parametrize("file", ["caffe.keras", pytest.param("unit.h5", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["caffe.keras", "unit.h5"])
 def test_the_training_of_a_keras_file_is_found(file, zoo, source):
     assert_found(doctor(zoo / file, source, samples=SAMPLES), Path(file).stem)
 

@@ -278,9 +278,10 @@ console.log(said, shape, ready, names, floats, raw, verdict, outputs.scores.zero
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image", "name"),
-    [pytest.param("image", "image", marks=pytest.mark.slow), ("inPutXYScriptE", HOSTILE)],
+    [("image", "image"), ("inPutXYScriptE", HOSTILE)],
 )
 def test_the_types_are_those_of_the_module(tmp_path, tsc, image, name):
     changes = {"preprocessing": {"": Preprocessing(scale=0.5)}}

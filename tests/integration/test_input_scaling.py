@@ -1,5 +1,7 @@
 """A table whose columns have different sizes, normalized by the model itself."""
 
+import pytest
+
 from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 
@@ -25,6 +27,7 @@ def test_the_regression_tutorial_converts_by_default_and_says_what_stays_in_floa
         assert artifact.recipe.layers == ()
 
 
+@pytest.mark.slow
 def test_an_integer_input_of_it_says_what_that_costs(models, tmp_path):
     recipes = make_recipes(["int8"], input_type="int8", output_type="int8", min_snr_db=-10)
     made = convert(

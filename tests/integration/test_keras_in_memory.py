@@ -168,7 +168,8 @@ def test_a_model_that_is_refused_is_named_and_not_its_file(keras, place):
     assert list(place.glob("net.tflites/*.keras")) == []
 
 
-@pytest.mark.parametrize("name", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["keras", "tf_keras"])
 def test_labels_by_output_are_judged_by_every_verb(tf, place, name):
     module = importlib.import_module(name)
     x = RNG.normal(size=(240, 6)).astype(np.float32)

@@ -151,7 +151,7 @@ def rows() -> Iterator[object]:
     for machine in MACHINES:
         for model in ("net.tflite", "net.keras"):
             marks = [pytest.mark.root] if "-m" in machine.namespace else []
-            if model == "net.keras":
+            if model == "net.keras" or not machine.kind:
                 marks.append(pytest.mark.slow)
             yield pytest.param(machine, model, marks=marks, id=f"{machine.name}: {model}")
 

@@ -60,6 +60,7 @@ def test_an_old_generator_converts_by_tf_keras_where_keras_3_gives_no_tflite(old
     assert artifact.verification.outputs[0].snr_db > 100
 
 
+@pytest.mark.slow
 def test_the_same_of_keras_3_converts_with_the_shapes_of_the_samples_or_says_what_to_do(tmp_path):
     import keras
 

@@ -40,7 +40,7 @@ def artifact(conversion):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
 def test_a_regression_is_trained_by_its_own_loss_and_stays_as_good(made, library):
     found = artifact(made("cars", library))
     assert found.qat.losses == {"mpg": "mean_absolute_error"}

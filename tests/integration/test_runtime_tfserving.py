@@ -242,7 +242,8 @@ def converted(server, tmp_path_factory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("kind", [pytest.param("rest", marks=pytest.mark.slow), "grpc"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rest", "grpc"])
 def test_bench_measures_the_served_baseline_beside_the_files(server, converted, cli, kind):
     done = cli(
         *("bench", converted / "out", "--data", converted / "samples.npz", "-o", "report"),

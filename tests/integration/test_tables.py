@@ -129,6 +129,7 @@ def test_an_operator_that_hashes_strings_says_what_to_do(zoo):
     assert "compute the bucket in the application" in error.value.hint
 
 
+@pytest.mark.slow
 def test_layers_behind_a_table_are_debugged(zoo):
     found = debug(zoo / "recommender", str(zoo / "rides.npz"))
     assert found.layers

@@ -70,8 +70,9 @@ def models(machine) -> Path:
 
 # Of these another form is in each run: tokens of the transformer, modules in
 # test_modules_around_keras.py, one row at a time in test_open_batch.py, loops in
-# test_fused_lstm.py, training for quantization in test_qat_convert.py.
-SLOW = ("text", "wrapped", "reshaped", "lstm", "landmarks", "generator")
+# test_fused_lstm.py, training for quantization in test_qat_convert.py, quotients in
+# test_float_magnified.py, no batch in test_unbatched.py.
+SLOW = ("text", "wrapped", "reshaped", "lstm", "landmarks", "generator", "ratio", "graph")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_file_for_one_row_does_not_claim_more(models, machine, tmp_path):
     ("name", "said"),
     [
         ("normalized", ("bnorm", "training mode")),
-        pytest.param("beyond", ("ids", "50"), marks=pytest.mark.slow),
+        ("beyond", ("ids", "50")),
     ],
 )
 def test_what_cannot_be_right_is_refused_by_name(name, said, models, machine, tmp_path):

@@ -1,14 +1,16 @@
 """SavedModels of functions, whose inputs are declared."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
-import tensorflow as tf
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Serve = Callable[..., dict[str, Any]]
 # A shape, of float32; or a tuple of a shape, None for any, and a type.
-Spec = list[int | None] | tuple[list[int | None] | None, tf.DType]
+Spec = list[int | None] | tuple[list[int | None] | None, Any]
 
 
 def save(path: Path, serve: Serve, **specs: Spec) -> Path:
@@ -21,6 +23,8 @@ def save(path: Path, serve: Serve, **specs: Spec) -> Path:
 
 def save_signatures(path: Path, **signatures: tuple[Serve, dict[str, Spec]]) -> Path:
     """Likewise several signatures, by their names."""
+    import tensorflow as tf
+
     module = tf.Module()
     cells = (cell.cell_contents for serve, _ in signatures.values() for cell in _cells(serve))
     module.kept = [each for each in cells if hasattr(each, "_trackable_children")]
@@ -39,5 +43,7 @@ def _cells(serve: Serve) -> Sequence[Any]:
 
 
 def _tensor(name: str, spec: Spec) -> Any:
+    import tensorflow as tf
+
     shape, *kind = spec if isinstance(spec, tuple) else (spec,)
     return tf.TensorSpec(shape, *kind, name=name)
