@@ -7,7 +7,8 @@ from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 
 
-@pytest.mark.parametrize("activation", [pytest.param("softplus", marks=pytest.mark.slow), "selu"])
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ["softplus", "selu"])
 def test_an_activation_of_large_numbers_is_exact_and_all_in_integers(activation, tmp_path):
     """Softplus of 200 was 88.4 in a float file, and no scale served it in int8."""
     keras = pytest.importorskip("keras")

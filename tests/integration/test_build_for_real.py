@@ -130,6 +130,7 @@ def entries(cache: Path) -> set[str]:
     return {str(path) for path in found if path.parts[0] not in ("builds", "logs")}
 
 
+@pytest.mark.slow
 def test_a_second_checkout_takes_everything_from_the_shared_cache(tmp_path, expected):
     cache = tmp_path / "cache"
     first = write_project(tmp_path / "first")

@@ -80,7 +80,9 @@ def made_by_cmake(project: Path) -> list[str]:
 MADE_BY = {"make": made_by_make, "ninja": made_by_ninja, "cmake": made_by_cmake}
 
 
-@pytest.mark.parametrize("tool", ["make", "ninja", pytest.param("cmake", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "tool", ["ninja", *(pytest.param(tool, marks=pytest.mark.slow) for tool in ("make", "cmake"))]
+)
 def test_make_and_ninja_build_again_when_an_input_changed_and_only_then(project, tool):
     if not shutil.which(tool):
         pytest.skip(f"needs {tool}")

@@ -337,6 +337,7 @@ def assert_whole(directory: Path, count: int) -> None:
     assert len(list(directory.iterdir())) == 2 * count + 1
 
 
+@pytest.mark.slow
 def test_two_runs_into_the_same_directory_take_turns(start, zoo, tmp_path):
     calibration = ("--calibration", zoo / "images.npz")
     first = start(zoo / "legacy", "-o", "out", "--to", "float32,dynamic,int8", *calibration)

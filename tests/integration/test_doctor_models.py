@@ -18,7 +18,10 @@ from edgeconv.types.errors import InputRefused
 PHOTOS = SHARED / "cifar10_jpeg_dev/cifar10_jpeg_dev.npz"
 SAMPLES = 400
 
-pytestmark = pytest.mark.skipif(not PHOTOS.exists(), reason="the shared CIFAR-10 photos are absent")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PHOTOS.exists(), reason="the shared CIFAR-10 photos are absent"),
+]
 
 STEPS = {
     "unit": "scale=1/255",
@@ -55,9 +58,7 @@ def assert_found(diagnosis: Diagnosis, name: str) -> None:
     assert diagnosis.label_offset == (1 if name == "background" else 0)
 
 
-@pytest.mark.parametrize(
-    "name", ["unit", *(pytest.param(n, marks=pytest.mark.slow) for n in [*STEPS][1:])]
-)
+@pytest.mark.parametrize("name", STEPS)
 def test_the_training_of_a_saved_model_is_found_and_bench_agrees(name, zoo, source, tmp_path):
     diagnosis = doctor(zoo / name, source, samples=SAMPLES)
     assert_found(diagnosis, name)
@@ -82,7 +83,6 @@ def test_the_training_of_a_saved_model_is_found_and_bench_agrees(name, zoo, sour
     assert report.data.preprocessing == STEPS[name]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("file", ["caffe.keras", "unit.h5"])
 def test_the_training_of_a_keras_file_is_found(file, zoo, source):
     assert_found(doctor(zoo / file, source, samples=SAMPLES), Path(file).stem)

@@ -260,6 +260,7 @@ def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
     assert (code, sentence.partition(":")[0]) == (3, "failed")
 
 
+@pytest.mark.slow
 def test_kernels_that_cannot_be_had_are_named_with_the_way_out(tmp_path, monkeypatch):
     from edgeconv.types.errors import EdgeconvError
 

@@ -105,6 +105,7 @@ def test_a_child_killed_at_each_of_its_first_200_writing_calls_is_too(name, stag
     print(f"{name}: {count} calls that write in children")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("error", "first"), [("ENOSPC", 20), ("EIO", 90)])
 def test_a_full_or_broken_disk_at_one_of_its_writing_calls_is_a_typed_error(error, first, staged):
     fail_and_repair(staged("build, older files"), first, ERRORS[error])

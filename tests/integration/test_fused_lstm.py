@@ -88,7 +88,8 @@ def test_the_code_of_a_file_with_fused_layers_resets_them(stacked, tmp_path, mon
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("of many kinds", marks=pytest.mark.slow), "masked", "hard"]
+    "name",
+    [*(pytest.param(name, marks=pytest.mark.slow) for name in ("of many kinds", "hard")), "masked"],
 )
 def test_float32_keeps_the_loops_and_int8_fuses_the_layers_where_that_is_right(tmp_path, name):
     model = network(name)

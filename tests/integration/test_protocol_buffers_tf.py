@@ -84,7 +84,10 @@ print(sum(compared(m) for module in modules
 """
 
 
-@pytest.mark.parametrize("program", [OURS + THEIRS + WORKS + SAME, THEIRS + OURS + WORKS])
+@pytest.mark.parametrize(
+    "program",
+    [OURS + THEIRS + WORKS + SAME, pytest.param(THEIRS + OURS + WORKS, marks=pytest.mark.slow)],
+)
 def test_our_messages_and_those_of_tensorflow_go_together_and_are_the_same(program):
     command = [sys.executable, "-W", "ignore", "-c", program]
     done = captured(command)

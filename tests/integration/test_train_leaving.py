@@ -152,6 +152,7 @@ def test_each_member_says_that_the_training_diverged(tmp_path):
     assert all("training diverged" in one.message for one in ended)
 
 
+@pytest.mark.slow
 def test_where_a_member_is_lost_while_the_chief_exports_the_training_has_ended_well(tmp_path):
     def kill_the_worker(line, tasks):
         if line.endswith("saving"):

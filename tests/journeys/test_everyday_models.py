@@ -71,8 +71,19 @@ def models(machine) -> Path:
 # Of these another form is in each run: tokens of the transformer, modules in
 # test_modules_around_keras.py, one row at a time in test_open_batch.py, loops in
 # test_fused_lstm.py, training for quantization in test_qat_convert.py, quotients in
-# test_float_magnified.py, no batch in test_unbatched.py.
-SLOW = ("text", "wrapped", "reshaped", "lstm", "landmarks", "generator", "ratio", "graph")
+# test_float_magnified.py, no batch in test_unbatched.py, and
+# tables in test_input_scaling.py.
+SLOW = (
+    "text",
+    "wrapped",
+    "reshaped",
+    "lstm",
+    "landmarks",
+    "generator",
+    "ratio",
+    "graph",
+    "regression",
+)
 
 
 @pytest.mark.parametrize(
