@@ -157,7 +157,7 @@ class MethodSearch:
             return self._without_choice(recipe, plain, f"{NOT_TRIED}: {error.headline}")
         best = _best(trials)
         spared, errors, more = self._spared(recipe, trials[0], best)
-        file = self._make(spared.recipe, best.settings)
+        file = self._made(spared.recipe, best.settings)
         samples = 0 if best.errors is None else best.errors.samples
         record = _record(
             best.settings,
@@ -207,6 +207,12 @@ class MethodSearch:
         )
         left = unruled_floats(recipe, float_groups(file.model, file.float_outputs))
         return left if recipe.only_integers or RUN_GRAPHS.intersection(left) else ()
+
+    def _made(self, recipe: Recipe, settings: MethodSettings) -> QuantizedModel:
+        """The file that is published, which has been made if no sample makes a difference to it."""
+        if recipe.has_ranges or settings.methods or _has_four_bits(recipe):
+            return self._make(recipe, settings)
+        return self._held_back.file(self._held_back.fitting[0], recipe, settings)
 
     def _make(self, recipe: Recipe, settings: MethodSettings) -> QuantizedModel:
         """The file that is published: fitted to all calibration samples."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgeconv.model.tflite.flatbuffer import (
@@ -20,6 +20,7 @@ from edgeconv.model.tflite.flatbuffer import (
     operator_name,
     operators_of,
     parse,
+    read,
     serialize,
     text,
     type_names,
@@ -136,8 +137,18 @@ def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, 
     any. They stay dynamic: an interpreter starts with the default shape, whose 1 for a dynamic
     dimension is too small for many graphs. Raises `InputRefused` for bytes that are not a model.
     """
+    if not any(_open_inputs(read(data, where=_WHERE), shapes)):
+        return data
     model = parse(data, where=_WHERE)
-    changed = False
+    for tensor, shape in _open_inputs(model, shapes):
+        tensor.shape = list(shape)
+    return serialize(model)
+
+
+def _open_inputs(
+    model: ModelT, shapes: Mapping[str, Mapping[str, tuple[int, ...]]]
+) -> Iterator[tuple[TensorT, tuple[int, ...]]]:
+    """The inputs with dynamic dimensions after the first, and their shape among `shapes`."""
     for signature in model.signatureDefs or ():
         graph = model.subgraphs[signature.subgraphIndex]
         by_input = shapes.get(text(signature.signatureKey), {})
@@ -145,9 +156,7 @@ def with_input_shapes(data: bytes, shapes: Mapping[str, Mapping[str, tuple[int, 
             tensor = graph.tensors[tensor_map.tensorIndex]
             signs = tensor.shapeSignature
             if text(tensor_map.name) in by_input and signs is not None and -1 in list(signs)[1:]:
-                tensor.shape = list(by_input[text(tensor_map.name)])
-                changed = True
-    return serialize(model) if changed else data
+                yield tensor, by_input[text(tensor_map.name)]
 
 
 def with_fixed_sizes(data: bytes) -> bytes:
@@ -170,15 +179,21 @@ def with_open_shapes(data: bytes) -> bytes:
     """
     if len(data) > MOST_FLATBUFFER_BYTES:
         return data
+    if not any(_closed(read(data, where=_WHERE))):
+        return data
     model = parse(data, where=_WHERE)
-    changed = False
+    for source, result in _closed(model):
+        result.shapeSignature = source.shapeSignature
+    return serialize(model)
+
+
+def _closed(model: ModelT) -> Iterator[tuple[TensorT, TensorT]]:
+    """What is quantized or unpacked from dynamic dimensions, with the result that has lost them."""
     for graph, operator in operators_of(model):
         if operator_name(model, operator) in ("DEQUANTIZE", "QUANTIZE"):
             source, result = (graph.tensors[i] for i in (operator.inputs[0], operator.outputs[0]))
             if result.shapeSignature is None and source.shapeSignature is not None:
-                result.shapeSignature = source.shapeSignature
-                changed = True
-    return serialize(model) if changed else data
+                yield source, result
 
 
 def with_uint8_io(data: bytes, *, inputs: bool, outputs: bool) -> bytes:

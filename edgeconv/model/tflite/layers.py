@@ -14,6 +14,7 @@ from edgeconv.model.tflite.flatbuffer import (
     entry_subgraphs,
     is_constant,
     operator_name,
+    operators_of,
     parse,
     read,
     serialize,
@@ -334,6 +335,9 @@ def with_small_lstms(data: bytes, kind: SmallWeights, kept: Collection[str] = ()
     those that share a weight. `data` itself comes back without such layers. Raises `InputRefused`
     for bytes that are not a model.
     """
+    model = read(data, where="the model")
+    if not any(operator_name(model, operator) == _LSTM for _, operator in operators_of(model)):
+        return data
     model = parse(data, where="the model")
     changed = False
     for graph in model.subgraphs:

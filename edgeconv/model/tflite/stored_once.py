@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from edgeconv.model.tflite.biases import SLOTS
@@ -52,12 +53,19 @@ def with_tables_once(data: bytes, kept: Collection[str] = ()) -> bytes:
     that multiplies by it. Operators with an output among `kept` keep their copy. `data` itself
     comes back without such copies. Raises `InputRefused` for bytes that are not a model.
     """
+    model = read(data, where="the model")
+    copies = [tuple(_copies(model, graph, kept)) for graph in model.subgraphs]
+    if not any(copies):
+        return data
     model = parse(data, where="the model")
-    changed = [_unpack_copies(model, graph, kept) for graph in model.subgraphs]
-    return serialize(model) if any(changed) else data
+    for graph, pairs in zip(model.subgraphs, copies, strict=True):
+        for small, index in pairs:
+            _unpack(model, graph, small, index)
+    return serialize(model)
 
 
-def _unpack_copies(model: ModelT, graph: SubGraphT, kept: Collection[str]) -> bool:
+def _copies(model: ModelT, graph: SubGraphT, kept: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Small weights with each float constant that is a copy of them, by their numbers."""
     stored = [
         (index, type_of(tensor))
         for index, tensor in enumerate(graph.tensors)
@@ -70,16 +78,11 @@ def _unpack_copies(model: ModelT, graph: SubGraphT, kept: Collection[str]) -> bo
         if any(text(graph.tensors[each].name) in kept for each in operator.outputs)
         for index in operator.inputs
     }
-    changed = False
     for index, kind in stored:
-        if kind != "float32" or index in keeping or index in graph.outputs:
-            continue
-        tensor = graph.tensors[index]
-        copies = (each for each in small if _is_copy(model, graph.tensors[each], tensor))
-        if (copy := next(copies, None)) is not None:
-            _unpack(model, graph, copy, index)
-            changed = True
-    return changed
+        if kind == "float32" and index not in keeping and index not in graph.outputs:
+            tensor = graph.tensors[index]
+            copied = (each for each in small if _is_copy(model, graph.tensors[each], tensor))
+            yield from ((each, index) for each in itertools.islice(copied, 1))
 
 
 def _is_copy(model: ModelT, small: TensorT, tensor: TensorT) -> bool:
@@ -262,6 +265,9 @@ def with_small_tables(data: bytes, kind: TableType, kept: Collection[str] = ()) 
     first of all. Operators with an output among `kept` keep theirs. `data` itself comes back
     without such tables. Raises `InputRefused` for bytes that are not a model.
     """
+    model = read(data, where="the model")
+    if not any(_gathered(model, graph) for graph in model.subgraphs):
+        return data
     model = parse(data, where="the model")
     constants = OwnConstants(model)
     changed = False
@@ -417,19 +423,17 @@ def with_half_biases(data: bytes) -> bytes:
     Biases beyond the range of float16 stay. `data` itself comes back if there is nothing to
     change. Raises `InputRefused` for bytes that are not a model.
     """
+    model = read(data, where="the model")
+    if not any(_biases(model, graph) for graph in model.subgraphs):
+        return data
     model = parse(data, where="the model")
-    changed = [_halve_biases(model, graph) for graph in model.subgraphs]
-    return serialize(model) if any(changed) else data
-
-
-def _halve_biases(model: ModelT, graph: SubGraphT) -> bool:
-    biases = _biases(model, graph)
-    for index in biases:
-        replaced = unpacked(model, graph, index, halve)
-        for operator in graph.operators[1:]:
-            operator.inputs = [replaced if i == index else i for i in operator.inputs]
-        graph.outputs = [replaced if i == index else i for i in graph.outputs]
-    return bool(biases)
+    for graph in model.subgraphs:
+        for index in _biases(model, graph):
+            replaced = unpacked(model, graph, index, halve)
+            for operator in graph.operators[1:]:
+                operator.inputs = [replaced if i == index else i for i in operator.inputs]
+            graph.outputs = [replaced if i == index else i for i in graph.outputs]
+    return serialize(model)
 
 
 def _biases(model: ModelT, graph: SubGraphT) -> list[int]:
