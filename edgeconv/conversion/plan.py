@@ -40,7 +40,7 @@ from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT
 
 # Raised where the same sources come to give other files, or other names in them.
-REVISION = 15
+REVISION = 16
 ALL_SIGNATURES = "all"
 
 

@@ -38,11 +38,14 @@ from edgeconv.runtimes.local import start_run
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.store import hash_of
 from edgeconv.tf.convert import FloatConversion, FloatJob, to_float
+from edgeconv.tf.normalization import Scaled
 from edgeconv.tf.reference import (
     CHECKED,
     ReferenceJob,
     ReferenceOutputs,
     ReferencePart,
+    ScaledJob,
+    find_scaled,
     run_reference,
 )
 from edgeconv.types import with_scaled
@@ -219,10 +222,15 @@ def _from_tensorflow(
     _read_early(run, [each for each in known if chosen or len(each.inputs) == 1], rung)
     graph = pending.result()
     content = graph.file.read_bytes()
-    named = _signatures(content, graph.facts.signatures)
-    signatures = tuple(with_scaled(each, graph.facts.scaled.get(each.key, ())) for each in named)
+    signatures = _signatures(content, graph.facts.signatures)
     select_ops = _select_ops(run, content)
-    parts = _parts(run, signatures, vocabularies(content, where="the float32 model"))
+    words = vocabularies(content, where="the float32 model")
+    try:
+        parts = _parts(run, signatures, words)
+    except UnknownScale:
+        scaled = _scaled(run, graph.facts)
+        named = (with_scaled(each, scaled.get(each.key, ())) for each in signatures)
+        parts = _parts(run, tuple(named), words)
     fill_states(run, parts, graph.file, select_ops)
     # Not before: two processes with TensorFlow in them would take the most memory of all.
     answered = start_reference(run, rung, graph.facts.trained, parts, children)
@@ -247,6 +255,14 @@ def _from_tensorflow(
             *_state_notes(run, parts),
         ),
     )
+
+
+def _scaled(run: Run, facts: FloatConversion) -> Scaled:
+    """The inputs that the trained model scales itself, which only samples of integers ask for."""
+    job = ScaledJob(saved_model=facts.trained, signatures=facts.signatures)
+    access = Access(reads=(Path(facts.trained),))
+    with run.start(find_scaled, job, "the trained model in TensorFlow", access=access) as task:
+        return run.result(task)
 
 
 def _unused_notes(content: bytes) -> tuple[str, ...]:

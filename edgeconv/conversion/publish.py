@@ -59,7 +59,7 @@ def _range(plan: Plan, candidate: Candidate) -> CalibrationRange:
 def _manifest(plan: Plan, session: Session, examined: VerifiedCandidate) -> Artifact:
     candidate, summary, prepared = examined.candidate, examined.summary, session.prepared
     recipe = candidate.recipe
-    scaled = {part.signature.key: part.signature.scaled for part in prepared.parts}
+    scaled = session.reference.answer.scaled if session.reference else {}
     splits = [part.split for part in prepared.parts]
     records = [
         msgspec.structs.replace(session.checked(split.record), range=_range(plan, candidate))

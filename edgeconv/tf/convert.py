@@ -13,7 +13,6 @@ from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.model.tflite.rewriting.exponentials import with_bounded_exponentials
 from edgeconv.tf import keras_files, lean
 from edgeconv.tf.known import LISTS
-from edgeconv.tf.normalization import scaled_inputs
 from edgeconv.tf.rewrite import Change, freeze_variables, rewrite
 from edgeconv.tf.saved_objects import leaves_variables_unread, save_again
 from edgeconv.tf.shapes import FixedShapes
@@ -65,8 +64,7 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     `trained` is the SavedModel whose outputs are the reference, `read` the one that TensorFlow's
     converter read. `loading` are the attempts at loading where the first failed; otherwise
     `loader` is the Keras that loaded. `narrow`: the trained model computes in coarser floats than
-    float32. `can_fuse`: it has recurrent layers that are loops unless they are fused. `scaled` are
-    the inputs that it scales itself, by signature.
+    float32. `can_fuse`: it has recurrent layers that are loops unless they are fused.
     """
 
     trained: str = ""
@@ -76,7 +74,6 @@ class FloatConversion(msgspec.Struct, frozen=True, kw_only=True):
     loader: str = ""
     narrow: bool = False
     can_fuse: bool = False
-    scaled: dict[str, tuple[str, ...]] = {}
     notes: tuple[str, ...] = ()
 
 
@@ -114,8 +111,7 @@ def to_float(job: FloatJob) -> FloatConversion:
         ) from error
     data = with_bounded_exponentials(with_scalars(data))
     Path(job.target).write_bytes(with_needs_declared(data))
-    scaled = scaled_inputs(graph.trained, graph.signatures)
-    return msgspec.structs.replace(graph, scaled=scaled)
+    return graph
 
 
 def _has_fused(data: bytes) -> bool:

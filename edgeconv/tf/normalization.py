@@ -9,7 +9,6 @@ of 0 to 1 it sees next to nothing, and without a normalization layer nothing els
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -19,6 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeconv.data.suspects import Hits
+
+# The names of inputs, by signature.
+Scaled = dict[str, tuple[str, ...]]
 
 _PASSING = frozenset({"Identity", "Cast"})
 # What stands in for a missing epsilon.
@@ -234,25 +236,18 @@ def divisors(graph_def: Any, inputs: Mapping[str, str]) -> dict[str, float]:
     return {name: 1 / factor for name, factor in _largest_factors(graph_def, inputs) if factor}
 
 
-def scaled_inputs(saved_model: str, keys: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """By signature, the inputs that the graph of a SavedModel scales itself before anything else.
+def scaled_inputs(graph_def: Any, signatures: Any, keys: Iterable[str]) -> Scaled:
+    """By signature, the inputs that an inlined graph scales itself before anything else.
 
     It divides them so that only numbers such as pixels of 0 to 255 need it, or normalizes them
-    as Keras's layer does. A graph whose calls cannot be inlined has none.
+    as Keras's layer does.
     """
-    from tensorflow.python.framework import errors_impl
-    from tensorflow.python.saved_model import loader_impl
-
-    loader = loader_impl.SavedModelLoader(saved_model)
-    meta_graph: Any = loader.get_meta_graph_def_from_tags(["serve"])
     by_key = {}
-    with contextlib.suppress(errors_impl.OpError, LookupError, RuntimeError, ValueError):
-        graph_def = inline(meta_graph)
-        for key in keys:
-            inputs = {name: i.name for name, i in meta_graph.signature_def[key].inputs.items()}
-            layers = find_normalizations(graph_def, {node_name(each) for each in inputs.values()})
-            normalized = {each.name for each in layers if not each.is_moving}
-            by_key[key] = tuple(name for name, _ in _largest_factors(graph_def, inputs, normalized))
+    for key in keys:
+        inputs = {name: each.name for name, each in signatures[key].inputs.items()}
+        layers = find_normalizations(graph_def, {node_name(each) for each in inputs.values()})
+        normalized = {each.name for each in layers if not each.is_moving}
+        by_key[key] = tuple(name for name, _ in _largest_factors(graph_def, inputs, normalized))
     return {key: names for key, names in by_key.items() if names}
 
 

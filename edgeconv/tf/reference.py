@@ -5,6 +5,7 @@ The same start shows whether the calibration samples are like the training sampl
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +26,15 @@ from edgeconv.data.suspects import (
 )
 from edgeconv.statistics.outputs import TOGETHER, differing_outputs, same_outputs
 from edgeconv.tf import lean
-from edgeconv.tf.normalization import ScaledTwice, divisors, inline, scaled_before, undone
+from edgeconv.tf.normalization import (
+    Scaled,
+    ScaledTwice,
+    divisors,
+    inline,
+    scaled_before,
+    scaled_inputs,
+    undone,
+)
 from edgeconv.tf.reasons import reason, whole_reason
 from edgeconv.tf.statistics_probe import SIMILAR, LayerDistance, Probe, SignatureTensors, farthest
 from edgeconv.types.errors import InputRefused
@@ -109,13 +118,35 @@ class ReferenceOutputs(msgspec.Struct, frozen=True, kw_only=True):
     `statistics` are what calibration samples gave in the normalization layers, by signature, where
     such were run; `failed` is what TensorFlow says of samples of the user that the model does not
     take. A signature that takes the samples to verify with not has no outputs.
-    `together` has what goes wrong with several samples at once where the batch is open.
+    `together` has what goes wrong with several samples at once where the batch is open. `scaled`
+    are the inputs that the model scales itself.
     """
 
     outputs: dict[str, tuple[str, ...]]
     statistics: dict[str, StatisticsCheck] = {}
     failed: dict[str, str] = {}
     together: dict[str, Together] = {}
+    scaled: Scaled = {}
+
+
+class ScaledJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The SavedModel to look at, and which signatures of it."""
+
+    saved_model: str
+    signatures: tuple[str, ...]
+
+
+def find_scaled(job: ScaledJob) -> Scaled:
+    """As `scaled_inputs`. Runs in a child. A graph whose calls cannot be inlined has none."""
+    lean.import_converter_only()
+    from tensorflow.python.framework import errors_impl
+    from tensorflow.python.saved_model import loader_impl
+
+    loader = loader_impl.SavedModelLoader(job.saved_model)
+    meta_graph: Any = loader.get_meta_graph_def_from_tags(["serve"])
+    with contextlib.suppress(errors_impl.OpError, LookupError, RuntimeError, ValueError):
+        return scaled_inputs(inline(meta_graph), meta_graph.signature_def, job.signatures)
+    return {}
 
 
 def run_reference(job: ReferenceJob) -> ReferenceOutputs:
@@ -187,8 +218,10 @@ def _answers(job: ReferenceJob, *, inlined: bool) -> ReferenceOutputs:
                 ):
                     raise
                 failed[part.signature] = reason(error)
+        keys = [part.signature for part in job.parts] if inlined else []
+        scaled = scaled_inputs(loaded.graph_def, loaded.signature_def, keys)
     return ReferenceOutputs(
-        outputs=outputs, statistics=statistics, failed=failed, together=together
+        outputs=outputs, statistics=statistics, failed=failed, together=together, scaled=scaled
     )
 
 
