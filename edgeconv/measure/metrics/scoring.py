@@ -242,8 +242,10 @@ class Scorer:
         for output, labels in self.labels.items():
             if str(self.usual.get(output, name)) != name:
                 continue
+            # A trained model, such as a checkpoint, may call its only output otherwise.
+            own = None if len(outputs) == len(self.labels) == 1 else output
             try:
-                scored = metric.score(chosen_output(outputs, output), labels)
+                scored = metric.score(chosen_output(outputs, own), labels)
             except InputRefused as error:
                 if len(self.labels) == 1:
                     raise

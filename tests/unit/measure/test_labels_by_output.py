@@ -11,7 +11,12 @@ from wording import fails
 import edgeconv
 from edgeconv.measure.bench import with_baseline
 from edgeconv.measure.compare import compare_reports
-from edgeconv.measure.metrics.scoring import labels_of_one, usual_metric
+from edgeconv.measure.metrics.scoring import (
+    Scorer,
+    labels_of_one,
+    metrics_of,
+    usual_metric,
+)
 from edgeconv.reporting.html import render_html
 from edgeconv.reporting.spreadsheet import render_csv
 from edgeconv.types import MAE, TOP1, Measuring, Report, TensorSpec
@@ -63,6 +68,15 @@ def test_each_output_with_labels_has_its_metric_and_classes_come_first(two, tmp_
     np.savez(tmp_path / "d.npz", x=X, **BY_OUTPUT)
     again = edgeconv.bench([two], data=str(tmp_path / "d.npz"), measuring=ONCE)
     assert measured(again) == BOTH
+
+
+def test_a_trained_model_may_call_its_only_output_otherwise():
+    metrics = metrics_of([TOP1], allow_code=False)
+    scorer = Scorer(None, metrics, {"output_0": KIND}, {"output_0": TOP1})
+    (accuracy,) = scorer.accuracies({"digit": SCORES}, None)
+    assert (accuracy.value, accuracy.output) == (1.0, "")
+    with pytest.raises(UsageError):
+        scorer.accuracies({"digit": SCORES, "other": SCORES}, None)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float32", "bool"])
