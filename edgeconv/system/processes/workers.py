@@ -237,7 +237,8 @@ class Child:
             raise self._stopped_for
         self._start.raise_or_warn()
         code = self._process.returncode
-        if code > 0:
+        # Python may end by a signal where not even its last words find room.
+        if code and code != -signal.SIGKILL:
             directory = self.log.parent
             self._stopped_for = fault_of(self.label, directory) or no_room(self.label, directory)
             if self._stopped_for is not None:

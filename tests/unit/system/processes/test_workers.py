@@ -651,6 +651,17 @@ def test_what_the_machine_refuses_is_told_as_such(tmp_path):
         task(worker_tasks.write_too_much, tmp_path).result()
 
 
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGSEGV, OutputRefused), (signal.SIGKILL, WorkerKilled)]
+)
+def test_a_child_that_dies_where_there_is_no_room_blames_the_machine(
+    number, kind, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(failures, "_LEAST_FREE_BYTES", 2**62)
+    with pytest.raises(kind):
+        task(worker_tasks.die_by_signal, tmp_path, number=number).result()
+
+
 @pytest.mark.parametrize("number", [errno.EFBIG, errno.ENOSPC])
 def test_what_a_tool_says_in_the_words_of_the_system_is_of_the_machine(number):
     said = RuntimeError(f"exported/saved_model.pb.tmp8f; {os.strerror(number)}")
