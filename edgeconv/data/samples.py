@@ -15,19 +15,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from edgeconv.data.arrays import STRING, holds_strings, plain, read_header
 from edgeconv.system.store.files import read_noun
-from edgeconv.types import InputRange, Suspicion
+from edgeconv.types import InputRange, Suspicion, TensorSpec
 from edgeconv.types.errors import InputRefused, OutputRefused
 from edgeconv.types.words import quoted
-
-if TYPE_CHECKING:
-    from edgeconv.types import TensorSpec
 
 Array = np.ndarray[Any, Any]
 Indices = np.ndarray[tuple[int], np.dtype[np.intp]]
@@ -61,6 +58,14 @@ class Samples:
     def count(self) -> int:
         """How many samples there are."""
         return int(next(iter(self.arrays.values())).shape[0])
+
+    @property
+    def specs(self) -> list[TensorSpec]:
+        """What inputs of these names, shapes and types would be."""
+        return [
+            TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
+            for name, array in self.arrays.items()
+        ]
 
     def take(self, indices: Indices) -> Samples:
         """The samples at `indices`, in that order; not copied where they are next to each other."""

@@ -18,6 +18,7 @@ from edgeconv.data.handover import put_part, waiting_parts
 from edgeconv.data.samples import mapped_arrays
 from edgeconv.model import source
 from edgeconv.model.source.scanning import loadable
+from edgeconv.model.tflite.summary import match_names
 from edgeconv.statistics.comparison import median_interval
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
@@ -56,7 +57,7 @@ def measure_trained(
     Its memory is the whole process's, with TensorFlow. Raises an `EdgeconvError` where the
     model does not run.
     """
-    _refuse_other_inputs(run.samples.first, model, signature)
+    refuse_other_inputs(run.samples.first, model, signature)
     run.on_progress("running the trained model")
     timing = run.measuring.timing if run.measuring.is_timed else None
     copy = Path(tempfile.mkdtemp(prefix="loaded-", dir=run.scratch)) / "model"
@@ -93,14 +94,14 @@ def measure_trained(
     ), outputs
 
 
-def _refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None:
+def refuse_other_inputs(samples: Samples, model: SourceModel, key: str) -> None:
     """Raise `InputRefused` if the model is known to have other inputs."""
     by_key = {signature.key: signature for signature in model.signatures}
     known = by_key.get(key) or source.keras_file_signature(model.path)
-    names = {spec.name for spec in known.inputs} if known else set(samples.arrays)
-    if names != set(samples.arrays):
+    if known and match_names(known.inputs, samples.specs) is None:
+        names = sorted(spec.name for spec in known.inputs)
         raise InputRefused(
-            f"the baseline {model.path} takes {quoted(sorted(names))}, but the measured files take "
+            f"the baseline {model.path} takes {quoted(names)}, but the measured files take "
             f"{quoted(sorted(samples.arrays))}",
             hint="give the model that it was converted from: --baseline MODEL",
         )

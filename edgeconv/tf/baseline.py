@@ -241,11 +241,7 @@ def fitting(opened: BaselineModel, samples: Samples) -> Arrays:
     from edgeconv.data.checks import check_input
     from edgeconv.model.tflite.summary import match_names
 
-    specs = [
-        TensorSpec(name=name, shape=array.shape, dtype=array.dtype.name)
-        for name, array in samples.arrays.items()
-    ]
-    names = match_names(opened.inputs, specs)
+    names = match_names(opened.inputs, samples.specs)
     if names is None:
         raise InputRefused(
             f"{samples.source} has arrays for {quoted(samples.arrays)}, "

@@ -1,5 +1,6 @@
 """Accuracy, percentiles, and what is found to measure."""
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from wording import fails
 
 from edgeconv import bench
 from edgeconv.conversion.states import state_notes
+from edgeconv.data import Samples
 from edgeconv.measure.bench import (
     accuracy_warnings,
     compared,
@@ -22,7 +24,7 @@ from edgeconv.measure.bench import (
 )
 from edgeconv.measure.metrics.scoring import flips, top1
 from edgeconv.measure.model_files import find_baseline, find_model_files, record_of
-from edgeconv.measure.timing import make_latency
+from edgeconv.measure.timing import make_latency, refuse_other_inputs
 from edgeconv.statistics.comparison import paired_difference
 from edgeconv.system.store import sha256_file
 from edgeconv.types import (
@@ -33,7 +35,9 @@ from edgeconv.types import (
     Measuring,
     RecipeName,
     Report,
+    Signature,
     SourceModel,
+    TensorSpec,
     Timing,
 )
 from edgeconv.types.errors import InputRefused, UsageError
@@ -412,6 +416,18 @@ def test_one_input_is_the_same_whatever_a_file_calls_it(tmp_path):
     assert agreement.snr_db > 5
     (note,) = [note for note in report.notes if "other names" in note]
     assert note.endswith("'serving_default_in:0' as 'image', 'y' as 'scores'")
+
+
+def test_a_baseline_may_call_its_only_input_otherwise(tmp_path):
+    one, other = (TensorSpec(name=name, shape=(-1, 4), dtype="float32") for name in ("a", "b"))
+    samples = Samples({"x": np.zeros((2, 4), np.float32)}, None, "")
+    for inputs in ((one,), (one, other)):
+        signature = Signature(key="s", inputs=inputs, outputs=())
+        saved = SourceModel(
+            path="m", kind="saved_model", name="m", sha256="", size_bytes=1, signatures=(signature,)
+        )
+        with fails(InputRefused) if len(inputs) > 1 else contextlib.nullcontext():
+            refuse_other_inputs(samples, saved, "s")
 
 
 def test_a_runtime_that_is_not_there_is_said_so(tmp_path):
