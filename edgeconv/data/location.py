@@ -104,19 +104,16 @@ def roots_of(source: DataSource) -> tuple[Path, ...]:
     """The files, globs and directories that a SOURCE reads, whether they are there or not."""
     if source.kind in NO_FILES:
         return ()
-    key = PATH_OPTIONS.get(source.kind, "")
-    option = source.options.get(key, "")
-    if (key, option) == ("labels", "none"):
-        option = ""
-    if source.kind == "tfds":
-        from edgeconv.data.kinds.tfds import find
+    with contextlib.suppress(InputRefused, UsageError, OSError):
+        source = located(source)
+        if source.kind == "tfds":
+            from edgeconv.data.kinds.tfds import find
 
-        try:
             # Not the directory of all sets, which `dir` is.
-            return (find(source.location, option).directory,)
-        except (InputRefused, UsageError):
-            return (Path(source.location),)
-    return (Path(source.location), *([Path(option)] if option else []))
+            return (find(source.location, source.options.get("dir", "")).directory,)
+    option = source.options.get(PATH_OPTIONS.get(source.kind, ""), "")
+    is_path = option and source.kind != "tfds" and (source.kind, option) != ("npy", "none")
+    return (Path(source.location), *([Path(option)] if is_path else []))
 
 
 def refuse_absent(source: DataSource) -> None:

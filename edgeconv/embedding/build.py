@@ -6,7 +6,6 @@ A step is one model and what it is embedded in; a stamp says what its files were
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,8 +18,8 @@ from msgspec.structs import replace
 
 from edgeconv.conversion.convert import convert
 from edgeconv.conversion.plan import REVISION
-from edgeconv.data.location import NO_FILES, located, roots_of
-from edgeconv.embedding.embedding import make_rule, perform
+from edgeconv.data.location import NO_FILES, roots_of
+from edgeconv.embedding.embedding import make_rule, perform, with_content
 from edgeconv.embedding.plan import RECORD, embedded_already, is_torn, plan_embed
 from edgeconv.reporting.files import require_passed, verdict_file
 from edgeconv.requests.check import BuildRequest
@@ -47,7 +46,7 @@ from edgeconv.system.store import (
 from edgeconv.system.store.notes import CLOCK_STEP_NS
 from edgeconv.types import Artifact, Built, Conversion, DataSource, Embedded, FileState, Stamp
 from edgeconv.types.decoding import ready
-from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, ToolFailed, UsageError
+from edgeconv.types.errors import EdgeconvError, OutputRefused, ToolFailed, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,47 +246,15 @@ class Inputs(NamedTuple):
 
     def files(self) -> tuple[Path, ...]:
         """The files and directories at and below the roots, sorted."""
-        return tuple(sorted({file for root in self.roots for file in _with_content(root)}))
+        return tuple(sorted({file for root in self.roots for file in with_content(root)}))
 
 
 def inputs(paths: Iterable[Path], sources: Iterable[DataSource]) -> Inputs:
     """The paths, and those that the SOURCEs read. A wrong SOURCE is refused when it is read."""
-    chosen = [_located(source) for source in sources]
+    chosen = tuple(sources)
     roots = [*paths, *(root for source in chosen for root in roots_of(source))]
     are_all = not any(source.kind in NO_FILES for source in chosen)
     return Inputs(roots=tuple(dict.fromkeys(map(Path.absolute, roots))), are_all=are_all)
-
-
-def _located(source: DataSource) -> DataSource:
-    try:
-        return located(source)
-    except (InputRefused, UsageError):
-        return source
-
-
-def _with_content(root: Path) -> Iterator[Path]:
-    if root.is_dir():
-        yield from _below(root, frozenset())
-    elif root.exists() or not glob.has_magic(str(root)):
-        yield root
-    else:
-        # A glob, and the directory where a new file may match it.
-        yield from (Path(name) for name in glob.glob(str(root)))  # noqa: PTH207
-        fixed = [each for each in root.parents if not glob.has_magic(str(each))]
-        yield fixed[0]
-
-
-def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
-    """A directory and its content, also behind links, except those to a directory above."""
-    real = directory.resolve()
-    if real in above:
-        return
-    yield directory
-    for path in directory.iterdir():
-        if path.is_dir():
-            yield from _below(path, above | {real})
-        elif path.is_file():
-            yield path
 
 
 # Stamps of build steps, which show what changed since, mostly without reading files.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from edgeconv.data.location import located
+from edgeconv.data.location import roots_of
 from edgeconv.embedding.accessors import check_port, ports
 from edgeconv.embedding.interface import MICRO, Embedding, Port, compiled_for_npu
 from edgeconv.embedding.plan import JOURNAL, RECORD, EmbedPlan, embedded_already, plan_embed
@@ -31,7 +32,7 @@ from edgeconv.system.store import (
     sweep_unfinished,
 )
 from edgeconv.system.store.notes import was_converted
-from edgeconv.types import Allowance, DataSource, Embedded, EmbeddedFile
+from edgeconv.types import Allowance, Embedded, EmbeddedFile
 from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 Files = Mapping[str, bytes | Path]
@@ -352,9 +353,6 @@ def _refusals(directory: Path) -> Iterator[None]:
 
 # Depfiles, the files that a result depends on, in the format of Make, Ninja and CMake.
 
-# Kinds of data that have no path.
-_NO_FILES = frozenset({"function", "sklearn", "tfds"})
-
 
 def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
     """All existing files that an embedding depends on, absolute and sorted.
@@ -371,8 +369,9 @@ def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
     roots = [model, request.published.manifest, verdict_file(model)]
     roots += [source] if is_ours else []
     roots += [request.labels_file] if request.labels_file else []
-    roots += [path for source in sources if (path := _data_path(source))]
-    return tuple(sorted({file.absolute() for root in roots for file in _files(root)}))
+    roots += [root for source in sources for root in roots_of(source)]
+    found = (file for root in roots for file in with_content(root) if file.exists())
+    return tuple(sorted(set(map(Path.absolute, found))))
 
 
 def write_depfile(request: EmbedPlan, depfile: Path, result: str = "") -> None:
@@ -388,20 +387,30 @@ def make_rule(target: str, files: Iterable[Path]) -> bytes:
     return (rule + "".join(f"\n{name}:\n" for name in names)).encode()
 
 
-def _data_path(source: DataSource) -> Path | None:
-    """The path of the data of a SOURCE, None without one."""
-    try:
-        kind = located(source).kind
-    except (InputRefused, UsageError):
-        return None  # It was deleted since the conversion.
-    return None if kind in _NO_FILES else Path(source.location)
+def with_content(root: Path) -> Iterator[Path]:
+    """The file, which may be missing; a directory, with all in it; or what a glob matches."""
+    if root.is_dir():
+        yield from _below(root, frozenset())
+    elif root.exists() or not glob.has_magic(str(root)):
+        yield root
+    else:
+        # A glob, and the directory where a new file may match it.
+        yield from (Path(name) for name in glob.glob(str(root)))  # noqa: PTH207
+        fixed = [each for each in root.parents if not glob.has_magic(str(each))]
+        yield fixed[0]
 
 
-def _files(root: Path) -> list[Path]:
-    """The file, or a directory with all files and directories in it."""
-    if not root.is_dir():
-        return [root] if root.exists() else []
-    return [root, *(path for path in root.rglob("*") if path.exists())]
+def _below(directory: Path, above: frozenset[Path]) -> Iterator[Path]:
+    """A directory and its content, also behind links, except those to a directory above."""
+    real = directory.resolve()
+    if real in above:
+        return
+    yield directory
+    for path in directory.iterdir():
+        if path.is_dir():
+            yield from _below(path, above | {real})
+        elif path.is_file():
+            yield path
 
 
 def _escaped(path: str) -> str:

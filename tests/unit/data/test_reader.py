@@ -22,7 +22,7 @@ from sources import open_samples, opened_samples
 from wording import fails
 
 from edgeconv.data import SamplesHash, parse_preprocessing, read_samples, sha256_samples
-from edgeconv.data.location import located, parse_source, readable_of
+from edgeconv.data.location import parse_source, readable_of
 from edgeconv.data.reader import PartJob, write_part
 from edgeconv.data.samples import mapped
 from edgeconv.data.source import LocalDataSet
@@ -399,7 +399,7 @@ def test_what_may_be_read_is_what_the_source_names_links_followed():
     target = Path("elsewhere.png")
     target.write_bytes(encoded(np.zeros((5, 5, 3), np.uint8)))
     Path("pictures", "class 0", "link.png").symlink_to(target.resolve())
-    readable = readable_of(located(parse_source("pictures?classes=names.txt")))
+    readable = readable_of(parse_source("pictures?classes=names.txt"))
     assert readable == (Path("pictures"), Path("names.txt"), target.resolve())
     assert readable_of(parse_source("sklearn:iris")) == ()
     assert readable_of(parse_source("a/b-*.tfrecord?spec=s.toml")) == (Path("a"), Path("s.toml"))

@@ -63,13 +63,14 @@ def test_the_depfile_names_all_that_the_result_comes_from(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cal data").mkdir()
     (tmp_path / "cal data" / "a.npy").write_bytes(b"")
+    (tmp_path / "y.npy").write_bytes(b"")
     (tmp_path / "labels.txt").write_text("a\nb\nc\n")
     record = CalibrationRecord(
-        signature="", source="npz:cal data/x.npz?x=y", samples=1, sha256="", range="minmax"
+        signature="", source="npy:cal data/x.npy?labels=y.npy", samples=1, sha256="", range="minmax"
     )
     gone = msgspec.structs.replace(record, source="gone.npz")
     made_up = msgspec.structs.replace(record, source="sklearn:digits")
-    (tmp_path / "cal data" / "x.npz").write_bytes(b"")
+    (tmp_path / "cal data" / "x.npy").write_bytes(b"")
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "source.keras").write_bytes(b"")
     file = int8_tiny(tmp_path / "m", calibration=(record, gone, made_up))
@@ -85,11 +86,12 @@ def test_the_depfile_names_all_that_the_result_comes_from(tmp_path, monkeypatch)
     assert target == "my\\ stamp:"
     place = str(tmp_path).replace(" ", "\\ ")
     assert files == [
-        f"{place}/cal\\ data/x.npz",
+        f"{place}/cal\\ data/x.npy",
         f"{place}/labels.txt",
         f"{place}/m/source.keras",
         f"{place}/m/tiny.int8.json",
         f"{place}/m/tiny.int8.tflite",
+        f"{place}/y.npy",
     ]
     assert [line.strip() for line in empty] == [f"{name}:" for name in files]
 
