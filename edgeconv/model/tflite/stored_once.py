@@ -229,10 +229,10 @@ def with_constants_once(data: bytes) -> bytes:
     activations in it. `data` itself comes back without such constants, or if it is too large to
     edit. Raises `InputRefused` for bytes that are not a model.
     """
-    if len(data) > MOST_FLATBUFFER_BYTES or not _repeated(read(data, where="the model")):
+    repeated = len(data) <= MOST_FLATBUFFER_BYTES and _repeated(read(data, where="the model"))
+    if not repeated:
         return data
     model = parse(data, where="the model")
-    repeated = _repeated(model)
     for graph in model.subgraphs:
         for tensor in graph.tensors:
             if (first := repeated.get(tensor.buffer)) is not None:
