@@ -93,6 +93,13 @@ def test_a_configuration_that_calls_or_reads_is_refused(layer):
     assert errors(model_of(layer))
 
 
+def test_a_lambda_layer_is_one_finding_with_its_function():
+    written = {"class_name": "__lambda__", "config": {"code": "4w"}}
+    layer = {"class_name": "Lambda", "config": {"function": written}}
+    assert errors(model_of(layer)) == ["a Lambda layer"]
+    assert errors({**DENSE, "config": {"activation": written}}) == ["a __lambda__ layer"]
+
+
 @pytest.mark.parametrize("layer", HARMLESS)
 def test_one_that_only_computes_is_not(layer):
     assert errors(model_of(layer)) == []

@@ -149,10 +149,12 @@ class _ConfigWalk:
             elif isinstance(node, dict):
                 path = _path_of(path, node)
                 self._look(path, node, is_read)
+                # The function of a Lambda layer is no second finding.
+                found = "config" if node.get("class_name") == "Lambda" else None
                 waiting += [
                     (path, value, is_read and key not in _NOT_READ)
                     for key, value in node.items()
-                    if isinstance(value, list | dict)
+                    if isinstance(value, list | dict) and key != found
                 ]
 
     def _look(self, path: str, node: dict[str, Any], is_read: bool) -> None:
@@ -182,10 +184,11 @@ class _ConfigWalk:
             if not _SPEC.fullmatch(spec) or node.get("registered_name") is not None:
                 self._unknown(path, spec, _IMPORTED, is_error=is_read)
         elif name in _CALLS:
-            if not _calls_what_computes(name, settings):
-                self._findings.add(
-                    "function", path, _call_text(name, settings), _CALLS[name], is_error=is_read
-                )
+            function = settings.get("function") if isinstance(settings, dict) else None
+            is_function = name in _CALLS_FUNCTION
+            if not (is_function and isinstance(function, str) and _computes_only(function)):
+                what = f"a {name} layer" + (f" of {function}" if is_function else "")
+                self._findings.add("function", path, what, _CALLS[name], is_error=is_read)
         elif name not in _VALUES or module is not None:
             called = settings if name == "function" else name
             registered = node.get("registered_name")
@@ -229,16 +232,6 @@ class _ConfigWalk:
         if _FAMILY.fullmatch(module) and not _READS_FILES.fullmatch(name):
             return ""
         return _IMPORTED
-
-
-def _calls_what_computes(name: str, settings: Any) -> bool:
-    function = settings.get("function") if isinstance(settings, dict) else None
-    return name in _CALLS_FUNCTION and isinstance(function, str) and _computes_only(function)
-
-
-def _call_text(name: str, settings: Any) -> str:
-    function = settings.get("function") if isinstance(settings, dict) else None
-    return f"a {name} layer" + (f" of {function}" if name in _CALLS_FUNCTION else "")
 
 
 def _path_of(path: str, node: dict[str, Any]) -> str:
