@@ -185,7 +185,8 @@ def open_samples(
 
     Calibration samples are the user's. Where there are none, they are taken from the search
     samples and stored in `calibration_file`, which the recipe names. Raises as
-    `data.opened_samples` and `split_samples` do, and `UsageError` for labels of several outputs.
+    `data.opened_samples`, `split_samples` and `refuse_budget` do, and `UsageError` for labels of
+    several outputs.
     """
     outputs = tuple(spec.name for spec in signature.outputs)
     steps, execution = request.preprocess.by_input, request.execution
@@ -199,6 +200,9 @@ def open_samples(
     labels = data.LabelUse(needs="numbers" if request.metric else "either", outputs=outputs)
     with opening(request.data, labels=labels) as given:
         opened, output = _of_one_output(given, outputs, request)
+        # Floats may be classes or numbers, which only the model's output tells.
+        if not request.metric and (opened.labels is None or opened.labels.dtype.kind in "iu"):
+            refuse_budget(request, "")
         batch = data.batch_size(opened.inputs)
         search, fresh = split_samples(opened, request.samples, request.max_drop, batch)
         if request.calibration and not request.calibration.held:

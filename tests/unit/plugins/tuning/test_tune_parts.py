@@ -1,5 +1,6 @@
 """The halves of the samples, options that cannot be, and the recipe as a file."""
 
+import contextlib
 import io
 from typing import Any
 
@@ -12,8 +13,9 @@ from sources import open_samples
 from wording import fails, says
 
 from edgeconv.conversion.plan import recipes_of
-from edgeconv.data import parse_preprocessing
+from edgeconv.data import parse_preprocessing, parse_source
 from edgeconv.data.source import LocalDataSet
+from edgeconv.plugins.scale import tune_samples
 from edgeconv.plugins.scale.tune_confirming import can_be_trained, qat_advice
 from edgeconv.plugins.scale.tune_samples import (
     TuneRun,
@@ -40,6 +42,7 @@ from edgeconv.types import (
     NpuLeft,
     Opening,
     Recipe,
+    Signature,
     SourceModel,
     TensorSpec,
     TuningTrial,
@@ -196,6 +199,19 @@ def test_a_loss_in_the_unit_of_the_outputs_may_be_any_number():
     refuse_budget(request(max_drop=1.0), "mae")
     with fails(UsageError):
         refuse_budget(request(max_drop=1.0), "top1")
+
+
+@pytest.mark.parametrize("labels", [{}, {"y": np.arange(100) % 3}, {"y": np.arange(100) / 7}])
+def test_a_loss_that_no_share_can_have_is_refused_before_the_model_is_converted(labels, tmp_path):
+    np.savez(tmp_path / "d.npz", x=np.ones((100, 3), "f"), **labels)
+    asked = request(data=parse_source(f"{tmp_path}/d.npz"), max_drop=2.0)
+    signature = Signature(key="s", inputs=(X,), outputs=(msgspec.structs.replace(X, name="y"),))
+    has_numbers = labels and labels["y"].dtype.kind == "f"
+    with (
+        contextlib.nullcontext() if has_numbers else pytest.raises(UsageError),
+        tune_samples.open_samples(asked, signature, tmp_path / "c.npz") as samples,
+    ):
+        assert samples.search.count == 50
 
 
 def test_the_uniform_recipes_are_tried_from_the_cheapest_and_float32_for_latency_only():
