@@ -11,6 +11,7 @@ from wording import fails
 
 from edgeconv.conversion import convert
 from edgeconv.data import parse_source
+from edgeconv.gate.check import publish
 from edgeconv.gate.flow import Checking
 from edgeconv.gate.jobs import ModelJob
 from edgeconv.measure import bench
@@ -30,7 +31,7 @@ from edgeconv.types import (
     MetricChoice,
     Report,
 )
-from edgeconv.types.errors import InputRefused, UsageError
+from edgeconv.types.errors import InputRefused, OutputRefused, UsageError
 
 LENIENT = Budget(every=Limits(max_size_ratio=100.0))
 
@@ -358,3 +359,17 @@ def test_test_data_that_is_not_there_is_told_before_the_conversion(work, model, 
     with fails(InputRefused):
         checking().check(job(work, model, measuring=measuring))
     assert work.conversions == 0
+
+
+def test_a_job_of_github_gets_a_summary_without_which_the_outputs_are_still_written(
+    tmp_path, monkeypatch
+):
+    checked = Checked(config="edgeconv.toml", checks=())
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    publish(checked, {})
+    assert (tmp_path / "summary.md").read_text() == render(checked, "github-summary")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path))
+    with pytest.raises(OutputRefused):
+        publish(checked, {tmp_path / "junit.xml": "junit"})
+    assert (tmp_path / "junit.xml").is_file()

@@ -231,6 +231,10 @@ def test_what_was_accepted_is_compared_with_too(pytester, project):
     done = run(pytester, test)
     done.assert_outcomes(failed=1)
     assert "max-accuracy-drop (lock)" in done.stdout.str()
+    # Only a check without limits of its own guards the trained model.
+    model, weights = project / "tiny.tflite", WEIGHTS.astype(np.float32)
+    model.write_bytes(model.read_bytes().replace(weights.tobytes(), (-weights).tobytes()))
+    run(pytester, f"{INT8}.assert_within(max_size_bytes=100_000)").assert_outcomes(passed=1)
 
 
 def test_code_of_the_configuration_runs_where_it_is_allowed_only(pytester, project):

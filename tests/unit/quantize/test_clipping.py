@@ -258,6 +258,13 @@ def test_no_range_that_was_not_tried_is_much_better(values):
         assert found <= 1.15 * squared_error(histogram, *ends, BITS) + 1e-12
 
 
+def test_zeros_have_no_error_and_the_end_may_be_the_least_value_that_was_seen():
+    assert squared_error(histogram_of(np.r_[np.zeros(10**5), 1.0]), 0.0, 1.0, BITS) < 1e-10
+    histogram = histogram_of(np.array([0.5, 20, 40]), (0.0, 40.0))
+    histogram.counts[histogram.counts.argmax()] = 10**9
+    assert clip_range("mse", histogram, bits=BITS)[1] == pytest.approx(0.5, abs=histogram.step)
+
+
 def test_fewer_bits_clip_more():
     histogram = histogram_of(np.random.default_rng(0).standard_t(4, size=100_000))
     widths = [np.ptp(clip_range("mse", histogram, bits=bits)) for bits in (4, 6, 8)]

@@ -19,7 +19,7 @@ from edgeconv.quantize.equalization.equalize import (
     equalize,
     same_outputs,
 )
-from edgeconv.quantize.equalization.pairs import find_pairs
+from edgeconv.quantize.equalization.pairs import find_pairs, last_dimension
 
 KEY = "serve"
 ACTIVATIONS = schema.ActivationFunctionType
@@ -469,6 +469,12 @@ def test_a_mean_over_the_channels_is_left_alone():
 def test_a_layer_that_reads_parts_of_channels_is_left_alone():
     net = Net(3, 3, 2).conv(wild(1, 4, 1, 1, 2)).dense(wild(2, 3, 6), act="NONE")
     untouched(net.bytes(), why="does not read whole channels (1)", given={})
+
+
+def test_a_last_axis_has_a_size_unless_it_is_dynamic():
+    signs = (None, [-1, 4], [4, -1])
+    sizes = [last_dimension(schema.TensorT(shape=[1, 4], shapeSignature=each)) for each in signs]
+    assert sizes == [4, 4, None]
 
 
 def test_a_model_that_only_rounding_decides_is_not_changed():

@@ -198,6 +198,9 @@ def test_scales_stay_what_the_kernels_take():
         scales = block_scales(model, graph, tensor)
         np.testing.assert_array_equal(block_scales_of(scales), scales)
         assert type_of(graph.tensors[tensor.quantization.details.scales]) == "float16"
+    # A half goes to the even one.
+    between = np.float32([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20])
+    np.testing.assert_array_equal(block_scales_of(between), [1, 1 + 2**-6, 1 + 2**-7])
 
 
 def test_every_beginning_of_the_file_runs():

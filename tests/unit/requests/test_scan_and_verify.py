@@ -10,6 +10,7 @@ from wording import fails
 import edgeconv
 from edgeconv.cli import command_named
 from edgeconv.requests.config.tables import OptionNames
+from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.looking import ScanRequest, VerifyRequest
 from edgeconv.requests.request import leaves_of
 from edgeconv.requests.table import called
@@ -50,6 +51,9 @@ def test_the_words_of_a_request_are_those_of_its_command():
     request = VerifyRequest(paths=("a",), require=("lock",))
     assert request.words() == ("a", "--require", "lock")
     assert {str(path) for path in request.inputs().paths} == {"a"}
+    converting = ConvertRequest(model="m", to=("int8",), input_type="int8", output_type="uint8")
+    sides = ("--io", "input=int8", "--io", "output=uint8")
+    assert converting.words() == ("m", "--to", "int8", *sides)
 
 
 def test_without_a_path_it_is_refused_in_python_too():

@@ -72,6 +72,9 @@ def test_half_the_error_is_found_with_38_samples():
         after = errors_of(common / 2 * RNG.lognormal(0, 0.5, size=38))
         wins += after.gain_db(before)[1] > 0.1
     assert wins > 0.9 * 200
+    # Both have the mean of the two errors, 0.6, in addition.
+    gain = errors_of(np.full(38, 0.2)).gain_db(errors_of(np.ones(38)))
+    assert gain == pytest.approx((10 * np.log10(1.6 / 0.8),) * 3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

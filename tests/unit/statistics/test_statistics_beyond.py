@@ -43,6 +43,9 @@ def test_a_ratio_within_noise_is_no_difference_and_beyond_it_is():
     slow = by_median(100.0, 101.0, 99.0)
     assert is_faster(by_median(70.0, 71.0, 72.0), slow)
     assert not is_faster(slow, by_median(70.0, 71.0, 72.0))
+    # Student's interval of the three ratios' logarithms.
+    ratio = latency_ratio_interval(by_median(70.0, 71.0, 72.0), slow)
+    assert ratio == pytest.approx((0.674, 0.748), abs=5e-4)
     noisy = by_median(50.0, 71.0, 110.0)
     assert 100.0 / noisy.p50_us == pytest.approx(1.40, abs=0.02)
     assert not is_faster(noisy, slow)
