@@ -28,6 +28,7 @@ from edgeconv.measure.timing import make_latency, refuse_other_inputs
 from edgeconv.statistics.comparison import paired_difference
 from edgeconv.system.store import sha256_file
 from edgeconv.types import (
+    Accuracy,
     Artifact,
     CalibrationRecord,
     InputRange,
@@ -323,6 +324,14 @@ def test_a_model_far_below_its_training_record_is_doubted(name):
     assert accuracy_warnings(baseline(), labels, record) == ()
     other = msgspec.structs.replace(record, test_metrics={"masked_accuracy": 0.97})
     assert accuracy_warnings(far, labels, other) == ()
+
+
+@pytest.mark.parametrize(("value", "image", "table"), [(0.7, 1, 1), (0.8, 1, 0), (0.9, 0, 0)])
+def test_a_model_near_chance_is_doubted_but_of_a_table_only_one_that_guesses(value, image, table):
+    labels = np.arange(400) % 4 == 0
+    weak = msgspec.structs.replace(baseline(), accuracy=Accuracy(value=value, samples=400))
+    assert len(accuracy_warnings(weak, labels, None)) == image
+    assert len(accuracy_warnings(weak, labels, None, is_table=True)) == table
 
 
 def test_samples_are_preprocessed_as_the_manifests_say_unless_told_otherwise(tmp_path):
