@@ -4,8 +4,6 @@ They run in the environment that nox is installed in, the README's .venv-dev. Wh
 to the program: `nox -s fast -- -k calibration`.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 

@@ -7,8 +7,6 @@ every round, medians of the rounds. The script makes the .tflite only. Also meas
 one file was touched, in a checkout that finds everything in the cache, and from nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

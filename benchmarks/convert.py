@@ -10,8 +10,6 @@ that of all its processes together: the sum of their resident sets (RSS), and th
 that they share counted once (PSS).
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

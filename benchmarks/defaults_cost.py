@@ -7,23 +7,18 @@ empty directory. CPU seconds are those of all processes, and the fairer measure 
 does other work. `trials` has what was tried for each recipe.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from benchmarks import quality_models
 from benchmarks.measuring import cpu_seconds
+from benchmarks.quality_models import TrainedModel
 from edgeconv import convert
 from edgeconv.types import FOUR_BIT, RECIPE_NAMES, Conversion
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from benchmarks.quality_models import TrainedModel
 
 ROUNDS, SAMPLES = 2, 200
 EIGHT = (*RECIPE_NAMES, *FOUR_BIT)

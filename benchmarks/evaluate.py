@@ -22,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -31,6 +32,7 @@ import psutil
 from benchmarks.measuring import write_result
 from edgeconv import bench, data
 from edgeconv.data.evaluation import EvaluationSet
+from edgeconv.data.source import LocalDataSet
 from edgeconv.measure.machine import LoadMonitor
 from edgeconv.measure.model_files import find_model_files
 from edgeconv.measure.models import BenchRun, MeasuredModel, evaluate
@@ -38,11 +40,6 @@ from edgeconv.runtimes.choice import open_runtime, parse_choice
 from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.local import usable_cores
 from edgeconv.types import Execution, Measuring, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from edgeconv.data.source import LocalDataSet
 
 PEERS = Path(__file__).parent / "peers"
 _FORMATS = "float32,float16,dynamic,int8"

@@ -17,12 +17,11 @@ has its own samples. Told are how often a check fails, and how often it passes:
 Next to rates of failure at the limit is `exact`: the same from the probabilities of all outcomes.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,9 +43,6 @@ from edgeconv.types import (
     Report,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 LEVELS = Levels(0.05, 0.05, 0.05)
 # Accuracy, share of answers that differ, limit.

@@ -8,8 +8,6 @@ One thread, XNNPACK, as many warm-up and timed invokes at least. The peer tells 
 10 µs. What is compared is the median over the rounds of the ratio of two processes' medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -17,8 +15,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import numpy as np
 
@@ -28,9 +27,6 @@ from edgeconv.runtimes.interface import Model, RuntimeSettings
 from edgeconv.runtimes.kinds.python import open_runtime
 from edgeconv.runtimes.tensors import signature_of
 from edgeconv.types import Accelerator, RuntimeChoice, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 PEERS = Path(__file__).parent / "peers"
 PEER = "litert-benchmark"

@@ -3,8 +3,6 @@
 Memory is read on Linux only.
 """
 
-from __future__ import annotations
-
 import compileall
 import contextlib
 import datetime
@@ -14,17 +12,15 @@ import select
 import statistics
 import subprocess
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 import edgeconv
 from edgeconv.measure.machine import environment
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 RESULTS = Path(__file__).parent / "results"
 _SAMPLE_S = 0.02

@@ -8,8 +8,6 @@ in one process, the median of repeats, in turns. `linear` is the exponent of the
 through the times: 1 is linear, less is cheaper.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import statistics
@@ -17,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,11 +26,7 @@ from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.worker import settle_process
 from edgeconv.requests.recipes import make_recipes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from edgeconv.types import CalibrationRange, PostTrainingMethod
+from edgeconv.types import CalibrationRange, PostTrainingMethod
 
 SAMPLES = (32, 64, 128, 256)
 LAYERS = (4, 8, 16, 32)

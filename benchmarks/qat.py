@@ -17,23 +17,18 @@ import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from benchmarks.measuring import RESULTS, recorded, write_result
-from benchmarks.qat_tasks import tasks
+from benchmarks.qat_tasks import Task, tasks
 from edgeconv import bench, convert
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.comparison import paired_difference
-from edgeconv.types import Artifact, Measuring, Qat, Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from benchmarks.qat_tasks import Task
-    from edgeconv.types import Measurement, Recipe
+from edgeconv.types import Artifact, Measurement, Measuring, Qat, Recipe, Timing
 
 CALIBRATION_SAMPLES = 500
 _QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.05))

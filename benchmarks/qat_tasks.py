@@ -1,12 +1,11 @@
 """What `benchmarks.qat` trains: float models, their training and their test samples."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,7 @@ import edgeconv
 from edgeconv.plugins import baseline_model
 from edgeconv.types import Distribution, Training
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 _PEERS = Path(__file__).parent / "peers"
 # Of MNIST, to be done in minutes.

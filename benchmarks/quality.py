@@ -12,8 +12,6 @@ edgeconv's code they were. DIRECTORY keeps trained models, their float32 .tflite
 files, which do not change with edgeconv's code.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os
@@ -22,28 +20,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 import edgeconv
 from benchmarks.measuring import cpu_seconds
-from benchmarks.quality_models import CALIBRATION_SAMPLES, run
+from benchmarks.quality_models import CALIBRATION_SAMPLES, TrainedModel, run
 from benchmarks.quality_summary import BOTH_PEERS, FLOAT, MODES, RECIPES, summary
 from edgeconv import bench, convert
 from edgeconv.measure.machine import environment
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.comparison import drop_of
-from edgeconv.types import Execution, Measuring, Timing
+from edgeconv.types import Artifact, Execution, Measurement, Measuring, Report, Timing
 from edgeconv.types.words import first_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from benchmarks.quality_models import TrainedModel
-    from edgeconv.types import Artifact, Measurement, Report
 
 PEERS = Path(__file__).parent / "peers"
 _QUICK = Measuring(rounds=1, timing=Timing(repeats=20, seconds=0.05))

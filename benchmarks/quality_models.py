@@ -1,14 +1,13 @@
 """What `benchmarks.quality` quantizes: trained models, calibration samples and test samples."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,10 +19,7 @@ from benchmarks.qat_tasks import gestures
 from edgeconv.plugins import baseline_model
 from edgeconv.types import Distribution, Training, TrainingRecord
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    Array = np.ndarray[Any, Any]
+Array = np.ndarray[Any, Any]
 
 CALIBRATION_SAMPLES = 500
 _CHOICE_SEED = 1

@@ -1,15 +1,11 @@
 """What the rows of `benchmarks.quality` come to, by what is required of the defaults."""
 
-from __future__ import annotations
-
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    Row = Mapping[str, Any]
-    Rows = Mapping[str, Row]
+Row = Mapping[str, Any]
+Rows = Mapping[str, Row]
 
 FLOAT = "float32"
 BOTH_PEERS = ("int8 of TFLiteConverter", "int8 of litert-quantizer")

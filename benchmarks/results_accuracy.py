@@ -1,15 +1,11 @@
 """The sections of docs/results.md on accuracy: quantization, QAT, tune, methods, training."""
 
-from __future__ import annotations
-
 import statistics
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from benchmarks.quality_summary import MAX_COST_CLOSE, MAX_COST_SEARCHED, RECIPES
 from benchmarks.results_tables import percent, table, targets, three
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 def quality(result: Mapping[str, Any]) -> Iterator[str]:

@@ -1,13 +1,9 @@
 """The sections of docs/results.md on time and memory, and on how often the gate is wrong."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from benchmarks.results_tables import percent, table, targets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 
 def convert(result: Mapping[str, Any]) -> Iterator[str]:

@@ -6,18 +6,14 @@ Every number of the two is computed here. Run it after a benchmark; a test holds
 current.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks import results_accuracy as accuracy
 from benchmarks import results_costs as costs
 from benchmarks.results_tables import percent, table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"

@@ -9,8 +9,6 @@ And the copy that is loaded in place of a model: a process that scans and copies
 one that only scans it, as for a model that is trusted; as a share of a conversion to float32.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

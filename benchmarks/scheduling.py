@@ -8,16 +8,15 @@ workers; see `benchmarks.simulated_cells`. The scheduler runs them as a driver i
 plain tasks of Ray, all submitted at once. Sizes that are not measured now stay as recorded.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json
 import os
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -34,15 +33,10 @@ from benchmarks.simulated_cells import (
     start_workers,
 )
 from edgeconv.plugins.scale.sweep import run_jobs
-from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_jobs import Results, SweepJob
 from edgeconv.plugins.scale.sweep_on_ray import RayExecutor
 from edgeconv.plugins.scale.sweep_plan import make_plan
 from edgeconv.requests.tune import SweepRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from edgeconv.plugins.scale.sweep_jobs import SweepJob
 
 SWEEP = 'models = ["{name}"]\nrecipes = ["float32"]\n'
 # The nodes that share so many cores; the head has none.

@@ -5,8 +5,6 @@ All else is real: the job of a real plan, the executor, the cluster, and the res
 of a real cell, written under a key of its own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -16,21 +14,17 @@ import random
 import secrets
 import socket
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
 
 from edgeconv.plugins.scale.cluster import RayCluster
 from edgeconv.plugins.scale.sweep_jobs import JobDone, Results, SweepJob
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from edgeconv.system.processes.sandbox import Access
-    from edgeconv.types import Allowance, CellResult
-    from edgeconv.types.execution import SandboxMode
+from edgeconv.system.processes.sandbox import Access
+from edgeconv.types import Allowance, CellResult
+from edgeconv.types.execution import SandboxMode
 
 # The key under which workers read the result that they copy.
 TEMPLATE = "0" * 64

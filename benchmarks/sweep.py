@@ -17,8 +17,6 @@ alone, in which no memory is read, so that nothing else wants a core.
 their results read, summarized and written as the three files.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
@@ -27,25 +25,21 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from benchmarks.measuring import Contender, in_rounds, median_wall, write_result
 from edgeconv.plugins.scale.sweep import run_jobs, summarize
-from edgeconv.plugins.scale.sweep_jobs import Results
+from edgeconv.plugins.scale.sweep_jobs import Handle, Results, SweepJob
 from edgeconv.plugins.scale.sweep_plan import PlannedCell, SweepPlan, make_plan
 from edgeconv.reporting.sweeps import write_sweep
 from edgeconv.requests.tune import SweepRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgeconv.plugins.scale.sweep_jobs import Handle, SweepJob
-    from edgeconv.types import CellResult
-    from edgeconv.types.errors import EdgeconvError
+from edgeconv.types import CellResult
+from edgeconv.types.errors import EdgeconvError
 
 MODELS = {
     "keypoint": "hand_gesture/keypoint_classifier.hdf5",

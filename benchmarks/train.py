@@ -11,8 +11,6 @@ machine before and after goes into the record. What one part has recorded stays 
 one is run, as long as it is of the same machine and versions.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -20,18 +18,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.measuring import recorded, write_result
-from benchmarks.training_runs import GLOBAL_BATCH, MODEL, STEPS_PER_EPOCH, Variant, run
-from edgeconv.types import Distribution
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from benchmarks.training_runs import Done
-    from edgeconv.types import LoopName
+from benchmarks.training_runs import GLOBAL_BATCH, MODEL, STEPS_PER_EPOCH, Done, Variant, run
+from edgeconv.types import Distribution, LoopName
 
 PEERS = Path(__file__).parent / "peers"
 EPOCHS = 3

@@ -1,26 +1,19 @@
 """The trainings that `benchmarks.train` compares: one `edgeconv train` each, and what it left."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import h5py
 import msgspec
 import numpy as np
 
 import edgeconv
-from edgeconv.types import Distribution, Training, TrainingRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgeconv.types import LoopName
+from edgeconv.types import Distribution, LoopName, Training, TrainingRecord
 
 MODEL = "mnist_cnn"
 GLOBAL_BATCH = 128

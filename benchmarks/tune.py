@@ -9,32 +9,24 @@ uniform recipe, made with the methods that are chosen on calibration samples, an
 the same two halves: the best of them is the smallest that is within the budget on both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from benchmarks.quality_models import run
+from benchmarks.quality_models import TrainedModel, run
 from edgeconv import convert, tune
 from edgeconv.data import parse_source
 from edgeconv.measure.model_files import find_model_files, float_inputs
 from edgeconv.plugins.scale.tune_samples import open_samples
 from edgeconv.plugins.scale.tune_search import uniform_recipes
-from edgeconv.plugins.scale.tune_trials import name_of, open_evaluators
+from edgeconv.plugins.scale.tune_trials import Evaluator, name_of, open_evaluators
 from edgeconv.quantize.equalization.equalize import has_pairs
 from edgeconv.requests.texts import parse_metric
 from edgeconv.requests.tune import TuneRequest
-from edgeconv.types import Execution, Measuring
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from benchmarks.quality_models import TrainedModel
-    from edgeconv.plugins.scale.tune_trials import Evaluator
-    from edgeconv.types import Loss, Tuning
+from edgeconv.types import Execution, Loss, Measuring, Tuning
 
 BUDGET = 0.005
 MOST_S = 600.0

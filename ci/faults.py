@@ -8,8 +8,6 @@ three times as long as it takes without a fault. A line of JSON for each room sa
 noticed; a line for each that was not says where it is, on standard error.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json

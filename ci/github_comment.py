@@ -7,8 +7,6 @@ says that instead of what an earlier run found. Needs the standard library only.
 From the environment: TOKEN; CONFIG and EXIT_CODE of the check; and what GitHub sets in every job.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

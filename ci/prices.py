@@ -7,8 +7,6 @@
 A price is raised in the commit that needs it, which says why. The total stays: another price falls.
 """
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -5,8 +5,6 @@
 Exit code 1 where the tag is not the version of the package, or the changelog does not have it.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

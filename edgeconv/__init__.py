@@ -5,8 +5,6 @@ Nothing heavy is imported before a verb, or a type of its arguments or results, 
 Editors read __init__.pyi.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -5,13 +5,10 @@ The network, optimizer and batch of TensorFlow's tutorial on training with sever
 as its output.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "image"
 OUTPUT_NAME = "probabilities"

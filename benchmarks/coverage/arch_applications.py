@@ -1,7 +1,5 @@
 """The image classifiers that come with Keras, with random weights and ten classes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

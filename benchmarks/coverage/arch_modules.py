@@ -1,7 +1,5 @@
 """Models without Keras, or with layers that only a SavedModel can carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

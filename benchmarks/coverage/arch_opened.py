@@ -1,7 +1,5 @@
 """Models that open only with an option, or in the Keras that they are of."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Recurrent networks, in both Keras and every format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

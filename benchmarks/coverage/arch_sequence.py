@@ -1,7 +1,5 @@
 """Convolutions and attention over series and token ids."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

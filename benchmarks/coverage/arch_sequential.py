@@ -1,7 +1,5 @@
 """Chains of layers as a Sequential, which is what most people write: the twins of other rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The models that stand beside the checkout, trained by others, with samples for them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Models that look strings and whole numbers up in tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

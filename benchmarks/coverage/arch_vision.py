@@ -1,7 +1,5 @@
 """Small networks over images, each for the operators and shapes it brings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a row of the coverage table is made from."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path

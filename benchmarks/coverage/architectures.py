@@ -5,8 +5,6 @@ for a model that stands elsewhere), and returns the model's path. It imports Ten
 Keras when it is called; this module imports neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -6,8 +6,6 @@ Writes the model and its samples to DIRECTORY, and the model's path as the last 
 output. Only here are TensorFlow and Keras imported.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -4,8 +4,6 @@ White noise would not do: a network with random weights averages it away, and gi
 sample the same answer.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,20 +1,15 @@
 """What other kernels make of an architecture's files, as values and as files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from benchmarks.coverage.results import file_of
 from edgeconv.measure.kernels import kernel_mistake
-from edgeconv.types import RecipeName
-
-if TYPE_CHECKING:
-    from edgeconv.types import Measurement
+from edgeconv.types import Measurement, RecipeName
 
 GPU, MICRO = "gpu", "tflite-micro"
 KERNELS = (GPU, MICRO)

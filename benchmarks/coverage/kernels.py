@@ -8,8 +8,6 @@ files that `edgeconv convert` makes, and what `convert --target-runtime gpu` pub
 fixed to 1, as in an app, where the model allows it.
 """
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import subprocess

@@ -1,17 +1,11 @@
 """The rows of both tables as Markdown: counts, a line for each architecture, and the reasons."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from benchmarks.coverage.kernel_rows import GPU, KERNELS
+from benchmarks.coverage.kernel_rows import GPU, KERNELS, KernelRow
+from benchmarks.coverage.results import Cell, Row
 from edgeconv.types import MAX_SNR_DB, RECIPE_NAMES
-
-if TYPE_CHECKING:
-    from benchmarks.coverage.kernel_rows import KernelRow
-    from benchmarks.coverage.results import Cell, Row
 
 # Biases stay float32 in most recipes.
 _WORTH_KNOWING = 0.25

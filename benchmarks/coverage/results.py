@@ -1,7 +1,5 @@
 """What the table found of one architecture, as a value and as a file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -9,8 +9,6 @@ in, and a chain of them makes any error grow by about a half in each layer, roun
 (Yang et al. 2019, "A Mean Field Theory of Batch Normalization"). So their offsets are raised.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

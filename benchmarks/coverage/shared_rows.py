@@ -1,7 +1,5 @@
 """The rows of the table for the models beside the checkout."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from benchmarks.coverage import arch_shared

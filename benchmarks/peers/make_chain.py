@@ -3,8 +3,6 @@
 python make_chain.py DIRECTORY LAYERS
 """
 
-from __future__ import annotations
-
 import sys
 
 

@@ -5,12 +5,9 @@ Applications" (2017), as tf_keras.applications has it, trained from nothing. A m
 `edgeconv train`; its data are those of `cifar_mobilenet`.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "image"
 SHAPE = (32, 32, 3)

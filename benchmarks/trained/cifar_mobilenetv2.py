@@ -5,12 +5,9 @@ tf_keras.applications has it but for its first layer, which keeps all pixels of 
 these; trained from nothing. A module for `edgeconv train`; its data are those of `cifar_mobilenet`.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "image"
 SHAPE = (32, 32, 3)

@@ -5,12 +5,9 @@ C. Banbury et al., "MLPerf Tiny Benchmark" (2021), section 4.1: three residual b
 for `edgeconv train`; its data are those of `cifar_mobilenet`.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "image"
 OUTPUT_NAME = "probabilities"

@@ -5,17 +5,13 @@ Applications" (2017), as tf_keras.applications has it, trained from nothing on 9
 module for `edgeconv train`, which names the directory with flowers128.tar as its data.
 """
 
-from __future__ import annotations
-
 import io
 import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "image"
 CLASSES = ("daisy", "dandelion", "rose", "sunflower", "tulip")

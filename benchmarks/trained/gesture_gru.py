@@ -4,15 +4,11 @@ A module for `edgeconv train`, which names the directory with point_history.csv 
 repository as its data.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "trajectory"
 CLASSES = 4

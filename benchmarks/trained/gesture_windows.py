@@ -5,16 +5,12 @@ two of the four channels are several times smaller than the others. A module for
 which names the directory with point_history.csv of the hand gesture repository as its data.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
-    from numpy.typing import NDArray
+from edgeconv.models import Data
+from numpy.typing import NDArray
 
 INPUT_NAME = "window"
 OUTPUT_NAME = "probabilities"

@@ -3,16 +3,12 @@
 A module for `edgeconv train`; its digits are those of MNIST.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
-    from numpy.typing import NDArray
+from edgeconv.models import Data
+from numpy.typing import NDArray
 
 INPUT_NAME = "noisy"
 TRAIN_SAMPLES, TEST_SAMPLES = 12_000, 2_000

@@ -5,18 +5,14 @@ scores of the classes between 0 and 1. One scale for both leaves little of the s
 `edgeconv train`; its digits are those of MNIST.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from edgeconv.models import Data
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from edgeconv.models import Data
-    from numpy.typing import NDArray
-
-    Samples = tuple[NDArray[np.float32], NDArray[np.float32]]
+Samples = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 INPUT_NAME = "image"
 CLASSES = 10

@@ -5,17 +5,13 @@ words and the maximum of each over the sentence, which becomes REDUCE_MAX. A mod
 `edgeconv train`, which names the directory with rt-polarity.pos and rt-polarity.neg as its data.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "word_ids"
 OUTPUT_NAME = "probabilities"

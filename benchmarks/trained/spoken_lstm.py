@@ -3,12 +3,9 @@
 A module for `edgeconv train`; its data are those of `spoken_digits`, without the last axis.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "log_mel"
 CLASSES = 10

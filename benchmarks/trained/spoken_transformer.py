@@ -5,12 +5,9 @@ Spotting" (2021), with two blocks of width 48; it averages over time and has no 
 module for `edgeconv train`; its data are those of `spoken_digits`.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from edgeconv.models import Data
+from edgeconv.models import Data
 
 INPUT_NAME = "log_mel"
 OUTPUT_NAME = "probabilities"

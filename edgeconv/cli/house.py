@@ -1,7 +1,5 @@
 """`edgeconv config`, `cache` and `cmake-dir`, which need no request."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`edgeconv init`: a commented configuration, by looking at a model."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands that call their verb and print its result."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Going up the ladder: every recipe from the first attempt that gives a good file."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

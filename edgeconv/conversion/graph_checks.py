@@ -1,7 +1,5 @@
 """What can be verified of a file before it is run: operators, types, scales, weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

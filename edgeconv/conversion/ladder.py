@@ -8,8 +8,6 @@ against the trained model. A fused layer keeps a state that a loop has not: it i
 request asks for it, and recipes that take loops keep them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType

@@ -5,8 +5,6 @@ content, the signatures, the recipe, the data, and the versions of the tools. No
 here loads numpy or TensorFlow, so an unchanged conversion answers at once.
 """
 
-from __future__ import annotations
-
 import functools
 import shlex
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,8 +2,6 @@
 verified against the model that was trained and against the float one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping

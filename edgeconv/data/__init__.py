@@ -24,8 +24,6 @@ runs the code in another child, and whose result `read` takes as `answer`.
 Nothing here imports numpy until samples are really read.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

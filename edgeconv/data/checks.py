@@ -1,7 +1,5 @@
 """Samples and labels held against what is wanted. Nothing is cast, scaled, padded or dropped."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ MODULE is a dotted name that Python finds from a directory or among what is inst
 of a file, `./my_layers.py`.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import os

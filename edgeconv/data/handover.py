@@ -4,8 +4,6 @@ A part is a directory, named by its number, which its reader removes: only a few
 What a caller has in memory goes to one .npz, whole or batch by batch.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import shutil

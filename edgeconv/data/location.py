@@ -6,8 +6,6 @@ A file with a colon in its name is written with a directory before it (`./a:b.np
 always begins the options.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

@@ -5,8 +5,6 @@ and float32 coordinates included, so that a model trained on its output sees the
 antialiasing it is Pillow's own.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -7,8 +7,6 @@ a TOML file, `[preprocess]` holds the steps of every input that is not named, an
 altogether.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping

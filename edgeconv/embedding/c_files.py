@@ -5,8 +5,6 @@ next to the source, for `.incbin` or `#embed`. gcc compiles 4 MiB of text in fiv
 a gigabyte of memory, and the file in a hundredth of a second.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The verb `embed`: a published model into a directory of an app's or firmware's project."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import hashlib

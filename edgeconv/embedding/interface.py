@@ -20,8 +20,6 @@ Names of models, tensors and labels may have any text. They go into generated co
 filters of `edgeconv.embedding.accessors`, or as identifiers of `edgeconv.embedding.accessors`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

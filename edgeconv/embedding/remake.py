@@ -1,7 +1,5 @@
 """A published model converted again, smaller for a microcontroller: `embed --remake`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The verb `demo`: train, convert, measure and check a small model, and report on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

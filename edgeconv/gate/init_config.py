@@ -1,7 +1,5 @@
 """The text of a first edgeconv.toml, from what is known of a model without running it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """The verb `report`: measurements of one or several files, checked against a budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

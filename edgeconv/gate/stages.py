@@ -3,8 +3,6 @@
 Each is compared with its locked state and with the stage before it, on the same samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

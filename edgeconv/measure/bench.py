@@ -1,7 +1,5 @@
 """The verb `bench`: every model and the baseline, on the same samples and machine."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verb `compare`: what changed between two reports, or between two .tflite files."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verb `doctor`: which preprocessing a model was trained with, by trying the plausible ones."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

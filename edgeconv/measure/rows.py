@@ -1,7 +1,5 @@
 """The measurements of a bench as rows of its report."""
 
-from __future__ import annotations
-
 import gzip
 import statistics
 from collections.abc import Sequence

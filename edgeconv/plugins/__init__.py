@@ -3,8 +3,6 @@
 Those in folders here are plug-ins: no room imports them, so what they do is reached by this table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType

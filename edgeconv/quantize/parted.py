@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
     from edgeconv.model.tflite.cut import JoinedOutput
 
-    # By signature and output, float64 [samples, ...].
-    OutputArrays = dict[tuple[str, str], NDArray[np.float64]]
+# By signature and output, float64 [samples, ...].
+OutputArrays = dict[tuple[str, str], NDArray[np.float64]]
 
 # Two bits of eight: parts that differ by less lose little.
 _RATIO = 4.0

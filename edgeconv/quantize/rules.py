@@ -1,7 +1,5 @@
 """Rules for single layers, held against a float graph."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """One scale for a state and the output that is fed back to it, so that feeding back is exact."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of `compare`: what differs between two models or reports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from edgeconv.reporting import units

@@ -1,7 +1,5 @@
 """Models against their references in words: errors of outputs, drops, and what files are of."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence

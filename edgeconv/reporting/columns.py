@@ -1,7 +1,5 @@
 """The columns of the table of models, which the terminal, the page, Markdown and CSV read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The page of a conversion."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace

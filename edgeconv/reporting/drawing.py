@@ -4,8 +4,6 @@ The page gets no script, font or address of Vega. Plots are 400 units wide, whic
 phone, and take their colors from the page's style sheet.
 """
 
-from __future__ import annotations
-
 import re
 import resource
 from collections.abc import Iterator, Mapping

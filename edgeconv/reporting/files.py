@@ -1,7 +1,5 @@
 """Reports as files, written and read."""
 
-from __future__ import annotations
-
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, get_args

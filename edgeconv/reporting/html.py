@@ -1,7 +1,5 @@
 """Reports as one HTML file, without network, with its own script and style."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """What inspect, scan and verify found in files that nothing ran, and what embed and build wrote."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Tables of the errors of a quantized model by layer, and of its times by operator and layer."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping

@@ -1,7 +1,5 @@
 """Limits and findings in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Literal
 

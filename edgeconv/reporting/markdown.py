@@ -1,7 +1,5 @@
 """A report as Markdown for a pull request: the verdict, one table, and what broke."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from edgeconv.reporting import units

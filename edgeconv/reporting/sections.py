@@ -1,7 +1,5 @@
 """Sections that only some reports have: versions of a runtime, estimates for NPUs, flips."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the verbs return as Python shows it: as text, and as HTML in a notebook or a browser."""
 
-from __future__ import annotations
-
 import html
 import os
 import sys

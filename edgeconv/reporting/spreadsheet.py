@@ -1,7 +1,5 @@
 """Reports as CSV: one line a model, plain numbers, units in the headings."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -1,7 +1,5 @@
 """A sweep as text, as a page whose columns sort and which a text filters, and as files."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The pages of trainings, reports and verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from edgeconv.reporting import units

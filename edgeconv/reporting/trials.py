@@ -1,7 +1,5 @@
 """The pages of verbs that try: doctor, debug and tune."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ The types keep bytes, microseconds and fractions; only here do they become "71.4
 "8.02 ms" and "97.78 %". None is "–" (not measured); NaN stays visible as "NaN".
 """
 
-from __future__ import annotations
-
 import math
 
 from edgeconv.system.processes.escaping import plain as plain

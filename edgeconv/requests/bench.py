@@ -1,7 +1,5 @@
 """The request of `bench`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from edgeconv.plugins import METRICS

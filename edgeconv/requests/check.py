@@ -1,7 +1,5 @@
 """The requests of `check` and `build`, which are about the models of a configuration."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from msgspec import Meta, structs

@@ -1,7 +1,5 @@
 """The request of `convert`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args
 

@@ -1,7 +1,5 @@
 """The request of `embed`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The requests of the verbs that look at models and reports: debug, doctor, verify and others."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import structs

@@ -1,7 +1,5 @@
 """Names of recipes, rules for layers and options to `Recipe` values."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import get_args
 

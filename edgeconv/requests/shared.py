@@ -1,7 +1,5 @@
 """The options that several verbs have: how a model is opened, and how everything runs."""
 
-from __future__ import annotations
-
 from operator import not_
 from typing import Annotated, Any
 

@@ -3,8 +3,6 @@
 `edgeconv.NAME` is a `Verb`, which the command of that name calls too.
 """
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping

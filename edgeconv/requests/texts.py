@@ -5,8 +5,6 @@ as arrays. What it names outside its project, and code, only the user can allow:
 edgeconv/requests/config/reach.py.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import re

@@ -1,7 +1,5 @@
 """The request of `train`, and the options of everything that trains: what it runs on, and QAT."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The requests of the searches, `tune` and `sweep`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from edgeconv.plugins import METRICS

@@ -5,23 +5,18 @@ functions used here with version 2.3. Structures are only passed on, because the
 between versions.
 """
 
-from __future__ import annotations
-
 import ctypes
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.types.errors import ToolFailed
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.generic]
+Array = NDArray[np.generic]
 
 _Handle = ctypes.c_void_p
 _CPU = 1

@@ -7,8 +7,6 @@ names the versions that pip's index has for this Python.
 Devices have one user at a time: their times are wrong otherwise, and their memory is small.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

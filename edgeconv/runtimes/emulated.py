@@ -7,8 +7,6 @@ Python, its libraries, and an Arm /proc/cpuinfo, without which kernels are chose
 processor.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

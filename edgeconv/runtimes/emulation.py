@@ -3,8 +3,6 @@
 A root is a directory with the files of another processor. Nothing in it runs while it is made.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

@@ -4,8 +4,6 @@ The delegate computes with WebGPU on Vulkan. It only prints which part of a grap
 it takes, and why it leaves the rest, so that is read from the process's own log.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

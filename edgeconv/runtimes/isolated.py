@@ -9,8 +9,6 @@ index and its settings from pip, and links files from its cache: environments sh
 disk.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import os

@@ -4,8 +4,6 @@ M. Nagel, M. van Baalen, T. Blankevoort, M. Welling, "Data-Free Quantization Thr
 Equalization and Bias Correction" (ICCV 2019), section 4.1.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -5,8 +5,6 @@ bounds have errors of order 1 / n, bounds by percentiles of 1 / √n: P. Hall, "
 comparison of bootstrap confidence intervals", Annals of Statistics 16 (1988).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Two models on the same samples or in the same rounds: their difference, and which is better."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise

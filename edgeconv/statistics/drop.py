@@ -9,8 +9,6 @@ level is added: R. Berger and D. Boos, "P values maximized over a confidence set
 parameter", Journal of the American Statistical Association 89 (1994) 1012-1016.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache

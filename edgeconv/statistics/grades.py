@@ -5,8 +5,6 @@ next to the spread of the output. What is no better than chance has no grade: it
 close on few samples is unproven.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

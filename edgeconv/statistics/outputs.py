@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.statistics.comparison import mean_interval
 from edgeconv.statistics.estimate import LEVEL
 from edgeconv.types import MAX_SNR_DB, ROUNDING, OutputError
 from edgeconv.types.errors import VerificationFailed
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-    from numpy.typing import NDArray
+Outputs = Mapping[str, NDArray[np.generic]]
 
-    Floats = np.ndarray[Any, np.dtype[np.float64]]
-
-    Outputs = Mapping[str, NDArray[np.generic]]
-
-    OutputArrays = Mapping[Any, NDArray[np.generic]]
+OutputArrays = Mapping[Any, NDArray[np.generic]]
 
 
 _COSINE_EPSILON = 1e-30

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
+from numpy.typing import NDArray
 
+from edgeconv.data import Samples
 from edgeconv.statistics.outputs import TOGETHER, differing_outputs
 from edgeconv.system.store import scratch_directory
 from edgeconv.tf import keras_files
@@ -21,14 +24,7 @@ from edgeconv.types import Opening, SourceKind, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import SERVING_DEFAULT, quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
-    from edgeconv.data import Samples
-
-    Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 
 _BATCH_REPEATS = 10
 

@@ -1,7 +1,5 @@
 """The float32 .tflite of a trained model: TensorFlow's part in a conversion."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The user's Keras classes and functions, imported in the child that loads a Keras file."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Collection, Iterator

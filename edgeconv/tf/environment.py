@@ -1,7 +1,5 @@
 """Settings of a process that runs TensorFlow, to be made before it is imported."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from typing import Any

@@ -1,7 +1,5 @@
 """Trained Keras models to numbered SavedModels, each of which appears complete or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Keras files to SavedModels: the loader that fits the file, and an inference-mode export."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

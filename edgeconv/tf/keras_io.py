@@ -4,8 +4,6 @@ Names and shapes are read from its graph, since a Sequential of Keras 3 from a f
 `model.input` and `model.output`. `infer` is the one place that has a model answer.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ list, `KnownValue` for what does not depend on the model's inputs, else a tensor
 was never written.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """TensorFlow and both Keras, imported at their first use, which is in a child process."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -7,8 +7,6 @@ in a quarter of the time and half the memory. tests/integration/test_convert.py 
 with the public converter's.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

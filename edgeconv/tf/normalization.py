@@ -7,8 +7,6 @@ A model with Rescaling(1/255), as Keras's applications have, takes pixels of 0 t
 of 0 to 1 it sees next to nothing, and without a normalization layer nothing else tells.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What errors of TensorFlow and Keras say is wrong: they often begin with where it arose."""
 
-from __future__ import annotations
-
 import re
 
 from edgeconv.types.words import first_line, shortened

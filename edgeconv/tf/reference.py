@@ -3,8 +3,6 @@
 The same start shows whether the calibration samples are like the training samples.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ Every other model is read as it is, by a session. A model of TF1 has no objects,
 which the scan does not follow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Fixing dynamic dimensions of a model's inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import msgspec

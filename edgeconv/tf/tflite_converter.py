@@ -1,7 +1,5 @@
 """The TFLiteConverter engine, for what litert-quantizer cannot do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ The answers of such a model are not the same twice, or depend on the other sampl
 no file can be verified against it. The operators before the signatures' outputs show it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The processes of one training, which run and end together."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

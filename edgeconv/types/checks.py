@@ -1,7 +1,5 @@
 """Limits, and the verdicts on numbers that they limit."""
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 import msgspec

@@ -1,7 +1,5 @@
 """Recipes, and the results of conversions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path

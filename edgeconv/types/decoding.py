@@ -1,7 +1,5 @@
 """Types that several threads may decode at once."""
 
-from __future__ import annotations
-
 import threading
 from typing import TypeVar
 

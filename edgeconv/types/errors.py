@@ -4,8 +4,6 @@ An error says what is wrong, where, and what to do next. A failed gate is a `Ver
 error; to embed what it rejected is an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import takewhile
 from typing import NamedTuple, Self

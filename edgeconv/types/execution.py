@@ -1,7 +1,5 @@
 """How to run, which changes no result: threads, limits of the children, the cache."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Literal

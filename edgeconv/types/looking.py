@@ -1,7 +1,5 @@
 """What the verbs find that look into a model: a scan, a preprocessing, layers, a difference."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from edgeconv.types.checks import Severity

@@ -1,7 +1,5 @@
 """Models and what is in them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from importlib import import_module
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Samples, and their preprocessing."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from edgeconv.types.model import FrozenStruct

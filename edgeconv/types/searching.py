@@ -1,7 +1,5 @@
 """What `sweep` and `tune` found: cells, and trials."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """What is shipped: a model's files in a project, a step of a build, and what `verify` found."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import msgspec

@@ -1,7 +1,5 @@
 """How a model is trained: on what, by which loop, and what came of it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from edgeconv.types.model import FrozenStruct, Result

@@ -1,7 +1,5 @@
 """Words that every room uses: lists of names, texts without values, the default signature."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -1,8 +1,8 @@
 """The corpus of hostile models: the scan refuses each, or copies it without the attack."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import socket
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from corpus import CASES, place_aim
@@ -11,11 +11,6 @@ from processor_time import at_most
 from edgeconv import scan
 from edgeconv.model.source.scanning.keras_files import KerasScanJob, scan_keras_here
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _LEAST = 100
 _MOST_S = 10.0

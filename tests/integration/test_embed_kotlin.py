@@ -5,15 +5,13 @@ Interpreter runs LiteRT, in Python. The Gradle plugin is compiled against the si
 uses of Gradle and of the Android Gradle plugin; the actions of its tasks run, without Gradle.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -27,10 +25,7 @@ from tiny_tflite import BIASES, WEIGHTS, Graph, packed
 from edgeconv import embed
 from edgeconv.types import Preprocessing
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Run = Callable[..., list[str]]
+Run = Callable[..., list[str]]
 
 pytestmark = pytest.mark.slow
 COMPILER = "kotlin-compiler@2.4.20"

@@ -1,10 +1,8 @@
 """A sweep on a real cluster: two nodes of Ray with directories and processes of their own."""
 
-from __future__ import annotations
-
 import subprocess
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -14,13 +12,12 @@ from sweeps import SWEEP, write_models
 
 pytest.importorskip("ray", reason="edgeconv[ray] is not installed")
 
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ray_nodes import Head
+
 import edgeconv
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from ray_nodes import Head
 
 CODE = """
 import os, time

@@ -4,23 +4,16 @@ Each file is held against `model.predict`, which everyday_models.py asked in an 
 own, and is run as an app runs it: one interpreter, one batch after another.
 """
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
-from installed import locked_key
+from installed import Machine, locked_key
 from places import SUPPORT
 from zoo import kept, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from installed import Machine
 
 Arrays = dict[str, np.ndarray]
 

@@ -1,13 +1,9 @@
 """Calibration samples with the mistakes that people make, and samples without any."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]

@@ -3,27 +3,20 @@
 `CASES` is the list. Nothing here needs TensorFlow; every case is written anew by its function.
 """
 
-from __future__ import annotations
-
 import socket
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import h5py
 import keras_attacks as keras
 import numpy as np
-from attacks import OPERATORS, Aim, read_file, write_file
+from attacks import OPERATORS, Aim, Attempt, read_file, write_file
 from file_attacks import ARCHIVES, BOMBS, SAVED_MODELS, TFLITE
 from reading_attacks import READINGS
 from reading_keras_attacks import READINGS as KERAS_READINGS
-from running_graphs import OBJECT_PLACES, PLACES, object_model, session_model
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from attacks import Attempt
-    from running_graphs import Body
+from running_graphs import OBJECT_PLACES, PLACES, Body, object_model, session_model
 
 _KERAS_3_REFUSES = "Keras 3.15 refuses it by itself"
 _LEADS_BACK = "tf_keras opens the file by an object of Python's, to which every link leads back"

@@ -1,11 +1,9 @@
 """What the integration tests share: conversions made once, and models run by LiteRT alone."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +11,7 @@ from filelock import FileLock
 
 from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
-
-if TYPE_CHECKING:
-    from edgeconv.types import Artifact, Conversion, Recipe
+from edgeconv.types import Artifact, Conversion, Recipe
 
 COUNT = 40
 

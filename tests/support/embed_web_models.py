@@ -1,19 +1,14 @@
 """Tiny models that LiteRT.js takes: no open dimension; float32, int32 and uint8."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import tiny_tflite
 from embed_models import published
 from tiny_tflite import Graph, float_model, packed
 
 from edgeconv import embed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from edgeconv.types import Embedded
+from edgeconv.types import Embedded
 
 
 def uint8_model(

@@ -1,19 +1,19 @@
 """Models whose files are the attack: where names lead, what is packed, how large they say."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
 import pickle
 import stat
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import h5py
 import keras_attacks as keras
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from attacks import Aim, Attempt
 from flatbuffers import flexbuffers
 from graph_files import asset, block, graph, node, write
 from graph_files import meta_graph as meta_graph_of
@@ -30,13 +30,7 @@ from running_graphs import (
 )
 from tiny_tflite import Graph, float_model, packed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import h5py
-    from attacks import Aim, Attempt
-
-    Writes = Callable[[Path, Aim], Path]
+Writes = Callable[[Path, Aim], Path]
 
 _FLOAT = 1
 

@@ -5,8 +5,6 @@ the commands do. Only an `EdgeconvError` may come out. What runs in a child proc
 here: HDF5, data sets, and everything of TensorFlow.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import io
@@ -16,7 +14,7 @@ import tempfile
 import zipfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import embed_updates
 import foreign_seeds
@@ -60,11 +58,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+from collections.abc import Callable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Target = Callable[[bytes], None]
+Target = Callable[[bytes], None]
 
 
 Noun = TypeVar("Noun")

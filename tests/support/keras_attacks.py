@@ -1,28 +1,22 @@
 """Keras files whose loading is the attack: what they call, what they name, what they link to."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
 import marshal
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import numpy as np
-from attacks import write_file
+from attacks import Aim, Attempt, write_file
 from running_graphs import session_model
 from tiny_tflite import BIASES, WEIGHTS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from attacks import Aim, Attempt
-
-    # What is done to a group of weights, for an aim.
-    Link = Callable[[Aim], Callable[[h5py.Group], None]]
+# What is done to a group of weights, for an aim.
+Link = Callable[[Aim], Callable[[h5py.Group], None]]
 
 Config = dict[str, Any]
 _INPUT = {

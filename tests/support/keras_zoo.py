@@ -3,9 +3,8 @@
 It writes its models, and samples for them, into a directory; see zoo.py.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,9 +13,6 @@ import tensorflow as tf
 import tf_keras
 from keras import layers
 from saved_functions import save
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def scaling(root: Path) -> None:

@@ -4,21 +4,17 @@ Each takes bytes, a random generator and `change`, the engine's own mutation of 
 what the code compares with.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from random import Random
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from random import Random
-
-    Change = Callable[[bytes], bytes]
-    Mutator = Callable[[bytes, Random, Change], bytes]
+Change = Callable[[bytes], bytes]
+Mutator = Callable[[bytes, Random, Change], bytes]
 
 _NUMBERS = (0, 1, -1, 2**31 - 1, -(2**31), 2**47, 2**63, -(2**63), 10**40, 1e308, -0.5)
 _VALUES: tuple[Any, ...] = (

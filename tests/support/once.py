@@ -1,18 +1,12 @@
 """What is made once in a run of the tests, and shared by the processes of xdist."""
 
-from __future__ import annotations
-
 import os
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
 from filelock import FileLock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import pytest
 
 
 def shared_directory(factory: pytest.TempPathFactory) -> Path:

@@ -1,7 +1,5 @@
 """The files of the package, and what each imports."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,14 +3,13 @@
 What a scan reads is harmless in most of them, and what a loader of the same bytes reads is not.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from attacks import save_v2, write_file
+from attacks import Aim, Attempt, save_v2, write_file
 from graph_files import asset, block, entry, function_name, kind, main_op, strings, text, write
 from running_graphs import (
     BOOL,
@@ -30,14 +29,9 @@ from running_graphs import (
 )
 from tiny_saved_model import number, varint
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from attacks import Aim, Attempt
-
-    Writes = Callable[[Path, Aim], Path]
-    # Adds an attack to a graph: the node that has to run, and more of the graph's message.
-    Adds = Callable[[Body, Aim], tuple[str, list[bytes]]]
+Writes = Callable[[Path, Aim], Path]
+# Adds an attack to a graph: the node that has to run, and more of the graph's message.
+Adds = Callable[[Body, Aim], tuple[str, list[bytes]]]
 
 _UP = "/.." * 30
 

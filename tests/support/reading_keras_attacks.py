@@ -1,22 +1,16 @@
 """Keras files that two readers read differently: objects in objects, files of two kinds."""
 
-from __future__ import annotations
-
 import json
 import zipfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import h5py
 import keras_attacks as keras
+from attacks import Aim, Attempt
 from reading_attacks import Row
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from attacks import Aim, Attempt
-
 
 # Nested configurations of Keras.
 

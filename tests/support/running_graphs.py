@@ -3,24 +3,18 @@
 `Body` adds nodes to the graph itself or to a function, in which inputs are written otherwise.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from checkpoints import write_checkpoint
 from graph_files import block, entry, function_name, initializer, kind, main_op, node, text, write
+from numpy.typing import NDArray
 from tiny_saved_model import number
 from tiny_tflite import BIASES, WEIGHTS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    # Adds the nodes of an attack, and returns the name of the one that has to run.
-    Attack = Callable[["Body"], str]
+# Adds the nodes of an attack, and returns the name of the one that has to run.
+Attack = Callable[["Body"], str]
 
 FLOAT, INT32, STRING, INT64, BOOL, RESOURCE = 1, 3, 7, 9, 10, 20
 _TYPES = {"float32": FLOAT, "int32": INT32, "int64": INT64, "bool": BOOL}

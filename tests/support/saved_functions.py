@@ -1,12 +1,8 @@
 """SavedModels of functions, whose inputs are declared."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 Serve = Callable[..., dict[str, Any]]
 # A shape, of float32; or a tuple of a shape, None for any, and a type.

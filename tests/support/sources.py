@@ -1,23 +1,18 @@
 """The functions of `edgeconv.data` with a text for the SOURCE, as a test writes it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
 import numpy as np
 
 from edgeconv import data
+from edgeconv.data.arrays import Arrays
 from edgeconv.data.location import parse_source
+from edgeconv.data.samples import Samples
+from edgeconv.data.source import DataSet, LocalDataSet
 from edgeconv.data.source import open_samples as open_local
+from edgeconv.types import TensorSpec
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from edgeconv.data.arrays import Arrays
-    from edgeconv.data.samples import Samples
-    from edgeconv.data.source import DataSet, LocalDataSet
-    from edgeconv.types import TensorSpec
 
 
 def identity(text: str, **options: Any) -> str:

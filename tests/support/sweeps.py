@@ -1,21 +1,16 @@
 """Sweeps of a tiny model, and results of cells as if they had run."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import report_example
 from tiny_tflite import BIASES, WEIGHTS, float_model, packed
 
+from edgeconv.plugins.scale.sweep_jobs import JobCell
 from edgeconv.plugins.scale.sweep_plan import SweepPlan, make_plan
 from edgeconv.requests.tune import SweepRequest
 from edgeconv.types import CellResult, RecipeName
-
-if TYPE_CHECKING:
-    from edgeconv.plugins.scale.sweep_jobs import JobCell
 
 SWEEP = """\
 models = ["nets/*.tflite"]

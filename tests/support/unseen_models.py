@@ -1,17 +1,12 @@
 """Graphs in which something is zero, or nearly so, for some samples and not for others."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
 from tiny_tflite import Graph, packed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 Arrays = dict[str, "NDArray[np.float32]"]
 ROWS = 48

@@ -5,8 +5,6 @@ the stored 0..16 to 0..1, with labels 0..9. `iris`, `wine`, `breast_cancer` and 
 are tables: "x", float32 (n, features) as stored, with class labels but for diabetes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any

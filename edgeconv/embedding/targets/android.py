@@ -1,7 +1,5 @@
 """The target `android`: assets, Kotlin on the Interpreter, a test on a device, a Gradle plugin."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

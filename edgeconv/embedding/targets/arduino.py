@@ -1,7 +1,5 @@
 """The target `arduino`: a library for the Arduino IDE, and for PlatformIO, with a sketch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The target `bazel`: the model as C in a module for Bazel, with a rule that checks its files."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The target `c`: the model as C for any program, with a header for TensorFlow Lite Micro."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

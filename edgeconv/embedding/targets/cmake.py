@@ -1,7 +1,5 @@
 """The target `cmake`: the model as C, a class that runs it in LiteRT, and a CMakeLists.txt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

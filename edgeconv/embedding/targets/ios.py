@@ -1,7 +1,5 @@
 """The target `ios`: a Swift package with the model, and a run-script phase for Xcode."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

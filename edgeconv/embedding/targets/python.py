@@ -1,7 +1,5 @@
 """The target `python`: a package for a small computer, with numpy and one of two runtimes."""
 
-from __future__ import annotations
-
 import keyword
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The target `web`: an ES module for LiteRT.js, its types, and a page to test it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The target `zephyr`: a module of Zephyr, and a sample that is a self-test."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The outputs of a detector, after suppression, are boxes (n, boxes, 4), and the c
 of each box, both (n, boxes); the number of valid boxes, (n,) or (n, 1), is optional.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from typing import NamedTuple

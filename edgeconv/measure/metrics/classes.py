@@ -7,8 +7,6 @@ of any dtype, or one-hot rows. Scores of tokens are
 and a sample of more positions weighs more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ the value of every metric is a mean, and the difference of two models on the sam
 interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

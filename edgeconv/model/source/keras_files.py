@@ -1,7 +1,5 @@
 """The content of a Keras file, read from its JSON config without building layers."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 import zlib

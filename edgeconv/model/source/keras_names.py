@@ -3,8 +3,6 @@
 tests/integration/test_keras_names.py writes the list, and holds it against the installed ones.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Sequence

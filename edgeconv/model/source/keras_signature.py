@@ -1,7 +1,5 @@
 """The inputs and outputs that the config of a Keras file declares, without building layers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple

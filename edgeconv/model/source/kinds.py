@@ -1,7 +1,5 @@
 """The kind of model at a path, from names and first bytes, and how to convert other kinds."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -5,8 +5,6 @@ So the upper levels are walked here, and one node at a time becomes a message. A
 parser, fields have any order, may repeat, and a message may be split.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ and give the same (`model.tflite.rewriting`), or stays in float. The kernels wer
 ai-edge-litert 2.3 on single operators; tests/unit/model/tflite/test_kernels.py repeats it.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 IntegerType = Literal["int8", "int16"]

@@ -6,8 +6,6 @@ and op_signature.cc in tensorflow/compiler/mlir/lite/tools/versioning, to 2.23).
 the earlier ones, so the largest of all rules counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 
 from edgeconv.model.tflite.operators import (

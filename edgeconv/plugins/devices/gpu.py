@@ -5,8 +5,6 @@ its answers, but neither a GPU's times nor its 16-bit floats. What the delegate 
 on the processor. A model may end the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

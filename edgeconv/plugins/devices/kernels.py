@@ -8,8 +8,6 @@ the reference kernels, compiled for this processor. It says what a model takes o
 64-bit build, which is more than in a 32-bit one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`verify`: whether published files, their verdicts, reports and embeddings belong together."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The files of a folder that are evidence. Only regular ones of limited size are read."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

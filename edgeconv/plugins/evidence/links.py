@@ -1,7 +1,5 @@
 """What belongs together: files and manifests, sources, verdicts, reports, locks and embeddings."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

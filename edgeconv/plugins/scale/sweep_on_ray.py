@@ -6,8 +6,6 @@ tree with them, and works in its copy of the current directory; the results and 
 when the job ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

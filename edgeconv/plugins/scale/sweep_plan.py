@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,15 +24,13 @@ from edgeconv.requests.request import MissingOption
 from edgeconv.requests.tune import SweepRequest, TuneRequest
 from edgeconv.runtimes.choice import device_name, is_device
 from edgeconv.system.store import also_reading, hash_of, tool_versions
+from edgeconv.system.store.toml_file import Key
 from edgeconv.system.store.user import allowed_by
 from edgeconv.types import CALIBRATED, DataSource, Execution, Opening, RuntimeChoice
 from edgeconv.types.errors import EdgeconvError, InputRefused, ToolFailed, UsageError
 from edgeconv.types.words import listed
 
-if TYPE_CHECKING:
-    from edgeconv.system.store.toml_file import Key
-
-    FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], Processor]
+FindProcessor = Callable[[SweepFile, Sequence[RuntimeChoice]], Processor]
 
 # Counts up when results of before are to be measured again.
 REVISION = 2

@@ -1,7 +1,5 @@
 """The whole search on one screen: a model and a budget in, a confirmed artifact out."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import shutil

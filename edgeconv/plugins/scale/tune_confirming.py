@@ -3,8 +3,6 @@
 And what the user is told on the way, and at the end.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path

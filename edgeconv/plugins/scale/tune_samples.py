@@ -3,8 +3,6 @@
 It may use some samples, and is judged by fresh ones that it may not use.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

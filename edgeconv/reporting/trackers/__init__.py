@@ -8,20 +8,15 @@ the colon of `--track`. `track(checked, reports, location)` logs one run for eve
 the location of a tracker with `WRITES_FILES_ONLY = True`, which only writes files there.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from edgeconv.reporting.columns import all_models
 from edgeconv.reporting.limits import mark_of
+from collections.abc import Iterator, Mapping
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from edgeconv.types import Check, Checked, Measurement, Report
+from edgeconv.types import Check, Checked, Measurement, Report
 
 
 @dataclass(frozen=True, kw_only=True)

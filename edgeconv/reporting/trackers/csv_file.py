@@ -3,8 +3,6 @@
 The columns are fixed; further metrics are in one column, as NAME=VALUE.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

@@ -4,8 +4,6 @@ The library is the optional extra `mlflow`. Its global state is not changed: the
 and no run becomes active.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec

@@ -4,8 +4,6 @@ A format is a function here and a line in `FORMATS`. Each imports little: a verd
 is shown at once.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -7,8 +7,6 @@ warnings and ten notices of a step; a title may have 255 characters, a message 6
 `@actions/core`, command.ts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial

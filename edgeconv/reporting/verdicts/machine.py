@@ -6,8 +6,6 @@ every issue has `description`, `check_name`, `fingerprint`, `severity` and `loca
 and `lines.begin`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Checks as text for a terminal or a log."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Texts and tables of a check that every format has, as harmless text."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """edgeconv.toml, or [tool.edgeconv] of pyproject.toml, read and checked for unknown names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path

@@ -7,8 +7,6 @@ Per-sample results are packed into a line, exactly as they were: base64 of the n
 little-endian and compressed by zlib of the standard library. It is the same on every machine.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 import struct

@@ -1,7 +1,5 @@
 """The configuration as `edgeconv config` shows it: the resolved values, and the JSON Schema."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

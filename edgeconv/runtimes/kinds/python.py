@@ -6,8 +6,6 @@ devices, up to its last release 2.14. `tensorflow` without a version runs the tr
 is measured with the .tflite files anyway.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Invisible characters (controls, escapes, directions, halves of surrogate pairs) 
 escapes, which are right in a line, in a table and in JSON.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import unicodedata

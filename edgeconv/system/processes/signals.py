@@ -1,7 +1,5 @@
 """Ctrl-C and SIGTERM as an exception that cannot get lost."""
 
-from __future__ import annotations
-
 import signal
 from types import FrameType
 

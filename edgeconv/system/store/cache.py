@@ -6,8 +6,6 @@ entry is removed when it is looked up. One with another key's seal is passed ove
 have made it. `prune` makes the cache smaller.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -11,8 +11,6 @@ long work asks before it.
 Git LFS pointers, small texts in place of large files until `git lfs pull`, are refused.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import glob

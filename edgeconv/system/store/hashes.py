@@ -4,8 +4,6 @@ A checksum is the sha256 of its document with 64 zeros in its place. It detects 
 not forgery: whoever changes a document can compute it again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from typing import Any, Literal, TypeVar

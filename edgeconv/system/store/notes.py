@@ -5,8 +5,6 @@ name is trusted only for a model that the user converted. The notes are in the u
 directory, where neither a project nor a restored cache can add one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ the cache: the user's, made at the first use, or $EDGECONV_CACHE_KEY, by which m
 cache.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac

@@ -4,8 +4,6 @@ TOML readers do not keep lines, and writers do not escape invisible characters.
 Grammar: TOML 1.0.0, https://toml.io/en/v1.0.0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches

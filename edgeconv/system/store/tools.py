@@ -1,7 +1,5 @@
 """The tools whose output edgeconv publishes: their versions, and the quantizer under its name."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib

@@ -3,8 +3,6 @@
 So a run can tell what a killed run left, which it removes, from what another one is writing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

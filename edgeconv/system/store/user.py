@@ -4,8 +4,6 @@ It allows what a project may name outside itself, as `--allow KIND=VALUE` does f
 project can change it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

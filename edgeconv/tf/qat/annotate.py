@@ -5,8 +5,6 @@ the converter will fuse them. tfmot's `quantize_apply` knows neither one-dimensi
 nor products of layers, and fails at unknown layers.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import itertools
 from collections.abc import Iterable, Sequence

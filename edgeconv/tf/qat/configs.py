@@ -4,8 +4,6 @@ tfmot quantizes the kernel of a depthwise convolution with one scale for all cha
 quantizers here are tfmot's with that corrected.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any, Literal, NamedTuple

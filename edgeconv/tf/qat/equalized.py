@@ -6,8 +6,6 @@ The outputs of a channel are divided by a number and its weights in the next lay
 The model computes the same if the layers between commute with a positive factor, as a ReLU does.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The functional graph of a Keras 3 or tf_keras model, walked node by node into nested models."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -1,7 +1,5 @@
 """How quantization treats a layer of tf_keras: by the operators that it becomes."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, NamedTuple
 
 # "kernel": has weights to quantize. "affine": a factor and an offset per channel. "value": one

@@ -5,8 +5,6 @@ output ("binary"), or numbers that the output should have ("values"). An output 
 trained to the float model's answers ("model").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 

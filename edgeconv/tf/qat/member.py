@@ -1,7 +1,5 @@
 """One process of a quantization-aware training: float model in, int8 .tflite out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

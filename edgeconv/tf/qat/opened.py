@@ -1,7 +1,5 @@
 """The user's model, opened as a flat tf_keras model that quantization can be added to."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Iterator

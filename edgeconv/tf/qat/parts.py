@@ -1,7 +1,5 @@
 """The new layers of a model to train with quantization, each with a unique name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The copy of a trained model for the converter, in the operators that it fuses."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Calibrating the ranges of a model before its weights change, and freezing batch normalization."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

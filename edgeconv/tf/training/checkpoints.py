@@ -4,8 +4,6 @@ Only the chief's checkpoints are kept. The other members of a cluster have to sa
 variables are gathered from all of them, and delete theirs.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Going through the epochs of a training, the same for every strategy and loop."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import math

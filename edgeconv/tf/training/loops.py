@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from edgeconv.tf.keras_io import arrange_inputs, fit_inputs, keras_of
 from edgeconv.tf.lazy import tf
-from edgeconv.tf.training.feeding import Feeder, weighted_sums, without_tuning
-
-if TYPE_CHECKING:
-    from edgeconv.tf.training.feeding import Order
-    from edgeconv.tf.training.spec import TrainSpec
+from edgeconv.tf.training.feeding import Feeder, Order, weighted_sums, without_tuning
+from edgeconv.tf.training.spec import TrainSpec
 
 # Keras's own "loss" counts the samples that only fill up the last batch.
 MEAN_LOSS = "mean_loss"

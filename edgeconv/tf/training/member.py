@@ -1,7 +1,5 @@
 """One process of the training of a baseline: a worker that trains, or one that only serves."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

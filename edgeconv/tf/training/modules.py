@@ -1,7 +1,5 @@
 """Model modules: edgeconv's own, and a user's by file or by dotted name."""
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import sys

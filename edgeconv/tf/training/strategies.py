@@ -1,7 +1,5 @@
 """TensorFlow's distribution strategies, as a `Distribution` describes them."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterator, Sequence

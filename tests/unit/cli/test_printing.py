@@ -1,7 +1,5 @@
 """What reaches the file descriptors of stdout and stderr, whatever names, values and tools say."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging
@@ -12,7 +10,8 @@ import subprocess
 import sys
 import threading
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -30,16 +29,11 @@ from edgeconv.cli.printing import (
     progress,
 )
 from edgeconv.reporting.pages import Labeled, to_text
+from edgeconv.reporting.styled import Text
 from edgeconv.reporting.tables import Cell, Column, Row, Table
 from edgeconv.system.processes.escaping import harmless_line, plain, shell_line
 from edgeconv.types import Failure
 from edgeconv.types.errors import ToolFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from edgeconv.reporting.styled import Text
 
 OBEYED = (
     *("\x1b[31m", "\x1b]8;;http://e\x07l\x1b]8;;\x07", "\x1b]0;title\x07", "\x9b2J", "\x1b[?1049h"),

@@ -4,8 +4,6 @@ Set EDGECONV_WRITE_GOLDEN=1 to write the imports in the table and the rooms in t
 anew, and read the difference before keeping it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import graphlib
@@ -13,7 +11,8 @@ import json
 import os
 import sys
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from package_sources import SOURCES, imports
 from places import ROOT, TESTS
@@ -23,10 +22,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Edges = dict[str, set[str]]
+Edges = dict[str, set[str]]
 
 TABLE = TESTS / "rooms.toml"
 PAGE = ROOT / "docs" / "architecture.md"

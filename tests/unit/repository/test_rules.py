@@ -1,7 +1,5 @@
 """The rules of docs/architecture.md, held against the code itself."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterable, Iterator

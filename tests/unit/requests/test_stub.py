@@ -5,6 +5,7 @@ Set EDGECONV_WRITE_GOLDEN=1 to write it anew.
 
 import inspect
 import os
+import re
 import sys
 import textwrap
 from typing import Any
@@ -62,7 +63,8 @@ def defined(name: str) -> str:
         star = "*" if each.kind is each.VAR_POSITIONAL else ""
         words.append(f"{star}{each.name}: {each.annotation}{default}")
     function = named(VERBS["convert" if name == "qat" else name].function)
-    result = function.__annotations__["return"]
+    given = inspect.formatannotation(function.__annotations__["return"])
+    result = re.sub(r"\w+\.|'", "", given)
     listed = "\n".join(textwrap.wrap(", ".join(words), 92, break_on_hyphens=False))
     about = verb.__doc__.splitlines()[0]
     return f'\ndef {name}(\n{textwrap.indent(listed, "    ")},\n) -> {result}:\n    """{about}"""\n'

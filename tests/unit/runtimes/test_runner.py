@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import importlib.util
 import itertools
 import json
@@ -9,11 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -38,9 +37,6 @@ from edgeconv.runtimes.runner import (
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.types import Allowance, Timing
 from edgeconv.types.errors import InternalError, ToolFailed, WorkerCrashed, WorkerTimedOut
-
-if TYPE_CHECKING:
-    from ai_edge_litert import schema_py_generated as schema
 
 SERVING = ("serving_default", ["x"], ["y"])
 X = np.random.default_rng(3).uniform(-4, 4, (6, 4)).astype(np.float32)

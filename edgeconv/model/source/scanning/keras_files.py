@@ -3,8 +3,6 @@
 A child process reads the files: on damaged ones the HDF5 library can loop forever or crash.
 """
 
-from __future__ import annotations
-
 import builtins
 import itertools
 import re

@@ -4,8 +4,6 @@
 a file in /dev/shm, which the sandbox does not open.
 """
 
-from __future__ import annotations
-
 import multiprocessing.pool
 import multiprocessing.queues
 import threading

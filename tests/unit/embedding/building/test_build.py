@@ -1,13 +1,11 @@
 """`edgeconv build`: what it does, when it does it, and how it says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from build_project import CONFIG, RECORD, calibrate, write_project
@@ -20,10 +18,7 @@ from edgeconv.cli import run
 from edgeconv.embedding.plan import JOURNAL
 from edgeconv.system.store import Cache
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Builds = Callable[..., tuple[int, str, str]]
+Builds = Callable[..., tuple[int, str, str]]
 NEXT = "`edgeconv check` shows whether it keeps the budget\n"
 
 

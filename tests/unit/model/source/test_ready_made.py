@@ -1,15 +1,13 @@
 """Quantized .tflite files that edgeconv did not make: bench, check, embed and inspect take them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from forking import edgeconv_command
 from tiny_tflite import WEIGHTS, Graph, float_model, int8_model, packed
 from wording import fails, says
@@ -20,9 +18,6 @@ from edgeconv.model.tflite.operators import likely_recipe
 from edgeconv.system.store import sha256_file
 from edgeconv.types import Checked, Measuring, Timing
 from edgeconv.types.errors import InputRefused
-
-if TYPE_CHECKING:
-    from ai_edge_litert import schema_py_generated as schema
 
 QUICK = Measuring(rounds=2, timing=Timing(warmup=1, repeats=5, seconds=1.0))
 
