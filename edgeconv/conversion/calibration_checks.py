@@ -250,7 +250,9 @@ def verify_samples(
     ]
     farthest = statistics.farthest if statistics else None
     # What is strange about the answers may be the model's own; both together are not.
-    is_extreme = is_unscaled or (farthest is None and _is_at_ends(outputs.values()))
+    # No training gets the probabilities of every sample to exactly 0 and 1.
+    at_ends = any(saturated_share(output) == 1 for output in outputs.values())
+    is_extreme = is_unscaled or (farthest is None and at_ends)
     seen = bool(layers) and not (statistics and is_larger(statistics.better))
     is_wrong = (is_extreme and not _fits_only_as_is(statistics)) or bool(seen and remarks)
     is_wrong = is_wrong and not are_hit(labels, outputs)
@@ -346,11 +348,6 @@ def _scaled_twice(check: StatisticsCheck, twice: ScaledTwice) -> Iterator[Suspic
     elif not hits:
         reason += f": give them unscaled, or with --preprocess '{twice.steps}'"
     yield Suspicion(reason, twice.is_confirmed)
-
-
-def _is_at_ends(outputs: Iterable[NDArray[Any]]) -> bool:
-    """Whether the probabilities of every sample are exactly 0 and 1, as no training gets to."""
-    return any(saturated_share(output) == 1 for output in outputs)
 
 
 def _fits_only_as_is(statistics: StatisticsCheck | None) -> bool:

@@ -44,7 +44,11 @@ def verify_graph(candidate: Candidate, keys: Sequence[str]) -> CandidateGraph:
             f"the quantizer wrote a malformed file: {error.message}"
         ) from error
     refuse_senseless_scales(candidate.recipe, largest_scales(content))
-    refuse_clipped_biases(candidate.recipe, clipped_biases(content))
+    if clipped := clipped_biases(content):
+        raise VerificationFailed(
+            f"{candidate.recipe.name}: biases do not fit their integer type, and were clipped: "
+            f"{listed(clipped, _NAMED_LAYERS)}"
+        )
     unruled = unruled_floats(candidate.recipe, float_groups(content, candidate.float_outputs))
     if candidate.recipe.only_integers:
         refuse_floats(candidate.recipe, unruled)
@@ -157,15 +161,6 @@ def refuse_rounded_indices(recipe: Recipe, names: Sequence[str]) -> None:
             f"{recipe.name}: the model takes {quoted(names)} as indices, such as ids of words, and "
             f"an {recipe.input_type} input rounds them",
             hint="leave --io out, or give the model an int32 input, which stays one in each recipe",
-        )
-
-
-def refuse_clipped_biases(recipe: Recipe, names: Sequence[str]) -> None:
-    """Raise `VerificationFailed` where there are biases at the limit of their integers."""
-    if names:
-        raise VerificationFailed(
-            f"{recipe.name}: biases do not fit their integer type, and were clipped: "
-            f"{listed(names, _NAMED_LAYERS)}"
         )
 
 

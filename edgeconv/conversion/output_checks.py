@@ -93,15 +93,11 @@ def compare(
             f"output {each.output!r} is the same for all {each.samples} samples, so they say "
             "nothing about it: give samples for which it differs"
             for each in of_key
-            if _says_nothing(each, outputs[each.output]) and each.output not in constant
+            if each.is_constant and each.samples > 1 and each.output not in constant
+            if outputs[each.output].dtype.kind == "f"
         ]
         errors += of_key if len(actual) == 1 else [_renamed(key, error) for error in of_key]
     return tuple(errors), tuple(warnings)
-
-
-def _says_nothing(error: OutputError, values: NDArray[np.generic]) -> bool:
-    """Whether an output of floats is the same for several samples."""
-    return values.dtype.kind == "f" and error.is_constant and error.samples > 1
 
 
 def errors_by_sample(candidate: Candidate, actual: Outputs, expected: Outputs) -> SampleErrors:

@@ -144,7 +144,8 @@ def _refuse_other_answers(
     as well.
     """
     here = {error.output: error for error in examined.verification.outputs}
-    more = _of_calibrating(session, examined.candidate) if _may_flip(there) else {}
+    may_flip = any(error.argmax_agreement is not None for error in there)
+    more = _of_calibrating(session, examined.candidate) if may_flip else {}
     for error in there:
         if error.argmax_agreement is None:
             continue
@@ -161,10 +162,6 @@ def _refuse_other_answers(
             f"those of float32{on_processor}; {percent(LEAST_AGREEMENT, 0)} must be",
             hint=_ANOTHER_RECIPE,
         )
-
-
-def _may_flip(errors: tuple[OutputError, ...]) -> bool:
-    return any(error.argmax_agreement is not None for error in errors)
 
 
 def _of_calibrating(session: Session, candidate: Candidate) -> dict[str, OutputError]:

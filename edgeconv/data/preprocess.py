@@ -310,8 +310,8 @@ def _resized_along(batch: Array, axis: int, size: int, method: str) -> Array:
     for first in range(0, len(batch), step):
         block = slice(first, first + step)
         for index, weight in taps:
-            gathered = np.take(batch[block], index, axis)
-            result[block] += gathered * _along(weight, axis, batch.ndim)
+            along = weight.reshape([-1 if each == axis else 1 for each in range(batch.ndim)])
+            result[block] += np.take(batch[block], index, axis) * along
     return result
 
 
@@ -344,10 +344,6 @@ def _keys(distance: Array) -> Array:
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, far)
-
-
-def _along(weight: Array, axis: int, ndim: int) -> Array:
-    return weight.reshape([-1 if index == axis else 1 for index in range(ndim)])
 
 
 _STEPS = (

@@ -77,7 +77,8 @@ def embed_or_keep(request: EmbedRequest, on_progress: Callable[[str], None]) -> 
         plan, allow_code=request.allow_code, allowance=request.allowance, on_progress=on_progress
     )
     if request.depfile:
-        write_depfile(plan, Path(request.depfile), request.depfile_target)
+        target = request.depfile_target or str((plan.directory / RECORD).absolute())
+        publish_bytes(make_rule(target, dependencies(plan)), Path(request.depfile))
     return EmbedResult(plan, embedded, existing is None, saving)
 
 
@@ -247,7 +248,12 @@ def _put(
     try:
         publish_all({directory / path: files[path] for path in changed})
     except OutputRefused:
-        _forget(directory, files, changed)
+        # The journal and empty folders, where no file was written.
+        if not any(_is_same(directory / path, files[path]) for path in changed):
+            for path in changed:
+                _remove_empty(directory, (directory / path).parent)
+            with contextlib.suppress(OSError):
+                (directory / JOURNAL).unlink()
         raise
     with _refusals(directory):
         for path in stale:
@@ -256,15 +262,6 @@ def _put(
     publish_bytes(record, directory / RECORD)
     with _refusals(directory):
         (directory / JOURNAL).unlink(missing_ok=True)
-
-
-def _forget(directory: Path, files: Files, changed: list[str]) -> None:
-    """Remove the journal and empty folders, where no file was written."""
-    if not any(_is_same(directory / path, files[path]) for path in changed):
-        for path in changed:
-            _remove_empty(directory, (directory / path).parent)
-        with contextlib.suppress(OSError):
-            (directory / JOURNAL).unlink()
 
 
 def _record(directory: Path) -> dict[str, str]:
@@ -370,12 +367,6 @@ def dependencies(request: EmbedPlan) -> tuple[Path, ...]:
     roots += [root for source in sources for root in roots_of(source)]
     found = (file for root in roots for file in with_content(root) if file.exists())
     return tuple(sorted(set(map(Path.absolute, found))))
-
-
-def write_depfile(request: EmbedPlan, depfile: Path, result: str = "") -> None:
-    """Write the rule for what is embedded, called `result`. Raises `OutputRefused`."""
-    target = result or str((request.directory / RECORD).absolute())
-    publish_bytes(make_rule(target, dependencies(request)), depfile)
 
 
 def make_rule(target: str, files: Iterable[Path]) -> bytes:

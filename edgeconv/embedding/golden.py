@@ -158,7 +158,12 @@ def golden_samples(
     They are chosen from the data by a fixed seed, and prepared as the manifest says; synthetic
     without data. Raises `InputRefused` for data that do not fit the model.
     """
-    inputs, data = _as_given(plan.signature), plan.data
+    # As samples have them: float32 where the model is quantized.
+    inputs = tuple(
+        replace(spec, dtype="float32", scale=(), zero_point=()) if spec.scale else spec
+        for spec in plan.signature.inputs
+    )
+    data = plan.data
     count = plan.vectors * batch_size(inputs)
     if not data:
         return synthetic_samples(inputs, count, _SEED), ()
@@ -279,11 +284,3 @@ def _own_error(output: str, published: Published) -> float:
         error.max_abs_error for error in artifact.verification.outputs if error.output == output
     ]
     return max(filter(math.isfinite, errors), default=0.0)
-
-
-def _as_given(signature: Signature) -> tuple[TensorSpec, ...]:
-    """The inputs as samples have them: float32 where the model is quantized."""
-    return tuple(
-        replace(spec, dtype="float32", scale=(), zero_point=()) if spec.scale else spec
-        for spec in signature.inputs
-    )

@@ -69,7 +69,13 @@ def refuse_for_micro(data: bytes, name: str, signature: str) -> None:
     """Raise `UnsupportedOperators` or `InputRefused` for a model that it cannot run."""
     model = parse(data, where=name)
     resolver_methods(model, name)
-    _refuse_weights_outside(data, name)
+    # It would not see them, and answer nonsense.
+    if has_weights_outside(data):
+        raise InputRefused(
+            f"{name} has weights outside of the flatbuffer, where TensorFlow Lite for "
+            "Microcontrollers does not look",
+            hint="convert it again, or use --option micro=no",
+        )
     _refuse_other_graph(model, name, signature)
 
 
@@ -138,16 +144,6 @@ def resolver_methods(model: ModelT, name: str) -> tuple[str, ...]:
         (operator_name(model, o), is_custom(model, o)) for g in model.subgraphs for o in g.operators
     }
     return tuple(sorted(CUSTOM[name] if custom else _method(name) for name, custom in used))
-
-
-def _refuse_weights_outside(data: bytes, name: str) -> None:
-    """Raise `InputRefused` for weights that it does not see: it would answer nonsense."""
-    if has_weights_outside(data):
-        raise InputRefused(
-            f"{name} has weights outside of the flatbuffer, where TensorFlow Lite for "
-            "Microcontrollers does not look",
-            hint="convert it again, or use --option micro=no",
-        )
 
 
 def _refuse_other_graph(model: ModelT, name: str, key: str) -> None:

@@ -37,7 +37,12 @@ def stage_states(
     1 - confidence (Bonferroni, over both sides and all stages).
     """
     steps = list(_steps(report))
-    pairs = [_with_lock(step.row, report, locked) for step in steps]
+    pairs = [
+        next(
+            (pair for pair in pairs_of(step.row, report, locked) if pair.reference == "lock"), None
+        )
+        for step in steps
+    ]
     tests = 2 * sum(isinstance(pair, PairedAccuracies) for pair in pairs)
     level = (1 - statistics.confidence) / max(1, tests)
     return tuple(
@@ -61,13 +66,6 @@ def _steps(report: Report) -> Iterator[_MeasuredStage]:
             alike = [each for each in floats if each.runtime == row.runtime]
             source = next(iter(alike or floats), trained)
             yield _MeasuredStage("quantized", row, source)
-
-
-def _with_lock(
-    row: Measurement, report: Report, locked: LockedModel | None
-) -> PairedAccuracies | UnpairedAccuracies | None:
-    pairs = (pair for pair in pairs_of(row, report, locked) if pair.reference == "lock")
-    return next(pairs, None)
 
 
 def _with_source(step: _MeasuredStage) -> PairedAccuracies | None:

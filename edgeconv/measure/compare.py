@@ -125,7 +125,10 @@ def _model(
     was, now = pair
     artifacts = {a.sha256: a for report in (before, after) for a in report.artifacts}
     first, second = artifacts.get(was.sha256), artifacts.get(now.sha256)
-    numbers = [*_sizes(was, now)]
+    numbers = [
+        NumberChange(quantity=field, before=getattr(was, field), after=getattr(now, field))
+        for field in ("size_bytes", "gzip_size_bytes", "arena_bytes")
+    ]
     numbers += _times(was, now) if timed else ()
     numbers += _metrics(was, now) if scored else ()
     fixed, broken = _turned(was, now) if scored else (None, None)
@@ -140,11 +143,6 @@ def _model(
         broken=broken,
         flips=_flips(was, now, after.labels) if scored else (),
     )
-
-
-def _sizes(was: Measurement, now: Measurement) -> Iterator[NumberChange]:
-    for field in ("size_bytes", "gzip_size_bytes", "arena_bytes"):
-        yield NumberChange(quantity=field, before=getattr(was, field), after=getattr(now, field))
 
 
 def _times(was: Measurement, now: Measurement) -> Iterator[NumberChange]:

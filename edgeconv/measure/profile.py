@@ -75,7 +75,8 @@ def by_runtime(job: ProfileJob) -> Profile:
         raise ToolFailed("it has control flow, which the profiler does not tell apart")
     if any(tensor.isVariable for tensor in graphs[0].tensors):
         raise ToolFailed("it keeps a state between invokes, which LiteRT's profiler does not load")
-    model = ProfiledModel(path, _loaded(job), job.threads)
+    inputs = as_tensorflow_takes(read_samples(path.parent).arrays)
+    model = ProfiledModel(path, inputs, job.threads)
     for _ in range(_WARMUP):
         model.run()
     totals, profiled = _alternating(model)
@@ -166,10 +167,6 @@ def _prepared(model: Model, inputs: Arrays, threads: int, scratch: Path) -> Prof
     (directory / "model.tflite").write_bytes(data)
     write_samples(Samples(batch, None, "the samples"), directory)
     return ProfileJob(model=str(directory / "model.tflite"), threads=threads)
-
-
-def _loaded(job: ProfileJob) -> dict[str, NDArray[np.generic]]:
-    return as_tensorflow_takes(read_samples(Path(job.model).parent).arrays)
 
 
 def _graph(data: bytes) -> list[Operator]:

@@ -152,7 +152,9 @@ class HeldBackTrials:
         The values of a sigmoid are an answer each, and none has to be the largest: they are
         [samples, values, 1].
         """
-        compared = split_parts(self._parted, self._without_logits(outputs))
+        logits = {(each.signature, each.output) for each in self._exposed[1]}
+        others = {output: values for output, values in outputs.items() if output not in logits}
+        compared = split_parts(self._parted, others)
         for each in self._exposed[1]:
             output = each.signature, each.makes
             if each.beta is None and output in compared:
@@ -161,10 +163,6 @@ class HeldBackTrials:
             if tempered.key in outputs:
                 compared[tempered.key] = tempered.probabilities(outputs[tempered.key])
         return compared
-
-    def _without_logits(self, outputs: OutputArrays) -> OutputArrays:
-        names = {(each.signature, each.output) for each in self._exposed[1]}
-        return {output: values for output, values in outputs.items() if output not in names}
 
     @cached_property
     def _parted(self) -> tuple[PartedOutput, ...]:

@@ -163,7 +163,9 @@ def make_file(
     if recipe.full_integer:
         model = with_rows_of_weights(model)
     else:
-        model = _with_tables(model, recipe, floats, is_ready=graph.quantized is not None)
+        model = with_tables_once(model, floats)
+        if graph.quantized is None:
+            model = with_small_tables(model, _TABLES.get(recipe.name, "int8"), floats)
     if recipe.name == "dynamic":
         model = with_asymmetric_inputs(model)
     short = {layer.name: layer.short_name for layer in graph.layers}
@@ -174,12 +176,6 @@ def make_file(
         eight_bit=tuple(short.get(name, name) for name in kept if name not in every),
         float_outputs=floats,
     )
-
-
-def _with_tables(model: bytes, recipe: Recipe, floats: Collection[str], *, is_ready: bool) -> bytes:
-    """The file with its tables stored once, and small."""
-    model = with_tables_once(model, floats)
-    return model if is_ready else with_small_tables(model, _TABLES.get(recipe.name, "int8"), floats)
 
 
 def _quantized(

@@ -205,12 +205,6 @@ def refuse_several_outputs(report: Report) -> None:
         )
 
 
-def _kernel_flips(model: Measurement) -> int | None:
-    """The samples whose answer is another one than on the processor; None where that is unknown."""
-    flips = [each.flips for each in model.kernels if each.flips is not None]
-    return max(flips, default=None)
-
-
 def _speed_up(row: ModelRow) -> str:
     interval = row.model.latency_ratio_interval
     if interval is not None and interval[0] <= 1 <= interval[1]:
@@ -363,7 +357,7 @@ COLUMNS = (
     ),
     ModelColumn(
         "CPU flips",
-        _kernel_flips,
+        lambda m: max((k.flips for k in m.kernels if k.flips is not None), default=None),
         units.count,
         csv="other answers than on the CPU",
         note=_KERNEL_FLIPS,

@@ -462,6 +462,7 @@ def qat_remarks(record: QatRecord) -> list[str]:
 def qat_facts(record: QatRecord) -> list[Fact]:
     """All about the quantization-aware training except its epochs."""
     settings, steps = record.settings, units.duration(record.training.seconds * 1e6)
+    losses = ", ".join(f"{loss} of {name}" for name, loss in record.losses.items())
     facts = [
         Fact(
             "trained on for",
@@ -471,7 +472,7 @@ def qat_facts(record: QatRecord) -> list[Fact]:
         Fact("strategy", strategy_line(record.training)),
         Fact("samples", f"{samples_line(record.training)}, of {units.plain(record.source)}"),
         Fact("started from", _start(record)),
-        *([Fact("loss", _losses(record))] if record.losses else []),
+        *([Fact("loss", units.plain(losses))] if losses else []),
         Fact(
             "ranges",
             f"observed for {units.counted(settings.warmup_steps, 'step')} before weights change",
@@ -498,10 +499,6 @@ def _start(record: QatRecord) -> str:
         return "the tf_keras model, unchanged"
     error = units.significant(record.rebuilt_max_abs_error)
     return f"the Keras 3 model rebuilt in tf_keras, outputs differ by at most {error}"
-
-
-def _losses(record: QatRecord) -> str:
-    return units.plain(", ".join(f"{loss} of {name}" for name, loss in record.losses.items()))
 
 
 def _equalized(record: QatRecord) -> str:

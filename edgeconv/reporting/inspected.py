@@ -97,7 +97,10 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "sha256", model.sha256
     if inspection.description:
         yield "description", units.plain(inspection.description)
-    yield from _parameter_facts(inspection)
+    if model.kind in _KERAS:
+        yield "layers", f"{sum(layer.count for layer in inspection.operators):,}"
+    if inspection.parameters is not None:
+        yield "parameters", f"{inspection.parameters:,}"
     yield from _weight_facts(inspection)
     if inspection.float_operators is not None:
         yield "computes on float", _listed(inspection.float_operators)
@@ -116,13 +119,6 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     if len(inspection.tag_sets) > 1 or inspection.tag_sets not in ((), (("serve",),)):
         yield "tags of its graphs", "; ".join(map(units.plain, map(",".join, inspection.tag_sets)))
     yield from (("note", units.plain(note)) for note in model.notes)
-
-
-def _parameter_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
-    if inspection.model.kind in _KERAS:
-        yield "layers", f"{sum(layer.count for layer in inspection.operators):,}"
-    if inspection.parameters is not None:
-        yield "parameters", f"{inspection.parameters:,}"
 
 
 def _weight_facts(inspection: Inspection) -> Iterator[tuple[str, str]]:

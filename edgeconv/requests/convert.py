@@ -77,10 +77,6 @@ def _io_texts(pair: tuple[str, str]) -> tuple[str, ...]:
     return tuple(f"{side}={name}" for side, name in zip(_SIDES, pair, strict=True))
 
 
-def _keyed_sources(sources: Mapping[str, DataSource]) -> tuple[str, ...]:
-    return tuple(f"{key}={source}" if key else str(source) for key, source in sources.items())
-
-
 def named_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """Shapes by input from `image=1x224x224x3`, -1 for a ?. Raises `UsageError`."""
     shapes = {}
@@ -156,7 +152,9 @@ class ConvertRequest(Request, frozen=True, kw_only=True):
             several=True,
             make=by_signature,
             depends=True,
-            to_raw=_keyed_sources,
+            to_raw=lambda sources: tuple(
+                f"{key}={source}" if key else str(source) for key, source in sources.items()
+            ),
         ),
     ] = {}
     samples: Annotated[

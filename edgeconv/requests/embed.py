@@ -1,6 +1,6 @@
 """The request of `embed`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from edgeconv.plugins import EMBED_TARGETS
@@ -22,10 +22,6 @@ def _named_values(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--option {name} is given twice")
         values[name] = value
     return values
-
-
-def _value_texts(values: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(f"{name}={value}" for name, value in values.items())
 
 
 class EmbedRequest(Request, frozen=True, kw_only=True):
@@ -79,7 +75,7 @@ class EmbedRequest(Request, frozen=True, kw_only=True):
             text=TEXT,
             several=True,
             make=_named_values,
-            to_raw=_value_texts,
+            to_raw=lambda values: tuple(f"{name}={value}" for name, value in values.items()),
             metavar="NAME=VALUE",
         ),
     ] = {}

@@ -93,10 +93,6 @@ def _freeze(text: str) -> int | None:
     return int(text)
 
 
-def _freeze_text(epochs: int | None) -> str:
-    return "never" if epochs is None else str(epochs)
-
-
 # None where none of its options is given.
 Trained = Annotated[
     Qat | None,
@@ -127,7 +123,7 @@ Trained = Annotated[
             text=TEXT,
             takes="text",
             make=_freeze,
-            to_raw=_freeze_text,
+            to_raw=lambda epochs: "never" if epochs is None else str(epochs),
             metavar="EPOCHS|never",
         ),
         validation_fraction=ForQat(

@@ -128,7 +128,9 @@ def run_baseline(job: BaselineJob) -> BaselineRun:
         if not _rows_are_apart(opened, first, small, large):
             large = small
         samples_us = _call_times_us(opened, latency_feed, job.warmup, job.repeats)
-        batch_samples_us = _batch_times_us(opened, next(opened.feeds(first, large)), job)
+        repeats = min(job.repeats, _BATCH_REPEATS)
+        batch_feed = next(opened.feeds(first, large))
+        batch_samples_us = _call_times_us(opened, batch_feed, 1, repeats) if repeats else ()
         names = _evaluate(opened, chain([first], parts), large, job)
     except tf.errors.OpError as error:
         raise InputRefused(f"{job.path} fails in TensorFlow: {whole_reason(error)}") from error
@@ -286,14 +288,6 @@ def _call_times_us(
     for _ in range(warmup):
         _answer(opened, feed)
     return tuple(_timed(partial(_answer, opened, feed))[1] for _ in range(repeats))
-
-
-def _batch_times_us(
-    opened: BaselineModel, feed: dict[str, Any], job: BaselineJob
-) -> tuple[float, ...]:
-    """A few calls of a whole batch; none where nothing is timed."""
-    repeats = min(job.repeats, _BATCH_REPEATS)
-    return _call_times_us(opened, feed, 1, repeats) if repeats else ()
 
 
 def _evaluate(

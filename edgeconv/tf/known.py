@@ -142,10 +142,6 @@ def _runner(
     return run
 
 
-def _reserved(node: Any, _shape: Any, count: Any) -> list[Any]:
-    return [None] * int(known_array(node, count))
-
-
 def _from_tensor(node: Any, tensor: Any, _shape: Any) -> list[Any]:
     items = as_tensor(tensor)
     if items.shape.rank is None or items.shape[0] is None:
@@ -218,10 +214,6 @@ def _length(_node: Any, items: list[Any]) -> KnownValue:
     return KnownValue(np.asarray(len(items), np.int32))
 
 
-def _popped(node: Any, items: list[Any], shape: Any) -> list[Any]:
-    return [items[:-1], _filled(node, items[-1], shape)]
-
-
 def _in_list(function: Callable[..., Any]) -> Callable[..., list[Any]]:
     return lambda node, *inputs: [function(node, *inputs)]
 
@@ -234,9 +226,11 @@ LISTS: dict[str, Callable[..., list[Any]]] = {
     "TensorListGather": _in_list(_gathered),
     "TensorListGetItem": _in_list(_item),
     "TensorListLength": _in_list(_length),
-    "TensorListPopBack": _popped,
+    "TensorListPopBack": lambda node, items, shape: [items[:-1], _filled(node, items[-1], shape)],
     "TensorListPushBack": _in_list(lambda _node, items, item: [*items, item]),
-    "TensorListReserve": _in_list(_reserved),
+    "TensorListReserve": _in_list(
+        lambda node, _shape, count: [None] * int(known_array(node, count))
+    ),
     "TensorListResize": _in_list(_resized),
     "TensorListScatterIntoExistingList": _in_list(_scattered_into),
     "TensorListScatterV2": _in_list(_scattered),

@@ -15,7 +15,7 @@ from edgeconv.model.tflite.metadata import (
     graph_names,
     with_metadata,
 )
-from edgeconv.types import Artifact, Preprocessing
+from edgeconv.types import Preprocessing
 from edgeconv.types.errors import UsageError
 
 # Versions with the Interpreter; 2.0 had none.
@@ -187,9 +187,11 @@ def shipped_model(embedding: Embedding) -> bytes:
     named = {port.name: port for port in (*embedding.inputs, *embedding.outputs)}
     labeled = None if embedding.labeled is None else embedding.outputs[embedding.labeled].name
     inputs, outputs = graph_names(data)
+    artifact = embedding.artifact
     metadata = ModelMetadata(
         name=embedding.name,
-        description=_description(embedding.artifact),
+        # Only edgeconv's own files have a key.
+        description=f"Converted to {artifact.recipe.name} by edgeconv." if artifact.key else "",
         inputs=tuple(_input(name, named.get(name)) for name in inputs),
         outputs=tuple(
             TensorMetadata(name=name, labels=LABELS_FILE if name == labeled else "")
@@ -198,11 +200,6 @@ def shipped_model(embedding: Embedding) -> bytes:
     )
     labels = {LABELS_FILE: _labels_text(embedding)} if embedding.labels else {}
     return with_metadata(data, metadata, labels)
-
-
-def _description(artifact: Artifact) -> str:
-    # Only edgeconv's own files have a key.
-    return f"Converted to {artifact.recipe.name} by edgeconv." if artifact.key else ""
 
 
 def _labels_text(embedding: Embedding) -> bytes:

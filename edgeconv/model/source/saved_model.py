@@ -91,7 +91,11 @@ def read_saved_model(directory: Path, tags: tuple[str, ...] = ()) -> SavedModelC
             note = f"no graph is tagged {SERVING_TAG!r}, only: {others}"
             return SavedModelContent((), (), (note,), tag_sets)
         operators = chosen.operators()
-    _refuse_unusable(directory, [operator.name for operator in operators])
+    names = [operator.name for operator in operators]
+    if any(name.startswith(_FOREST_OPERATORS) for name in names):
+        what, hint = FOREST_SAVED_MODEL
+        raise InputRefused(f"{directory} is {what}", hint=hint)
+    refuse_missing_variables(directory, names)
     message = chosen.message
     return SavedModelContent(_signatures(message), operators, tuple(_notes(message)), tag_sets)
 
@@ -104,13 +108,6 @@ def read_functions(directory: Path, tags: tuple[str, ...] = ()) -> tuple[TracedF
     with _opened(directory / GRAPH_FILE) as graphs:
         chosen = _chosen_graph(graphs, tags)
         return functions_of(chosen.objects(), _dtype_name) if chosen else ()
-
-
-def _refuse_unusable(directory: Path, operators: list[str]) -> None:
-    if any(name.startswith(_FOREST_OPERATORS) for name in operators):
-        what, hint = FOREST_SAVED_MODEL
-        raise InputRefused(f"{directory} is {what}", hint=hint)
-    refuse_missing_variables(directory, operators)
 
 
 def refuse_without_graph(path: str, tag_sets: tuple[tuple[str, ...], ...]) -> None:

@@ -141,13 +141,9 @@ def _float_activations(model: ModelT, graph: SubGraphT) -> set[int]:
     floats = {i for i, t in enumerate(graph.tensors) if type_names()[t.type] in _FLOAT_TYPES}
     constant = {i for i, t in enumerate(graph.tensors) if is_constant(model, t)}
     for operator in graph.operators:
-        if operator_name(model, operator) in _UNPACKERS and _all_in(operator, constant):
+        if operator_name(model, operator) in _UNPACKERS and {*operator.inputs} <= {*constant, -1}:
             constant.update(operator.outputs)
     return floats - constant
-
-
-def _all_in(operator: OperatorT, tensors: set[int]) -> bool:
-    return all(index in tensors for index in operator.inputs if index != -1)
 
 
 class OperatorUse(NamedTuple):

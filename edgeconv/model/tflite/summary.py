@@ -365,16 +365,15 @@ def match_names(own: Sequence[TensorSpec], other: Sequence[TensorSpec]) -> dict[
     if len(own) == 1:
         return {own[0].name: other[0].name}
     by_name = (valid_names([spec.name for spec in each], "") for each in (own, other))
-    kinds = ([(_value_type(spec), spec.shape[1:]) for spec in each] for each in (own, other))
+    kinds = (
+        [("float32" if spec.scale else spec.dtype, spec.shape[1:]) for spec in each]
+        for each in (own, other)
+    )
     for keys, theirs in (tuple(by_name), tuple(kinds)):
         if set(keys) == set(theirs) and len(set(keys)) == len(keys):
             names = dict(zip(theirs, (spec.name for spec in other), strict=True))
             return {spec.name: names[key] for spec, key in zip(own, keys, strict=True)}
     return None
-
-
-def _value_type(spec: TensorSpec) -> str:
-    return "float32" if spec.scale else spec.dtype
 
 
 class EndLevels(NamedTuple):

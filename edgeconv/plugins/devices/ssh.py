@@ -78,7 +78,8 @@ def open_runtime(choice: RuntimeChoice, settings: RuntimeSettings) -> Iterator[S
         try:
             yield _open(machine, directory, settings)
         finally:
-            machine.try_to_run(_removal(directory), f"removing {directory} on {machine.address}")
+            with suppress(ToolFailed):
+                machine.run(_removal(directory), f"removing {directory} on {machine.address}")
 
 
 def _open(machine: Machine, directory: str, settings: RuntimeSettings) -> SshRuntime:
@@ -374,11 +375,6 @@ class Machine:
     def run(self, script: str, what: str) -> str:
         """What `script` printed there. Raises `ToolFailed` where it fails."""
         return self._run_here(self.command(script), what)
-
-    def try_to_run(self, script: str, what: str) -> None:
-        """`run`, ignoring a failure."""
-        with suppress(ToolFailed):
-            self.run(script, what)
 
     def send(self, file: Path, script: str, what: str) -> str:
         """`run`, with the file as the stdin of `script`."""

@@ -217,13 +217,13 @@ def _reason_not_to_hash(path: Path) -> str:
         if not stat.S_ISREG(status.st_mode) or not status.st_size:
             raise InputRefused(f"{path} is not a file with content")
         return _TOO_LARGE.format(path) if status.st_size > _MOST_SOURCE_BYTES else ""
-    top, count, size = os.path.realpath(path), 0, 0
+    inside, count, size = os.path.realpath(path).rstrip("/") + "/", 0, 0
     folders = [path]
     while folders:
         with os.scandir(folders.pop()) as listing:
             for entry in listing:
                 count += 1
-                if entry.is_symlink() and not _is_inside(entry.path, top):
+                if entry.is_symlink() and not os.path.realpath(entry.path).startswith(inside):
                     return f"{entry.path} is a symbolic link out of {path}"
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(Path(entry.path))
@@ -232,10 +232,6 @@ def _reason_not_to_hash(path: Path) -> str:
                 if count > _MOST_SOURCE_FILES or size > _MOST_SOURCE_BYTES:
                     return _TOO_LARGE.format(path)
     return ""
-
-
-def _is_inside(path: str, top: str) -> bool:
-    return os.path.realpath(path).startswith(top.rstrip("/") + "/")
 
 
 class _MeasuredFile(msgspec.Struct):

@@ -265,7 +265,7 @@ def absorb_biases(
     `floating` itself where there are none. Only pairs with a RELU between them are able, and
     nothing to which zeros matter, such as a padding. `feeds` has the samples by signature.
     """
-    able = [pair for pair in pairs if _is_able(pair)]
+    able = [p for p in pairs if p.rectified != -1 and p.shifts and not p.second.padded]
     bounds = _channel_bounds(floating, able, feeds, threads=threads) if able else {}
     offsets = {pair: _offsets(limits) for pair, limits in bounds.items()}
     worth = [pair for pair, values in offsets.items() if values.any()]
@@ -277,10 +277,6 @@ def absorb_biases(
         _add_to_bias(model, constants, pair.first, -offsets[pair])
         _add_to_bias(model, constants, pair.second, _made_of(model, constants, pair, offsets[pair]))
     return serialize(model), tuple(pair.first.name for pair in worth)
-
-
-def _is_able(pair: ChannelPair) -> bool:
-    return pair.rectified != -1 and pair.shifts and not pair.second.padded
 
 
 def _offsets(bounds: _ChannelBounds) -> NDArray[np.float32]:
@@ -327,7 +323,8 @@ def _channel_bounds(
     signature without samples.
     """
     exposed, keys = _exposed(floating, pairs)
-    read = {pair: keys[pair] for pair in pairs if _are_fed(keys[pair], feeds)}
+    fed = {key for key, feed in feeds.items() if len(feed)}
+    read = {pair: keys[pair] for pair in pairs if keys[pair] and fed.issuperset(keys[pair])}
     bounds: dict[ChannelPair, _ChannelBounds] = {}
     if not read:
         return bounds
@@ -344,10 +341,6 @@ def _channel_bounds(
         for pair, limits in bounds.items()
         if np.isfinite((limits.low, limits.high)).all()
     }
-
-
-def _are_fed(keys: Sequence[str], feeds: Mapping[str, Feed]) -> bool:
-    return bool(keys) and all(key in feeds and len(feeds[key]) for key in keys)
 
 
 def _wider(bounds: _ChannelBounds | None, rows: NDArray[np.float32]) -> _ChannelBounds:

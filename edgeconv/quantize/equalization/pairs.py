@@ -117,7 +117,8 @@ def find_pairs(model: ModelT) -> FoundPairs:
     control flow operator runs are left alone.
     """
     constants = OwnConstants(model)
-    called = _called_subgraphs(model)
+    options = [o.builtinOptions for graph in model.subgraphs for o in graph.operators]
+    called = {getattr(each, name) for each in options for name in _CALLS if hasattr(each, name)}
     pairs, reasons = [], []
     for index in entry_subgraphs(model):
         if index in called:
@@ -128,11 +129,6 @@ def find_pairs(model: ModelT) -> FoundPairs:
             else:
                 pairs.append(pair)
     return FoundPairs(tuple(pairs), tuple(reasons))
-
-
-def _called_subgraphs(model: ModelT) -> set[int]:
-    options = [o.builtinOptions for graph in model.subgraphs for o in graph.operators]
-    return {getattr(option, name) for option in options for name in _CALLS if hasattr(option, name)}
 
 
 class _GraphPairs:
@@ -196,7 +192,11 @@ class _GraphPairs:
             return f"in the next layer {second}"
         if second.inputs % first.outputs:
             return "the next layer does not read whole channels"
-        rectified = [o.outputs[0] for o in between if rectifies(self._model, o)]
+        rectified = [
+            o.outputs[0]
+            for o in between
+            if "RELU" in (operator_name(self._model, o), fused_activation(o))
+        ]
         carried = all(shifts(self._model, operator) for operator in between[1:])
         return ChannelPair(first, second, rectified[0] if rectified else -1, carried)
 
@@ -293,11 +293,6 @@ def fused_activation(operator: OperatorT) -> str:
     """The schema's name of the activation that the operator ends with, "NONE" for none."""
     code = getattr(operator.builtinOptions, "fusedActivationFunction", 0)
     return _activations().get(code, f"activation {code}")
-
-
-def rectifies(model: ModelT, operator: OperatorT) -> bool:
-    """Whether the operator ends with a RELU, or is one."""
-    return operator_name(model, operator) == "RELU" or fused_activation(operator) == "RELU"
 
 
 def shifts(model: ModelT, operator: OperatorT) -> bool:

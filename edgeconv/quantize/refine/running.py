@@ -20,7 +20,7 @@ from edgeconv.runtimes.runner import quantize
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ai_edge_litert.schema_py_generated import ModelT, SubGraphT, TensorT
+    from ai_edge_litert.schema_py_generated import ModelT, TensorT
     from numpy.typing import NDArray
 
     from edgeconv.quantize.refine.layers import RefinableLayer
@@ -44,7 +44,11 @@ class SampleRun:
         self._model = model
         self._threads = threads
         self._pieces = GraphSegments(model, last)
-        self._inputs = _by_tensor(model, inputs)
+        tensors = model.subgraphs[0].tensors
+        self._inputs: dict[int, Array] = {
+            entry.tensorIndex: _as_stored(tensors[entry.tensorIndex], inputs[text(entry.name)])
+            for entry in model.signatureDefs[0].inputs
+        }
         self._values: dict[int, Array] = {}
         self._at = 0
         self._start()
@@ -117,14 +121,6 @@ def _tensor_bytes(data: bytes, inputs: tuple[tuple[str, tuple[int, ...]], ...]) 
     return {
         detail["index"]: int(np.prod(detail["shape"])) * np.dtype(detail["dtype"]).itemsize
         for detail in details
-    }
-
-
-def _by_tensor(model: ModelT, inputs: Mapping[str, Array]) -> dict[int, Array]:
-    graph: SubGraphT = model.subgraphs[0]
-    return {
-        entry.tensorIndex: _as_stored(graph.tensors[entry.tensorIndex], inputs[text(entry.name)])
-        for entry in model.signatureDefs[0].inputs
     }
 
 

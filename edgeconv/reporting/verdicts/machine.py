@@ -218,20 +218,21 @@ def _number(value: float) -> str:
 def render_code_quality(checked: Checked) -> str:
     """An issue for each limit that does not hold; an empty list where all do."""
     file = file_of(checked)
-    return as_json([_issue(check, each, file) for check, each in broken_findings(checked)])
-
-
-def _issue(check: Check, finding: Finding, config: str) -> dict[str, Any]:
-    return {
-        "description": f"{units.plain(check.name)}, {sentence(finding)}",
-        "check_name": units.plain(finding.limit),
-        "fingerprint": fingerprint(check, finding),
-        "severity": _SEVERITIES[level_of(finding)],
-        "location": {
-            "path": units.plain(config).removeprefix("./") or "edgeconv.toml",
-            "lines": {"begin": finding.line or 1},
-        },
-    }
+    return as_json(
+        [
+            {
+                "description": f"{units.plain(check.name)}, {sentence(finding)}",
+                "check_name": units.plain(finding.limit),
+                "fingerprint": fingerprint(check, finding),
+                "severity": _SEVERITIES[level_of(finding)],
+                "location": {
+                    "path": units.plain(file).removeprefix("./") or "edgeconv.toml",
+                    "lines": {"begin": finding.line or 1},
+                },
+            }
+            for check, finding in broken_findings(checked)
+        ]
+    )
 
 
 _COUNTED = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}

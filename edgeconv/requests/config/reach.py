@@ -94,7 +94,9 @@ def _path(text: str, scope: _Scope) -> Refusal | None:
 
 
 def _tree(text: str, scope: _Scope) -> Refusal | None:
-    return _out_of_project(tree_outside(text, scope.roots), text, scope)
+    # Also the files of a pattern, and links in a directory.
+    real = next(filter(None, (outside(each, scope.roots) for each in _read_at(text))), "")
+    return _out_of_project(real, text, scope)
 
 
 def _out_of_project(real: str, text: str, scope: _Scope) -> Refusal | None:
@@ -267,11 +269,6 @@ def outside(path: str, roots: tuple[str, ...]) -> str:
         if is_within(real, root) and _GIT not in parts:
             return ""
     return real
-
-
-def tree_outside(path: str, roots: tuple[str, ...]) -> str:
-    """As `outside`, also for the files of a pattern, and links in a directory."""
-    return next(filter(None, (outside(each, roots) for each in _read_at(path))), "")
 
 
 def is_within(path: str, directory: str) -> bool:

@@ -91,10 +91,14 @@ class Cache:
                 return None
         tree = _sealed_tree(entry)
         if tree is None:
-            self._warn_once()
+            if not _warned:
+                _warned.append(key_fault() or _FOREIGN)
+                self._on_foreign(_warned[0])
             return None
         if _is_whole(entry, tree):
-            _mark_used(entry)
+            # For `prune`; a cache may be read-only.
+            with contextlib.suppress(OSError):
+                os.utime(entry / _CONTENT)
             return entry / _CONTENT
         discard(entry)
         return None
@@ -144,11 +148,6 @@ class Cache:
                 (temporary / _SEAL).write_text(sealed, encoding="ascii")
                 _rename_new(temporary, entry)
 
-    def _warn_once(self) -> None:
-        if not _warned:
-            _warned.append(key_fault() or _FOREIGN)
-            self._on_foreign(_warned[0])
-
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
         try:
@@ -158,12 +157,6 @@ class Cache:
                 f"cannot use the cache {self._root}: {error.strerror or error}",
                 hint="set EDGECONV_CACHE_DIR to a writable directory, or use --no-cache",
             ) from error
-
-
-def _mark_used(entry: Path) -> None:
-    """Note the use for `prune`; a cache may be read-only."""
-    with contextlib.suppress(OSError):
-        os.utime(entry / _CONTENT)
 
 
 def _sealed_tree(entry: Path) -> str | None:

@@ -6,7 +6,7 @@ trained to the float model's answers ("model").
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ Array = NDArray[Any]
 
 
 LabelKind = Literal["classes", "binary", "values", "model"]
-LABEL_KINDS: tuple[LabelKind, ...] = get_args(LabelKind)
 # Losses, by their names in Keras, that are for class numbers and for a yes or no.
 _FOR_CLASSES = frozenset(
     {

@@ -88,7 +88,12 @@ def refuse_without_layers(path: str, kind: SourceKind) -> None:
 
 
 def _from_saved_model(path: Path, opening: Opening) -> Any:
-    _refuse_code(path)
+    # tf_keras would run the bytecode of a Lambda layer.
+    if any(map(keras_files.is_code, keras_files.dicts_in(saved_configs(path)))):
+        raise InputRefused(
+            f"{path} has a Lambda layer: loading it would run code from the file",
+            hint="replace it by a layer of Keras's own, and save the model as NAME.keras",
+        )
     objects = custom_objects(opening, ())
     try:
         return tf_keras.models.load_model(str(path), custom_objects=objects, compile=False)
@@ -109,15 +114,6 @@ def saved_configs(path: Path) -> list[Any]:
         return [json.loads(node.metadata) for node in nodes]
     except (DecodeError, ValueError, OSError, RecursionError) as error:
         raise InputRefused(f"{metadata} cannot be read: {error}", hint=_SAVE_AGAIN) from error
-
-
-def _refuse_code(path: Path) -> None:
-    """Refuse a SavedModel with a Lambda layer, whose bytecode tf_keras would run."""
-    if any(map(keras_files.is_code, keras_files.dicts_in(saved_configs(path)))):
-        raise InputRefused(
-            f"{path} has a Lambda layer: loading it would run code from the file",
-            hint="replace it by a layer of Keras's own, and save the model as NAME.keras",
-        )
 
 
 def _no_keras(path: str, what: str) -> InputRefused:

@@ -187,7 +187,9 @@ class PathCheck:
                 origin.name in self._assets or self._reads_asset(body.nodes.get(origin.name))
             )
         if origin.kind == "constant":
-            return bool(origin.text) and all(_is_piece(text) for text in origin.text)
+            return bool(origin.text) and all(
+                b".." not in text and _PIECE.fullmatch(text) for text in origin.text
+            )
         return not body.name and origin.op in _PLACEHOLDERS
 
     def _reads_asset(self, node: GraphNode | None) -> bool:
@@ -347,10 +349,6 @@ def asset_tensors(rest: MetaGraphDef) -> set[str]:
 def _is_fed(node: GraphNode) -> bool:
     """Whether a node is a path that a loader feeds, and that the copy has another text for."""
     return bool(node.text) if node.op == "Const" else node.op in _PLACEHOLDERS
-
-
-def _is_piece(text: bytes) -> bool:
-    return b".." not in text and _PIECE.fullmatch(text) is not None
 
 
 def _roots(rest: MetaGraphDef) -> Iterator[str]:

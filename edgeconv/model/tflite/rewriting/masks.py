@@ -92,11 +92,8 @@ class _AddedMask(NamedTuple):
 def _room(editor: GraphEditor, softmax: OperatorT) -> float:
     """How far below the largest number of a row one counts for nothing."""
     positions = max(2, editor.shape(softmax.inputs[0])[-1])
-    return (_VANISHING + math.log(positions)) / _beta(softmax)
-
-
-def _beta(operator: OperatorT) -> float:
-    return float(getattr(operator.builtinOptions, "beta", 1.0) or 1.0)
+    beta = float(getattr(softmax.builtinOptions, "beta", 1.0) or 1.0)
+    return (_VANISHING + math.log(positions)) / beta
 
 
 def _masking(editor: GraphEditor, index: int) -> OperatorT | None:
