@@ -7,7 +7,7 @@ Applications" (2017), as tf_keras.applications has it, trained from nothing. A m
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, cifar_mobilenet
 
 INPUT_NAME = "image"
 SHAPE = (32, 32, 3)
@@ -37,6 +37,4 @@ def build() -> Any:
 
 def data(place: str | None = None) -> Data:
     """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order."""
-    from edgeconv.models import cifar_mobilenet
-
     return cifar_mobilenet.data(place)

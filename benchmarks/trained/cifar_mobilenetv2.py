@@ -7,7 +7,7 @@ these; trained from nothing. A module for `edgeconv train`; its data are those o
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, cifar_mobilenet
 
 INPUT_NAME = "image"
 SHAPE = (32, 32, 3)
@@ -50,6 +50,4 @@ def _for_small_images(layer: Any) -> Any:
 
 def data(location: str | None = None) -> Data:
     """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order."""
-    from edgeconv.models import cifar_mobilenet
-
     return cifar_mobilenet.data(location)

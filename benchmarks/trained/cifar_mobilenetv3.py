@@ -7,7 +7,7 @@ those of `cifar_mobilenet`.
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, cifar_mobilenet
 
 INPUT_NAME = "image"
 SHAPE = (32, 32, 3)
@@ -45,6 +45,4 @@ def build() -> Any:
 
 def data(location: str | None = None) -> Data:
     """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order."""
-    from edgeconv.models import cifar_mobilenet
-
     return cifar_mobilenet.data(location)

@@ -7,7 +7,7 @@ for `edgeconv train`; its data are those of `cifar_mobilenet`.
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, cifar_mobilenet
 
 INPUT_NAME = "image"
 OUTPUT_NAME = "probabilities"
@@ -58,6 +58,4 @@ def _convolved(x: Any, filters: int, size: int, stride: int) -> Any:
 
 def data(place: str | None = None) -> Data:
     """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order."""
-    from edgeconv.models import cifar_mobilenet
-
     return cifar_mobilenet.data(place)

@@ -7,7 +7,7 @@ grow from block to block. A module for `edgeconv train`; its data are those of `
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, cifar_mobilenet
 
 INPUT_NAME = "image"
 OUTPUT_NAME = "probabilities"
@@ -55,6 +55,4 @@ def _activated(x: Any) -> Any:
 
 def data(location: str | None = None) -> Data:
     """Images as float32 (n, 32, 32, 3) in [0, 1] and labels of 0 to 9, in the files' order."""
-    from edgeconv.models import cifar_mobilenet
-
     return cifar_mobilenet.data(location)

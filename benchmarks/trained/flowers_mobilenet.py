@@ -45,8 +45,6 @@ def data(place: str | None = None) -> Data:
     A fifth of them, drawn with a fixed seed, is for testing. `place` has flowers128.tar, with
     flowers/CLASS/NAME.jpg in it. Raises `FileNotFoundError` without it.
     """
-    from edgeconv.models import Data
-
     images, labels = read_photos(Path(place or ".") / "flowers128.tar")
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))
     test, train = np.split(order, [round(TEST_SHARE * len(order))])

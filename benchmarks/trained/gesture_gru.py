@@ -42,8 +42,6 @@ def data(location: str | None = None) -> Data:
     A quarter of them, drawn with a fixed seed, is for testing. Raises `FileNotFoundError` where
     `location` has no point_history.csv.
     """
-    from edgeconv.models import Data
-
     rows = np.loadtxt(Path(location or ".") / "point_history.csv", delimiter=",")
     x, labels = rows[:, 1:].reshape(-1, STEPS, 2).astype(np.float32), rows[:, 0].astype(np.int64)
     order = np.random.default_rng(SPLIT_SEED).permutation(len(labels))

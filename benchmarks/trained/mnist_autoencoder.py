@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from edgeconv.models import Data
+from edgeconv.models import Data, archives
 from numpy.typing import NDArray
 
 INPUT_NAME = "noisy"
@@ -38,8 +38,6 @@ def data(location: str | None = None) -> Data:
 
     `location` is MNIST as an .npz in Keras' layout. Raises `FileNotFoundError` without it.
     """
-    from edgeconv.models import Data, archives
-
     digits = archives.read_npz(Path(location or "mnist.npz"), ("x_train", "x_test"))
     clean = digits["x_train"][:TRAIN_SAMPLES], digits["x_test"][:TEST_SAMPLES]
     train, test = (part.astype(np.float32) / np.float32(255) for part in clean)

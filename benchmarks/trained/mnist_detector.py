@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from edgeconv.models import Data
+from edgeconv.models import Data, archives
 from numpy.typing import NDArray
 
 Samples = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -54,8 +54,6 @@ def data(location: str | None = None) -> Data:
 
     `location` is MNIST as an .npz in Keras' layout. Raises `FileNotFoundError` without it.
     """
-    from edgeconv.models import Data, archives
-
     digits = archives.read_npz(Path(location or "mnist.npz"), archives.PARTS)
     x_train, y_train = scenes(digits["x_train"], digits["y_train"], TRAIN_SAMPLES, seed=0)
     x_test, y_test = scenes(digits["x_test"], digits["y_test"], TEST_SAMPLES, seed=1)

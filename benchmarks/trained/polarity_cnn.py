@@ -48,8 +48,6 @@ def data(location: str | None = None) -> Data:
     A fifth of them, drawn with a fixed seed, is for testing; the vocabulary is of the others.
     Raises `FileNotFoundError` where `location` lacks one of the files.
     """
-    from edgeconv.models import Data
-
     sentences, labels = [], []
     for label, name in enumerate(("rt-polarity.neg", "rt-polarity.pos")):
         text = (Path(location or ".") / name).read_text(encoding="utf-8", errors="replace")

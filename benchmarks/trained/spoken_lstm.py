@@ -5,7 +5,7 @@ A module for `edgeconv train`; its data are those of `spoken_digits`, without th
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, spoken_digits
 
 INPUT_NAME = "log_mel"
 CLASSES = 10
@@ -35,8 +35,6 @@ def build() -> Any:
 
 def data(location: str | None = None) -> Data:
     """Spectrograms, float32 (n, 64, 32), and the digits, int64 (n,)."""
-    from edgeconv.models import spoken_digits
-
     found = spoken_digits.data(location)
     x_train, x_test = (
         {name: x[..., 0] for name, x in part.items()} for part in (found.x_train, found.x_test)

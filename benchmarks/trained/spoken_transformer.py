@@ -7,7 +7,7 @@ module for `edgeconv train`; its data are those of `spoken_digits`.
 
 from typing import Any
 
-from edgeconv.models import Data
+from edgeconv.models import Data, spoken_digits
 
 INPUT_NAME = "log_mel"
 OUTPUT_NAME = "probabilities"
@@ -47,6 +47,4 @@ def build() -> Any:
 
 def data(location: str | None = None) -> Data:
     """Spectrograms, float32 (n, 64, 32, 1), and the digits, int64 (n,)."""
-    from edgeconv.models import spoken_digits
-
     return spoken_digits.data(location)

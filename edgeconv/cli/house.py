@@ -7,10 +7,14 @@ import click
 
 from edgeconv.cli import COMMANDS
 from edgeconv.cli.printing import echo, echo_json, echo_text
+from edgeconv.reporting.units import size
 from edgeconv.requests.config.file import Config
-from edgeconv.requests.config.shown import Resolved
+from edgeconv.requests.config.reach import find_config
+from edgeconv.requests.config.shown import Resolved, config_schema
 from edgeconv.requests.config.tables import read_config
 from edgeconv.requests.table import TABLES
+from edgeconv.system.store.cache import cache_directory, entries, prune
+from edgeconv.types.errors import UsageError
 
 
 @click.group("config")
@@ -21,8 +25,6 @@ def config() -> None:
 @config.command("schema")
 def schema() -> None:
     """Print the JSON Schema of edgeconv.toml, which gives editors completion."""
-    from edgeconv.requests.config.shown import config_schema
-
     echo_text(config_schema(COMMANDS).decode())
 
 
@@ -52,9 +54,6 @@ def show(commands: tuple[str, ...], config_file: Path | None, *, as_json: bool) 
 
 
 def _config(path: Path | None) -> Config:
-    from edgeconv.requests.config.reach import find_config
-    from edgeconv.types.errors import UsageError
-
     file = path or find_config(Path())
     if file is None:
         raise UsageError(
@@ -88,9 +87,6 @@ def cache() -> None:
 @cache.command("show")
 def _show() -> None:
     """Show the cache's path, and how many entries it has of each kind."""
-    from edgeconv.reporting.units import size
-    from edgeconv.system.store.cache import cache_directory, entries
-
     echo(f"{cache_directory()}")
     sizes: dict[str, list[int]] = {}
     for entry in entries(cache_directory()):
@@ -111,9 +107,6 @@ def _show() -> None:
 )
 def _prune(max_size: int) -> None:
     """Make the cache smaller. Entries of the last hour are kept."""
-    from edgeconv.reporting.units import size
-    from edgeconv.system.store.cache import cache_directory, entries, prune
-
     taken = prune(cache_directory(), max_size)
     left = sum(entry.size_bytes for entry in entries(cache_directory()))
     gone = sum(entry.size_bytes for entry in taken)

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import click
 
+from edgeconv import data
 from edgeconv.cli.command import sandbox_option
 from edgeconv.cli.printing import echo
-from edgeconv.types import DataSource, Signature, SourceModel
+from edgeconv.data.location import located, parse_source, refuse_absent
+from edgeconv.requests.config.reach import FILE_NAME, NOTHING_GRANTED, find_config, refusal
+from edgeconv.requests.texts import Reach, source_reach, source_within
+from edgeconv.system.store import publish_new, sweep_unfinished
+from edgeconv.types import DataSource, Preprocessing, Signature, SourceModel
+from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused
 from edgeconv.types.words import listed
 
 
@@ -45,7 +51,6 @@ def init(
     """
     from edgeconv.gate.init_config import Start, config_text
     from edgeconv.model.source import distinct_signatures, inspect_model, refuse_quantized
-    from edgeconv.system.store import publish_new
 
     _refuse_existing(target)
     samples, calibrating = _source(data_source), _source(calibration)
@@ -84,11 +89,6 @@ _NEXT_WITHOUT_DATA = "next: add labeled samples, as data of [bench], and run edg
 
 def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> None:
     """Print what the new configuration may not name, how to allow it, and what is not there."""
-    from edgeconv.data.location import refuse_absent
-    from edgeconv.requests.config.reach import NOTHING_GRANTED, refusal
-    from edgeconv.requests.texts import Reach, source_reach
-    from edgeconv.types.errors import InputRefused
-
     named = [each for source in sources if source for each in source_reach(source)]
     for reach in (Reach("path", str(model)), *named):
         if refused := refusal(reach, target, NOTHING_GRANTED):
@@ -103,10 +103,6 @@ def _print_refused(target: Path, model: Path, *sources: DataSource | None) -> No
 
 def _refuse_existing(target: Path) -> None:
     """Raise `OutputRefused` if there is a configuration already."""
-    from edgeconv.requests.config.reach import FILE_NAME, find_config
-    from edgeconv.system.store import sweep_unfinished
-    from edgeconv.types.errors import OutputRefused
-
     sweep_unfinished(target.parent)
     existing = find_config(target.parent) if target.name == FILE_NAME else None
     if target.exists() or target.is_symlink():
@@ -120,8 +116,6 @@ def _refuse_existing(target: Path) -> None:
 
 def _only_model(directory: Path) -> Path:
     """The one model in a directory or its folders. Raises `InputRefused`."""
-    from edgeconv.types.errors import InputRefused
-
     models = list(_models_in(directory, depth=2))
     if len(models) == 1:
         return models[0]
@@ -136,7 +130,6 @@ def _only_model(directory: Path) -> Path:
 def _models_in(directory: Path, depth: int) -> Iterator[Path]:
     """The models in a directory and in its folders that are not models."""
     from edgeconv.model.source.kinds import find_model
-    from edgeconv.types.errors import InputRefused
 
     for entry in sorted(directory.iterdir())[:_MOST_ENTRIES]:
         if entry.name.startswith(".") or entry.suffix == _PUBLISHED:
@@ -163,24 +156,16 @@ def _from(folder: Path, path: Path) -> str:
 
 def _source(text: str | None) -> DataSource | None:
     """The SOURCE of a text. Raises `UsageError` or `InputRefused`, also without its data."""
-    from edgeconv.data.location import located, parse_source
-
     return located(parse_source(text)) if text else None
 
 
 def _source_from(folder: Path, source: DataSource | None) -> str:
     """A SOURCE as a file in `folder` writes it."""
-    from edgeconv.requests.texts import source_within
-
     return str(source_within(source, Path(os.path.relpath(Path(), folder)))) if source else ""
 
 
 def _samples(source: DataSource | None, signatures: Sequence[Signature]) -> int:
     """The samples that a SOURCE has for the model; 0 where they need preprocessing or code."""
-    from edgeconv import data
-    from edgeconv.types import Preprocessing
-    from edgeconv.types.errors import EdgeconvError
-
     if not source or len(signatures) != 1:
         return 0
     # With steps, even empty ones, samples can be opened that do not fit the model as stored.

@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from edgeconv.conversion.plan import Plan, declared_signatures, sources_of
 from edgeconv.conversion.prepare import Part, PreparedModel
 from edgeconv.conversion.run import Run
+from edgeconv.data import read_samples
+from edgeconv.model.source.saved_model import read_saved_model
 from edgeconv.model.tflite.layers import STATEFUL
 from edgeconv.model.tflite.operators import RUN_GRAPHS
 from edgeconv.tf.known import LISTS
@@ -158,8 +160,6 @@ def facts_of_failure(run: Run, cause: Cause) -> ModelFacts:
         # It was not even exported, which fixed shapes may help; there is no loop to unroll.
         shapes = _shapes_where_open(run, declared_signatures(run.plan))
         return ModelFacts(converts=False, loader=cause.loader, has_loops=False, shapes=shapes)
-    from edgeconv.model.source.saved_model import read_saved_model
-
     content = read_saved_model(Path(cause.graph))
     keys = run.plan.request.signature
     signatures = [
@@ -277,8 +277,6 @@ def _is_open(prepared: PreparedModel) -> bool:
 
 def _shapes_of_samples(parts: Sequence[Part]) -> dict[str, tuple[int, ...]]:
     """The shapes of the samples, by input, for inputs with dynamic dimensions within a sample."""
-    from edgeconv.data import read_samples
-
     return {
         spec.name: arrays[spec.name].shape[1:]
         if spec.name in part.split.stacked

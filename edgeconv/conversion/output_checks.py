@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.conversion.graph_checks import LOOK_AT_NUMBERS
 from edgeconv.model.tflite import (
@@ -17,15 +19,12 @@ from edgeconv.model.tflite import (
 )
 from edgeconv.reporting.units import counted
 from edgeconv.statistics.grades import graded
-from edgeconv.statistics.outputs import output_errors
+from edgeconv.statistics.outputs import output_errors, sample_errors
 from edgeconv.types import ROUNDING
 from edgeconv.types.errors import Cause, NotFinite, VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.session import Outputs
@@ -102,8 +101,6 @@ def compare(
 
 def errors_by_sample(candidate: Candidate, actual: Outputs, expected: Outputs) -> SampleErrors:
     """The errors of all outputs of numbers in each sample."""
-    from edgeconv.statistics.outputs import sample_errors
-
     steps = steps_by_output(candidate.file.read_bytes(), actual)
     return sample_errors(_by_output(expected), _by_output(actual), steps)
 
@@ -142,8 +139,6 @@ def _renamed(key: str, error: OutputError) -> OutputError:
 
 def refuse_not_finite(recipe: Recipe, outputs: Mapping[str, NDArray[np.generic]]) -> None:
     """Raise `NotFinite` where an output, of any shape and dtype, has NaN or infinite values."""
-    import numpy as np
-
     for name, values in outputs.items():
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise NotFinite(

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from edgeconv.conversion.calibration_checks import check_calibration
 from edgeconv.conversion.candidate import Candidate
@@ -55,9 +57,6 @@ from edgeconv.types.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Self
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from edgeconv.conversion.calibration_checks import CalibrationCheck
     from edgeconv.conversion.candidate import VerifiedCandidate
@@ -301,8 +300,6 @@ class Session:
         """
         if recipe is None or recipe.name != "int16x8":
             return None
-        import numpy as np
-
         batch = part.split.batch
         batches = count // batch
         most = max(-(-_FEWEST // batch), most_products // max(1, self.products * batch))
@@ -327,8 +324,6 @@ class Session:
     @cached_property
     def calibrating(self) -> tuple[StoredAnswers, ...]:
         """Some of the samples that calibrate, with the float32 graph's answers, by signature."""
-        import numpy as np
-
         stored = []
         for part in self.prepared.parts:
             if part.split.calibration is None:

@@ -16,7 +16,7 @@ from edgeconv.gate.flow import Checking, check_report, unchecked
 from edgeconv.gate.jobs import ModelJob
 from edgeconv.model.source import artifact_of_file
 from edgeconv.plugins import tracker
-from edgeconv.reporting.files import checked_report, write_last_check
+from edgeconv.reporting.files import checked_report, read_report, write_last_check
 from edgeconv.reporting.verdicts import render
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
@@ -189,8 +189,6 @@ def _append(text: str, path: Path) -> None:
 
 def _check_report(request: CheckRequest, source: Report | str) -> CheckRun:
     """A report checked against the budget of the request, or of the configuration."""
-    from edgeconv.reporting.files import read_report
-
     for name, option in _FOR_MODELS.items():
         if getattr(request, name):
             raise UsageError(f"{option} is for the models of a configuration", hint="remove REPORT")

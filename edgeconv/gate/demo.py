@@ -4,10 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from edgeconv.conversion.convert import convert
 from edgeconv.gate.budget import check
 from edgeconv.measure.bench import bench
+from edgeconv.plugins import baseline_model
 from edgeconv.reporting.files import NAMES, write_report
 from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.config.file import limited, load_config
@@ -106,10 +108,6 @@ def _begin(directory: Path) -> None:
 def _store_data(directory: Path) -> tuple[DataSource, DataSource]:
     """The training and the test set as .npz, for running the steps by hand."""
     import io
-
-    import numpy as np
-
-    from edgeconv.plugins import baseline_model
 
     data = baseline_model(MODEL).data()
     sources = []

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from edgeconv.reporting.units import value_of
 from edgeconv.statistics.comparison import drop_of, mean_interval
-from edgeconv.statistics.estimate import LEVEL
+from edgeconv.statistics.estimate import LEVEL, Estimate, Flips, Levels, Proportion, share_interval
 from edgeconv.types import ClassDrop, GateStatistics
 from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import listed
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from edgeconv.gate.budget import Interval, LimitCheck, OpenLimit
     from edgeconv.statistics.bootstrap import MeanOf
     from edgeconv.statistics.drop import MatchedDrop, UnpairedDrop
-    from edgeconv.statistics.estimate import Estimate, Levels, Proportion
     from edgeconv.types import (
         Accuracy,
         DataIdentity,
@@ -276,8 +275,6 @@ def numbers(accuracy: Accuracy) -> tuple[float, ...]:
 
 def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proportion | MeanOf:
     """The estimate of an accuracy with a result for each of at least one sample."""
-    from edgeconv.statistics.estimate import Proportion
-
     if accuracy.correct:
         return Proportion(accuracy.correct.count("1"), accuracy.samples)
     scale = max(map(abs, accuracy.per_sample))
@@ -286,8 +283,6 @@ def accuracy_estimate(accuracy: Accuracy, statistics: GateStatistics) -> Proport
 
 def accuracy_interval(accuracy: Accuracy) -> Interval | None:
     """The 95 % interval of an accuracy; None for one number that is not a right answer."""
-    from edgeconv.statistics.estimate import share_interval
-
     if accuracy.correct:
         return share_interval(accuracy.correct.count("1"), accuracy.samples)
     return mean_interval(accuracy.per_sample) if accuracy.samples > 1 else None
@@ -349,8 +344,6 @@ def _unpaired_interval(
 
 
 def _flip_limit(check: LimitCheck, changed: int, samples: int) -> OpenLimit:
-    from edgeconv.statistics.estimate import Flips, share_interval
-
     estimate, interval = Flips(changed, samples), share_interval(changed, samples)
     return check.defer(lambda levels: check.test(estimate, levels, interval=interval))
 

@@ -8,7 +8,7 @@ from edgeconv.reporting.units import plain
 from edgeconv.requests.config.file import LONGEST_NAME
 from edgeconv.requests.config.tables import options_of
 from edgeconv.system.store.toml_file import toml_header, toml_value
-from edgeconv.types import LIMIT_KINDS, Inspection, Signature, TensorSpec
+from edgeconv.types import LIMIT_KINDS, GateStatistics, Inspection, Signature, TensorSpec
 from edgeconv.types.words import SERVING_DEFAULT
 
 _KINDS = {
@@ -176,7 +176,6 @@ def _needed(limit: float, recipes: Sequence[str]) -> int | None:
     """
     from edgeconv.gate.budget import levels_of
     from edgeconv.statistics.drop import enough_pairs
-    from edgeconv.types import GateStatistics
 
     levels = levels_of(GateStatistics()).shared(2 * len(recipes) + 1)
     differ = _DIFFER_INT8 if "int8" in recipes else _DIFFER

@@ -14,6 +14,7 @@ from edgeconv.model.source import identify
 from edgeconv.model.tflite import summarize
 from edgeconv.model.tflite.summary import tensor_specs
 from edgeconv.reporting.closeness import snr
+from edgeconv.reporting.files import read_report
 from edgeconv.requests.looking import CompareRequest
 from edgeconv.statistics.comparison import median_interval, paired_difference, unpaired_ratio_bounds
 from edgeconv.system.store import read_noun
@@ -42,8 +43,6 @@ def compare(request: CompareRequest) -> Difference:
 
     Raises `InputRefused` for a file that cannot be read, or for one of each kind.
     """
-    from edgeconv.reporting.files import read_report
-
     sides = (request.before, request.after)
     names = [each.title if isinstance(each, Report) else str(Path(each)) for each in sides]
     are_files = [isinstance(each, str) and each.endswith(".tflite") for each in sides]

@@ -149,7 +149,6 @@ def with_magnitudes(data: bytes) -> tuple[bytes, tuple[LayerOutputs, ...]]:
 
 def _with_sums(model: ModelT, graph: SubGraphT, operator: OperatorT) -> int | None:
     """The new tensor with the sums of an operator; None where it adds up nothing that is known."""
-    import numpy as np
     from ai_edge_litert.schema_py_generated import BuiltinOperator
 
     name = operator_name(model, operator)

@@ -10,6 +10,8 @@ import functools
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from edgeconv.model.tflite import (
     clipped_biases,
     with_asymmetric_inputs,
@@ -299,8 +301,6 @@ def quantize_model(
     `activation_ranges`) are for recipes that have them, `ruled` the layers of another precision.
     Raises `ToolFailed` with the quantizer's reason.
     """
-    import numpy as np
-
     quantizer = quantizer_module("quantizer")
     configuration = quantizer_recipe(
         recipe,
@@ -387,8 +387,6 @@ def _before_logs(data: bytes) -> tuple[str, ...]:
 
 def plain_ranges(ranges: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
     """The least and the greatest value of every tensor that has one range."""
-    import numpy as np
-
     return {
         name: (float(np.min(limits["min"])), float(np.max(limits["max"])))
         for name, limits in ranges.items()

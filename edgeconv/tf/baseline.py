@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 import msgspec
 from numpy.typing import NDArray
 
-from edgeconv.data import Samples
+from edgeconv.data import Samples, batch_size
+from edgeconv.data.arrays import as_tensorflow_gives, as_tensorflow_takes
+from edgeconv.data.samples import join_samples, stacked_spec
 from edgeconv.statistics.outputs import TOGETHER, differing_outputs
 from edgeconv.system.store import scratch_directory
 from edgeconv.tf import keras_files
@@ -88,8 +90,6 @@ class BaselineModel(NamedTuple):
 
     def feeds(self, arrays: Arrays, batch: int) -> Iterator[dict[str, Any]]:
         """The samples as tensors by input name, `batch` at a time; the last may be fewer."""
-        from edgeconv.data.arrays import as_tensorflow_takes
-
         for start in range(0, _count(arrays), batch):
             piece = {name: array[start : start + batch] for name, array in arrays.items()}
             yield {
@@ -99,8 +99,6 @@ class BaselineModel(NamedTuple):
 
     def taking(self, arrays: Arrays) -> BaselineModel:
         """The same model with its inputs as they take these samples."""
-        from edgeconv.data.samples import stacked_spec
-
         stacked = frozenset(
             spec.name for spec in self.inputs if arrays[spec.name].ndim == len(spec.shape) + 1
         )
@@ -216,8 +214,6 @@ def _parts(opened: BaselineModel, job: BaselineJob) -> Iterator[Arrays]:
 
 def _rows_are_apart(opened: BaselineModel, arrays: Arrays, small: int, large: int) -> bool:
     """Whether samples have the same outputs, a row each, alone and in a batch of several."""
-    from edgeconv.data.samples import join_samples
-
     count = min(TOGETHER[-1], large, _count(arrays))
     if large == small or count == small:
         return True
@@ -258,8 +254,6 @@ def batch_sizes(inputs: tuple[TensorSpec, ...], batch: int, count: int) -> tuple
     They are 1 and `batch`, at most `count`, or twice the model's fixed batch. Raises
     `InputRefused` where `count` is not a multiple of a fixed batch.
     """
-    from edgeconv.data import batch_size
-
     fixed = batch_size(inputs)
     if all(spec.shape[0] == -1 for spec in inputs):
         return 1, min(batch, count)
@@ -276,8 +270,6 @@ def _count(arrays: Arrays) -> int:
 
 
 def _answer(opened: BaselineModel, feed: dict[str, Any]) -> Arrays:
-    from edgeconv.data.arrays import as_tensorflow_gives
-
     outputs = opened.call(**feed)
     return {name: as_tensorflow_gives(value.numpy()) for name, value in outputs.items()}
 
@@ -295,7 +287,6 @@ def _evaluate(
 ) -> tuple[str, ...]:
     """Write the outputs of all samples, a file each; their names."""
     from edgeconv.data.handover import RowsFile
-    from edgeconv.data.samples import join_samples
 
     directory = Path(job.outputs)
     files: dict[str, RowsFile] = {}

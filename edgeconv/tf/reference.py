@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 
 from edgeconv.data import Samples
-from edgeconv.data.samples import evenly
+from edgeconv.data.arrays import as_tensorflow_gives
+from edgeconv.data.samples import evenly, join_samples, read_samples, write_arrays
 from edgeconv.data.suspects import (
     Hits,
     hits_of,
@@ -227,8 +228,6 @@ def _together(running: Any, loaded: Any, part: ReferencePart) -> Together | None
     """What goes wrong with several samples at once; None where each has its own answers."""
     from tensorflow.python.framework import errors_impl
 
-    from edgeconv.data.samples import read_samples
-
     tensors = SignatureTensors.of(loaded.signature_def[part.signature])
     stored = [read_samples(Path(path)) for path in (part.samples, part.calibration) if path]
     samples = max(stored, key=lambda each: min(each.count, TOGETHER[-1]))
@@ -276,8 +275,6 @@ def load(running: Any, saved_model: str, *, inlined: bool) -> Any:
 
 def _outputs(running: Any, loaded: Any, part: ReferencePart) -> tuple[str, ...]:
     """Write the outputs of one signature; returns their names."""
-    from edgeconv.data.samples import read_samples
-
     tensors = SignatureTensors.of(loaded.signature_def[part.signature])
     arrays = read_samples(Path(part.samples)).arrays
     runs: list[dict[str, Any]] = []
@@ -294,8 +291,6 @@ def check_samples(running: Any, loaded: Any, part: ReferencePart) -> StatisticsC
 
     Raises TensorFlow's error for samples that the model does not take.
     """
-    from edgeconv.data.samples import read_samples
-
     assert part.calibration is not None, "there is nothing to check"
     samples = read_samples(Path(part.calibration))
     size = sum(array[0].size for array in samples.arrays.values())
@@ -390,9 +385,6 @@ def _joined(
     runs: Sequence[Mapping[str, Any]], arrays: Mapping[str, Any], batch: int
 ) -> dict[str, Any]:
     """Each output over all runs of the samples in `arrays`, `batch` at a time: a row a sample."""
-    from edgeconv.data.arrays import as_tensorflow_gives
-    from edgeconv.data.samples import join_samples
-
     count = len(next(iter(arrays.values())))
     sizes = [min(batch, count - start) for start in range(0, count, batch)]
     return {
@@ -403,6 +395,4 @@ def _joined(
 
 def _write(outputs: Mapping[str, Any], directory: Path) -> None:
     """Write each output over all samples."""
-    from edgeconv.data.samples import write_arrays
-
     write_arrays(iter(outputs.values()), directory)

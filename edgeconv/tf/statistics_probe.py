@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeconv.data.arrays import as_tensorflow_takes
 from edgeconv.tf.normalization import Normalization, find_normalizations, node_name
 
 Array = NDArray[np.float64]
@@ -119,8 +120,6 @@ class SignatureTensors(NamedTuple):
 
         An input without a batch dimension gets one sample without its first axis.
         """
-        from edgeconv.data.arrays import as_tensorflow_takes
-
         arrays = as_tensorflow_takes(arrays)
         for start in range(0, len(next(iter(arrays.values()))), size):
             batch = {name: array[start : start + size] for name, array in arrays.items()}

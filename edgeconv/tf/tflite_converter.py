@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from edgeconv.data import read_samples
+from edgeconv.data.arrays import as_tensorflow_takes
 from edgeconv.model.tflite import with_needs_declared
 from edgeconv.tf import lean
 from edgeconv.tf.lazy import tf
@@ -138,9 +140,6 @@ def _configure(tf: Any, converter: Any, recipe: Recipe) -> None:
 
 
 def _feed(job: EngineJob) -> Callable[[], Iterator[Any]]:
-    from edgeconv.data import read_samples
-    from edgeconv.data.arrays import as_tensorflow_takes
-
     stored = {}
     for part in job.parts:
         if part.samples is None:

@@ -20,6 +20,8 @@ from tiny_tflite import Graph, float_model, packed
 
 from edgeconv import scan
 from edgeconv.data import synthetic_samples
+from edgeconv.data.location import parse_source
+from edgeconv.data.preprocessing import parse_preprocessing
 from edgeconv.model.source import inspect_model
 from edgeconv.model.source.keras_signature import declared_signature
 from edgeconv.model.tflite.structure import structure
@@ -395,8 +397,6 @@ def test_samples_for_an_input_of_2_to_the_47_bytes_are_not_made_up():
 
 
 def test_a_source_with_a_nul_is_a_usage_error():
-    from edgeconv.data.location import parse_source
-
     with pytest.raises(UsageError, match="NUL"):
         parse_source("images:a\0b")
 
@@ -409,7 +409,6 @@ def test_a_checkpoint_that_the_directory_names_must_be_in_it():
 
 
 def test_keys_of_half_a_million_parts_are_refused_in_a_lock_and_in_steps(tmp_path):
-    from edgeconv.data.preprocessing import parse_preprocessing
     from edgeconv.requests.config import lock
 
     (tmp_path / "edgeconv.lock").write_text("format = 1\n" + "a." * 500_000 + "a = 1\n")

@@ -13,7 +13,8 @@ from sources import split_taken
 from zoo import stocked
 
 from edgeconv.data import Samples
-from edgeconv.runtimes.choice import parse_target_runtime
+from edgeconv.runtimes.choice import open_runtime, parse_choice, parse_target_runtime
+from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import RuntimePython
 from edgeconv.types.errors import UsageError
@@ -133,9 +134,6 @@ def cli(tmp_path):
 @pytest.fixture(scope="session")
 def gpu_device(tmp_path_factory) -> str:
     """The GPU, or SwiftShader, that the runtime `gpu` computes on; skips without one."""
-    from edgeconv.runtimes.choice import open_runtime, parse_choice
-    from edgeconv.runtimes.interface import RuntimeSettings
-
     settings = RuntimeSettings(scratch=tmp_path_factory.mktemp("gpu"))
     try:
         with open_runtime(parse_choice("gpu"), settings) as runtime:

@@ -16,7 +16,7 @@ from edgeconv import convert
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.system.processes.workers import Child
 from edgeconv.system.store import tool_versions
-from edgeconv.types import RECIPE_NAMES, Conversion
+from edgeconv.types import RECIPE_NAMES, Conversion, Execution
 
 TENSORFLOW, TRAINED, QUANTIZER = (
     "TensorFlow's converter",
@@ -268,8 +268,6 @@ def damage_all(stage: Path) -> None:
 
 
 def test_without_the_cache_nothing_of_it_is_read_or_written(model, tmp_path, started):
-    from edgeconv.types import Execution
-
     for directory in ("first", "second"):
         started.clear()
         convert(

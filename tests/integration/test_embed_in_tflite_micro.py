@@ -15,12 +15,14 @@ from embed_models import float_tiny, int8_tiny, named_tiny, planned, published
 from places import SHARED
 from tiny_tflite import Graph, float_model, packed, packed_with_weights_outside
 
+from edgeconv import convert, embed
 from edgeconv.embedding.embedding import make_embedding
 from edgeconv.embedding.micro import micro_values
 from edgeconv.model.source import inspect_model
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
-from edgeconv.types.errors import InputRefused, UnsupportedOperators
+from edgeconv.types.errors import EdgeconvError, InputRefused, UnsupportedOperators
 
 MODELS = SHARED / "tflm_models"
 # Those of tflite-micro's own examples that LiteRT runs too.
@@ -178,9 +180,6 @@ def test_a_weight_only_model_which_it_gets_wrong_is_refused(tmp_path, tflite_mic
 @pytest.fixture(scope="session")
 def small_net(tmp_path_factory) -> Path:
     """A convolutional model of its own, converted by every recipe."""
-    from edgeconv import convert
-    from edgeconv.requests.recipes import make_recipes
-
     place = tmp_path_factory.mktemp("net")
     (place / "net.tflite").write_bytes(conv_net())
     values = np.random.default_rng(1).uniform(-1, 1, (24, 8, 8, 3)).astype(np.float32)
@@ -225,9 +224,6 @@ def dense_net() -> bytes:
 def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
     tmp_path, tflite_micro, micro_cache, monkeypatch, make, shape, kind
 ):
-    from edgeconv import convert, embed
-    from edgeconv.requests.recipes import make_recipes
-
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(micro_cache))
     (tmp_path / "net.tflite").write_bytes(globals()[make]())
     values = np.random.default_rng(1).uniform(-1, 1, (60, *shape)).astype(np.float32)
@@ -262,8 +258,6 @@ def test_the_self_test_is_exact_in_the_kernels_that_it_expects(
 
 @pytest.mark.slow
 def test_kernels_that_cannot_be_had_are_named_with_the_way_out(tmp_path, monkeypatch):
-    from edgeconv.types.errors import EdgeconvError
-
     monkeypatch.setenv("EDGECONV_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
         monkeypatch.setenv(name, "http://127.0.0.1:9/simple")

@@ -9,6 +9,7 @@ from edge_models import invoked
 
 from edgeconv import convert, embed
 from edgeconv.model.tflite import summarize
+from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
 LSTM = "UNIDIRECTIONAL_SEQUENCE_LSTM"
@@ -132,8 +133,6 @@ def test_steps_share_weights_of_4_bits_and_a_file_that_is_no_smaller_says_so(sta
 
 
 def test_methods_act_on_a_model_with_a_loop(tmp_path):
-    from edgeconv.requests.recipes import make_recipes
-
     network("hard").save(tmp_path / "model.keras")
     np.save(tmp_path / "samples.npy", SAMPLES)
     conversion = convert(

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from edge_models import Made
 from open_batch import open_batch_model
+from tiny_tflite import packed
 
 from edgeconv import convert
 from edgeconv.types.errors import InputRefused
@@ -71,9 +73,6 @@ def test_an_open_batch_that_works_stays(place):
 
 
 def test_a_tflite_that_takes_one_sample_only_has_its_batch_fixed(place):
-    from ai_edge_litert import schema_py_generated as schema
-    from tiny_tflite import packed
-
     model = schema.ModelT.InitFromPackedBuf(open_batch_model(), 0)
     graph = model.subgraphs[0]
     # Its shape is not computed any more: always [1, 4].

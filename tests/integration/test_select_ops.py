@@ -9,6 +9,7 @@ import pytest
 from edge_models import Made, operators
 
 from edgeconv import convert
+from edgeconv.data import Samples, write_samples
 from edgeconv.runtimes.choice import parse_target_runtime
 from edgeconv.runtimes.isolated import isolated_target
 from edgeconv.runtimes.local import start_run
@@ -73,8 +74,6 @@ def test_the_environment_serves_the_next_run(made, brought, tmp_path):
 
 
 def test_the_file_answers_there_as_in_tensorflow(made, brought, tmp_path):
-    from edgeconv.data import Samples, write_samples
-
     x = np.load(brought / "inverse.npz")["x"]
     write_samples(Samples({"x": x}, None, ""), tmp_path / "samples")
     target = isolated_target(parse_target_runtime("tensorflow"))

@@ -19,6 +19,7 @@ from train_commands import LONG, TWO_WORKERS, Command, checkpoint
 from training_modules import assert_same_weights, written
 
 from edgeconv.tf.export import versions
+from edgeconv.tf.training import checkpoints
 from edgeconv.tf.training.epochs import TrainingContext, run_epochs
 from edgeconv.tf.training.modules import load_module, read_data, spec_of
 from edgeconv.tf.training.spec import Schedule
@@ -417,8 +418,6 @@ def test_a_training_that_diverges_keeps_its_last_good_checkpoint(small, kept):
 
 def test_the_best_weights_are_those_of_which_the_checkpoint_speaks(small, tmp_path, monkeypatch):
     """Killed after the best weights were written, and before the checkpoint was."""
-    from edgeconv.tf.training import checkpoints
-
     options = {"validation_fraction": 0.2, "learning_rate": 0.03}
     trained_here(small, tmp_path, epochs=1, **options)
 

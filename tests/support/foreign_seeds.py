@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from flatbuffers import flexbuffers
 from graph_files import (
     ASSET_OBJECT,
     PLAIN_OBJECT,
@@ -27,7 +30,7 @@ from graph_files import (
 )
 from tiny_saved_model import PLAIN
 from tiny_saved_model import meta_graph as plain_meta_graph
-from tiny_tflite import Graph, packed
+from tiny_tflite import Graph, float_model, packed
 
 
 def tflite_files() -> list[bytes]:
@@ -36,9 +39,6 @@ def tflite_files() -> list[bytes]:
 
 
 def _calling() -> bytes:
-    from ai_edge_litert import schema_py_generated as schema
-    from tiny_tflite import float_model
-
     model = float_model(signature=("serving_default", ["a"], ["b"]))
     options = schema.WhileOptionsT(condSubgraphIndex=1, bodySubgraphIndex=1)
     second = float_model().subgraphs[0]
@@ -53,9 +53,6 @@ def _calling() -> bytes:
 
 
 def _flex() -> bytes:
-    import numpy as np
-    from flatbuffers import flexbuffers
-
     graph = Graph()
     x, y = graph.tensor("x", (1,), "float32"), graph.tensor("y", (1,), "float32")
     graph.operator("FlexAbs", [x], [y])
@@ -70,9 +67,6 @@ def _flex() -> bytes:
 def _strings_and_blocks() -> bytes:
     """Words as a table has them, sparse weights, int4 weights, and a QUANTIZE and DEQUANTIZE."""
     import struct
-
-    import numpy as np
-    from ai_edge_litert import schema_py_generated as schema
 
     graph = Graph()
     words = struct.pack("<i3i", 2, 16, 18, 21) + b"abcde"

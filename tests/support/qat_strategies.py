@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from edgeconv.types import IoType, Qat, Recipe
+from edgeconv.types.errors import EdgeconvError, InputRefused
 
 BATCH = 64
 RECIPE = Recipe(name="qat", qat=Qat())
@@ -164,7 +165,6 @@ def _same(some: list[Any], others: list[Any]) -> bool:
 def warmed_up(bench: Bench, strategy: Any) -> WarmUp:
     from edgeconv.tf.qat.annotate import annotate
     from edgeconv.tf.qat.ranges import warm_up
-    from edgeconv.types.errors import InputRefused
 
     with strategy.scope():
         made, _ = annotate(bench.model, Qat())
@@ -236,8 +236,6 @@ def sure_model(bench: Bench) -> tuple[float, float]:
 
 def refused(bench: Bench, directory: Path) -> str:
     """What is said of a model with an operator that TFLite does not have."""
-    from edgeconv.types.errors import EdgeconvError
-
     layers, tf = bench.keras.layers, bench.tf
     x = layers.Input((4, 4), name="x")
     made = layers.Dense(3)(layers.Dense(4)(x))

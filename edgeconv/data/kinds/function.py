@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeconv.data.arrays import LARGEST_BYTES, Arrays, opened, read_array
+from edgeconv.data.arrays import LARGEST_BYTES, Arrays, ended, opened, read_array
 from edgeconv.data.code import Blamed, users_code, users_function
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.tasks import start_task
@@ -216,8 +216,6 @@ def _arrays(location: str, result: Any) -> Arrays:
 
 def _array(location: str, name: str, value: Any) -> Any:
     import numpy as np
-
-    from edgeconv.data.arrays import ended
 
     what = f"{location} returned, as {name!r}," if name else f"{location} returned"
     if value is None or callable(getattr(value, "__next__", None)):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from edgeconv.system.store import hash_of
+from edgeconv.system.store import cache_directory, hash_of, owned, publish_bytes
 from edgeconv.system.store.files import refuse_pointer
 from edgeconv.system.store.toml_file import toml_header, toml_key, toml_value
 from edgeconv.types import (
@@ -113,8 +113,6 @@ def write(lock: Lock, path: str | Path) -> None:
 
     Raises `OutputRefused` where it cannot be written; the file is then as it was.
     """
-    from edgeconv.system.store import publish_bytes
-
     tables = {name: _table(model) for name, model in sorted(lock.models.items())}
     publish_bytes(_document(FORMAT, tables), Path(path))
 
@@ -135,8 +133,6 @@ def accept(models: Iterable[LockedModel], path: Path, *, of: Collection[str]) ->
     All others stay as they are now: another run may have accepted one meanwhile. Raises as `read`
     and `write`.
     """
-    from edgeconv.system.store import cache_directory, owned
-
     with owned(cache_directory() / "accepting", passing=True):
         locked = read(path).models if path.exists() else {}
         kept = {name: model for name, model in locked.items() if name in of}

@@ -21,7 +21,7 @@ import msgspec
 
 from edgeconv.system.store.files import sha256_file
 from edgeconv.system.store.hashes import hash_of
-from edgeconv.system.store.toml_file import shown, toml_value
+from edgeconv.system.store.toml_file import read_toml, shown, toml_value
 from edgeconv.system.store.user import (
     KEYS,
     PROJECTS,
@@ -222,8 +222,6 @@ def find_config(directory: Path) -> Path | None:
     if not _names_edgeconv(project):
         return None
     # Only now: most projects have no configuration.
-    from edgeconv.system.store.toml_file import read_toml
-
     tool = read_toml(project).content.get("tool")
     return project if isinstance(tool, dict) and EDGECONV_TABLE[-1] in tool else None
 

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import msgspec
 
 from edgeconv.system.store.hashes import is_sha256
-from edgeconv.system.store.toml_file import Key, TomlFile, shown
+from edgeconv.system.store.toml_file import Key, TomlFile, read_toml, shown
 from edgeconv.types.errors import UsageError, unknown_name
 from edgeconv.types.execution import SandboxMode
 
@@ -75,8 +75,6 @@ def read_user_config() -> UserConfig:
     if not (path.exists() or path.is_symlink()):
         return UserConfig()
     # Only now: most users have none.
-    from edgeconv.system.store.toml_file import read_toml
-
     file = read_toml(path)
     _refuse_unknown(file, (), (TRUSTED, SANDBOX, TABLE))
     _refuse_unknown(file, (TABLE,), (PROJECTS, *KEYS.values()))

@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
+from edgeconv.data import read_samples
 from edgeconv.system.processes.tasks import report_progress
 from edgeconv.tf.environment import use_tf_keras
 from edgeconv.tf.keras_io import arrange_inputs, infer
 from edgeconv.tf.lazy import tf, tf_keras
 from edgeconv.tf.qat.equalized import equalize
-from edgeconv.tf.qat.goal import Goal, goal_of
+from edgeconv.tf.qat.goal import Goal, goal_of, own_losses
 from edgeconv.tf.qat.labels import LabelKind
-from edgeconv.tf.qat.opened import QatModel
-from edgeconv.tf.qat.ranges import lag_behind, norm_inputs, renew
+from edgeconv.tf.qat.opened import QatModel, open_for_qat
+from edgeconv.tf.qat.ranges import freeze_batch_norm, lag_behind, norm_inputs, renew, warm_up
 from edgeconv.tf.training.epochs import Trained, TrainingContext, run_epochs
 from edgeconv.tf.training.feeding import Order
 from edgeconv.tf.training.spec import AdvisedOptions, LabeledSamples, Schedule, TrainSpec, record_of
@@ -96,8 +97,6 @@ def train_qat(job: QatJob) -> QatResult:
     use_tf_keras()
     strategy = begin(job.settings.distribution, job.settings.seed)
     report_progress(CONNECTED)
-    from edgeconv.tf.qat.opened import open_for_qat
-
     opened = open_for_qat(job.path, job.kind, job.train, job.opening)
     with raising_lost_members():
         training = _QatTraining(job, strategy, opened)
@@ -127,8 +126,6 @@ class _QatTraining:
         Labels are learned with the statistics of the training samples. Without labels the float
         model is right already, and its statistics stay.
         """
-        from edgeconv.data import read_samples
-
         model, samples = self._opened.model, read_samples(Path(self._job.train))
         order = Order(samples.count, min(_BATCH, samples.count), 0, _STATISTICS_STEPS)
         batches = [
@@ -201,7 +198,6 @@ class _QatTraining:
 
     def _spec(self) -> TrainSpec:
         from edgeconv.tf.qat.plain import plain_copy
-        from edgeconv.tf.qat.ranges import freeze_batch_norm, warm_up
 
         goal = self._goal
 
@@ -259,9 +255,6 @@ class _QatTraining:
 
 
 def _goal(job: QatJob, model: Any) -> tuple[Goal, LabeledSamples, LabeledSamples | None]:
-    from edgeconv.data import read_samples
-    from edgeconv.tf.qat.goal import own_losses
-
     train = read_samples(Path(job.train))
     own = own_losses(job.path, job.kind, job.opening, model.output_names)
     labels = train.labels if job.learns_labels else None

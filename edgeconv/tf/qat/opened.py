@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgeconv.data import read_samples
 from edgeconv.tf import keras_files
 from edgeconv.tf.custom_objects import custom_objects, register
 from edgeconv.tf.keras_io import graph_of, infer, pack_inputs
@@ -49,8 +50,6 @@ def open_for_qat(
     Raises `InputRefused` for a file without a Keras model, or with one that tf_keras cannot build;
     `VerificationFailed` where the built model does not agree with the source.
     """
-    from edgeconv.data import read_samples
-
     # Copies from the model's configuration need the same classes.
     register(opening)
     refuse_without_layers(path, kind)

@@ -10,6 +10,7 @@ from places import ROOT
 from tiny_tflite import float_model, int8_model, packed, packed_with_weights_outside
 
 from benchmarks.coverage.__main__ import main
+from benchmarks.coverage.architectures import ARCHITECTURES
 from benchmarks.coverage.converting import (
     Ended,
     cells_of,
@@ -167,8 +168,6 @@ def test_a_row_comes_back_from_its_file_in_the_table_s_order(tmp_path):
 
 
 def test_no_two_architectures_share_a_file(tmp_path):
-    from benchmarks.coverage.architectures import ARCHITECTURES
-
     assert len({file_of(tmp_path, name) for name in ARCHITECTURES}) == len(ARCHITECTURES)
 
 

@@ -15,7 +15,7 @@ from wording import fails
 
 from edgeconv.cli import cli
 from edgeconv.data.code import refuse_missing_module
-from edgeconv.plugins import TRACKERS
+from edgeconv.plugins import TRACKERS, tracker
 from edgeconv.reporting.trackers import mlflow
 from edgeconv.system.processes import workers
 from edgeconv.types.errors import EdgeconvError, InputRefused, OutputRefused, UsageError
@@ -111,8 +111,6 @@ def test_a_tracker_that_cannot_log_is_refused_before_the_check(place, monkeypatc
 
 
 def test_every_tracker_can_refuse():
-    from edgeconv.plugins import tracker
-
     assert all(callable(tracker(kind).refuse) for kind in TRACKERS)
 
 

@@ -119,8 +119,6 @@ def test_escaped_text_stays_as_it_is_and_json_keeps_its_meaning(text):
 
 @given(texts)
 def test_tables_have_no_escapes_but_their_own_colors(text):
-    from edgeconv.reporting.styled import Text
-
     shown = printed(lambda: _guarded(lambda: echo_page(_page(Text(text, "red")))), on_terminal=True)
     assert "\x1b[2m" in shown
     assert_harmless(OWN_COLORS.sub("", shown))
@@ -128,8 +126,6 @@ def test_tables_have_no_escapes_but_their_own_colors(text):
 
 
 def _text(text: str) -> Text:
-    from edgeconv.reporting.styled import Text
-
     return Text(text, "red")
 
 

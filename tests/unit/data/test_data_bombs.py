@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from example_records import example, write_records
+from PIL import Image
 from processor_time import at_most
 from sources import identity, open_samples
 from wording import fails
@@ -308,8 +309,6 @@ def test_the_number_of_files_of_a_data_set_is_bounded(tmp_path):
 
 
 def test_bytes_that_are_no_image_never_reach_another_decoder(tmp_path):
-    from PIL import Image
-
     pages = [Image.new("L", (4, 4), shade) for shade in range(3)]
     for kind in ("GIF", "TIFF"):
         file = io.BytesIO()

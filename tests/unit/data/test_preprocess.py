@@ -11,6 +11,7 @@ from places import SHARED
 from wording import fails
 
 from edgeconv.data import preprocess as preprocess_module
+from edgeconv.data import preprocess as steps
 from edgeconv.data.preprocess import preprocess
 from edgeconv.data.preprocessing import parse_preprocessing
 from edgeconv.types import Preprocessing
@@ -336,8 +337,6 @@ class TestLogMel:
         np.testing.assert_allclose(mixed, done("mel-bins=4&wave-scale=1", TONE[None]), rtol=1e-5)
 
     def test_blocks_of_samples_change_nothing(self, monkeypatch):
-        from edgeconv.data import preprocess as steps
-
         batch = RNG.normal(size=(3, 2000))
         whole = done("mel-bins=10", batch)
         monkeypatch.setattr(steps, "_BLOCK_BYTES", 1)

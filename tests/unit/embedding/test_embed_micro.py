@@ -6,8 +6,8 @@ from tiny_tflite import Graph, int8_model, packed
 from wording import fails
 
 from edgeconv import embed
-from edgeconv.embedding.micro import MARGIN, arena, resolver_methods, resource_variables
-from edgeconv.model.tflite.arena import arena_bytes
+from edgeconv.embedding.micro import MARGIN, _method, arena, resolver_methods, resource_variables
+from edgeconv.model.tflite.arena import BUILTIN, arena_bytes
 from edgeconv.model.tflite.flatbuffer import parse
 from edgeconv.types.errors import UnsupportedOperators
 
@@ -41,9 +41,6 @@ def graph_of(*operators: str, dtype: str = "int8"):
 
 
 def test_every_operator_has_its_method_and_every_method_its_operator():
-    from edgeconv.embedding.micro import _method
-    from edgeconv.model.tflite.arena import BUILTIN
-
     assert sorted(map(_method, BUILTIN)) == sorted(METHODS.split())
 
 

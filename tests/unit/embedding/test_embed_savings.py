@@ -12,7 +12,7 @@ from open_batch import open_batch_model
 from wording import says
 
 from edgeconv import embed
-from edgeconv.cli import cli
+from edgeconv.cli import cli, run
 from edgeconv.embedding.plan import find_published
 from edgeconv.embedding.remake import remake_command
 from edgeconv.types import CalibrationRecord, Preprocessing, Recipe
@@ -115,8 +115,6 @@ def test_no_command_is_offered_that_would_save_nothing(tmp_path):
     [({}, "c", 3), ({}, "python", 2), ({"recipe": "dynamic"}, "c", 2)],
 )
 def test_what_cannot_be_made_again_is_refused(tmp_path, capsys, changes, target, code):
-    from edgeconv.cli import run
-
     file = with_float_ends(tmp_path / "m", **changes)
     words = ["embed", str(file), "--target", target, "-o", str(tmp_path / "out"), "--remake"]
     assert run(words) == code
@@ -125,8 +123,6 @@ def test_what_cannot_be_made_again_is_refused(tmp_path, capsys, changes, target,
 
 
 def test_a_build_does_not_take_it(tmp_path, capsys, monkeypatch):
-    from edgeconv.cli import run
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "edgeconv.toml").write_text(
         '[model.m]\nsource = "m.keras"\n[model.m.embed]\ntarget = "c"\nout = "fw"\nremake = true\n'

@@ -9,7 +9,7 @@ from wording import fails
 from edgeconv.gate.budget import check
 from edgeconv.requests.config import lock
 from edgeconv.requests.config.file import load_config
-from edgeconv.types import Budget, Limits, LockedModel, Measurement, Report
+from edgeconv.types import Budget, Limits, Lock, LockedModel, Measurement, Report
 from edgeconv.types.errors import UsageError
 
 MICRO, LITERT = "tflite-micro", "litert"
@@ -99,8 +99,6 @@ def test_kernels_that_the_lock_does_not_know_are_compared_and_never_the_same():
 
 
 def test_the_lock_says_which_kernels_answered_and_an_old_one_does_not(tmp_path):
-    from edgeconv.types import Lock
-
     path = tmp_path / "edgeconv.lock"
     lock.write(Lock(models={"m": locked(*in_both().measurements)}), path)
     assert path.read_text().count('measured-in = "tflite-micro"') == 1

@@ -14,6 +14,7 @@ from wording import fails
 from edgeconv.gate import pytest_plugin
 from edgeconv.gate.check import Project
 from edgeconv.requests.check import CheckRequest
+from edgeconv.types import Limits
 from edgeconv.types.errors import UsageError
 
 pytest_plugins = ("pytester",)
@@ -290,8 +291,6 @@ def test_it_loads_nothing_heavy():
 
 def test_every_assertion_is_a_limit_of_a_budget():
     """What the methods say they hold is what a budget has."""
-    from edgeconv.types import Limits
-
     seen: dict[str, object] = {}
 
     class Asked(pytest_plugin.EdgeconvArtifact):

@@ -17,6 +17,7 @@ from edgeconv.requests.bench import BenchRequest
 from edgeconv.requests.check import CheckRequest
 from edgeconv.requests.config.chosen import settled
 from edgeconv.requests.config.file import load_config
+from edgeconv.requests.config.tables import OptionNames
 from edgeconv.runtimes import choice
 from edgeconv.types import (
     Checked,
@@ -126,8 +127,6 @@ def test_each_format_names_the_first_bad_version(name):
     ],
 )
 def test_the_finding_has_the_line_of_the_key(tmp_path, tables, line):
-    from edgeconv.requests.config.tables import OptionNames
-
     path = tmp_path / "edgeconv.toml"
     path.write_text(f'[model.m]\nsource = "m"\n{tables}[budget]\nmax-size-bytes = 1\n')
     example = msgspec.structs.replace(report(), matrix=(CRASHES, REFERENCE))

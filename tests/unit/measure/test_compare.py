@@ -15,6 +15,7 @@ from edgeconv import compare
 from edgeconv.cli.verbs import compare as command
 from edgeconv.measure.compare import compare_reports
 from edgeconv.reporting.pages import text_of
+from edgeconv.system.store import sha256_file
 from edgeconv.types import (
     Accuracy,
     Difference,
@@ -261,8 +262,6 @@ def test_a_file_beside_itself_is_the_same(files):
 
 
 def test_what_the_manifests_say_of_closeness_is_compared(files):
-    from edgeconv.system.store import sha256_file
-
     for file, recipe in zip(files, ("float16", "int8"), strict=True):
         artifact = msgspec.structs.replace(example.artifact(recipe), sha256=sha256_file(file))
         file.with_suffix(".json").write_bytes(msgspec.json.encode(artifact))
@@ -280,8 +279,6 @@ def test_what_the_manifests_say_of_closeness_is_compared(files):
 
 
 def test_distances_from_different_references_are_not_compared(files):
-    from edgeconv.system.store import sha256_file
-
     for file, reference in zip(
         files, ("trained model in TensorFlow", "float32 .tflite"), strict=True
     ):

@@ -16,7 +16,7 @@ from debug_models import KEY, SAMPLES, two_dense
 from golden_files import assert_golden
 from tiny_tflite import Graph, int8_model, packed
 
-from edgeconv import cli, debug
+from edgeconv import cli, convert, debug
 from edgeconv.cli.verbs import debug as command
 from edgeconv.model.tflite import float_layers
 from edgeconv.quantize.debugging import layer_precisions, worst_first
@@ -354,8 +354,6 @@ def test_json_has_every_layer_and_its_own_error_in_the_file(model, source):
 
 
 def test_a_file_that_convert_would_refuse_is_debugged(tmp_path, source):
-    from edgeconv import convert
-
     file = tmp_path / "net.tflite"
     file.write_bytes(two_dense())
     (recipe,) = make_recipes(["int8"], min_snr_db=60, methods=["none"])

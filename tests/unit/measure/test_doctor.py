@@ -15,6 +15,8 @@ from tiny_tflite import Graph, int8_model, packed
 from wording import fails
 
 from edgeconv import bench, doctor
+from edgeconv.data.preprocess import preprocess
+from edgeconv.data.preprocessing import parse_preprocessing
 from edgeconv.measure.doctor import likeliest_first
 from edgeconv.measure.doctor_trials import kind_of_scores, score_candidates
 from edgeconv.measure.metrics.scoring import top1
@@ -84,9 +86,6 @@ def test_bench_with_the_text_that_is_named_has_the_same_answers(tmp_path):
     ],
 )
 def test_what_was_scaled_already_is_scaled_from_there(is_stored, steps, says, tmp_path):
-    from edgeconv.data.preprocess import preprocess
-    from edgeconv.data.preprocessing import parse_preprocessing
-
     pixels, labels = images()
     scaled = preprocess(pixels, parse_preprocessing(is_stored)[""], "here")
     # "none" is: trained with what is stored.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import t
 from sklearn.metrics import f1_score, roc_auc_score
 from wording import fails
 
@@ -238,8 +239,6 @@ def per_sample(values: Any, *, higher_is_better: bool = True) -> Accuracy:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-9, 9), st.floats(-9, 9)), min_size=3, max_size=30))
 def test_the_interval_of_a_mean_difference_is_students(pairs):
-    from scipy.stats import t
-
     a, b = (np.array([p[i] for p in pairs]) for i in (0, 1))
     mean, low, high = paired_mean_difference(a.tolist(), b.tolist())
     error = (a - b).std(ddof=1) / np.sqrt(len(a))

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refine_models import outputs
@@ -210,8 +211,6 @@ def test_every_beginning_of_the_file_runs():
 
 
 def outputs_of_any(part: bytes) -> np.ndarray:
-    from ai_edge_litert.interpreter import Interpreter
-
     runner = Interpreter(model_content=part).get_signature_runner()
     return next(iter(runner(x=samples(1, seed=4)).values()))
 

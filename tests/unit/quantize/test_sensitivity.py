@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tiny_tflite import Graph, packed
 
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
+from edgeconv.quantize.quantize import quantize_model
 from edgeconv.quantize.sensitivity import _rounded, sensitivities, sensitivities_of
-from edgeconv.quantize.trials import COMPARISON_SAMPLES, comparison_feeds
-from edgeconv.types import MAX_SNR_DB, Sensitivity
+from edgeconv.quantize.trials import COMPARISON_SAMPLES, comparison_feeds, lowest_snr_db, outputs_of
+from edgeconv.types import MAX_SNR_DB, Recipe, Sensitivity
 
 # The quantiser asks for this mode itself.
 
@@ -88,11 +89,6 @@ def test_the_layer_with_outliers_is_the_worst_and_more_bits_cost_less():
 
 
 def test_the_errors_of_the_layers_alone_add_up_to_that_of_all_of_them():
-    from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.quantize.quantize import quantize_model
-    from edgeconv.quantize.trials import lowest_snr_db, outputs_of
-    from edgeconv.types import Recipe
-
     graph = CalibratedGraph(two_dense(), feeds(), threads=1)
     ranges = graph.fitted("minmax", bits=8).ranges
     made, _ = quantize_model(graph.model, Recipe(name="int8"), ranges)

@@ -23,6 +23,7 @@ from edgeconv.model.tflite.cut import joined_outputs
 from edgeconv.model.tflite.flatbuffer import parse, serialize
 from edgeconv.quantize.calibrate import CalibratedGraph, Feed
 from edgeconv.quantize.found_rules import find_shared_scales, with_own_scales
+from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.trials import QuantizeTrials, outputs_of
 from edgeconv.reporting.pages import text_of
 from edgeconv.requests.recipes import make_recipes
@@ -112,8 +113,6 @@ def test_the_error_of_a_small_part_does_not_hide_in_that_of_the_whole_output():
     (boxes, scores) = trials.expected.values()
     np.testing.assert_array_equal(np.concatenate([boxes, scores], axis=-1), whole)
     assert all(name.startswith("detections (") for _, name in trials.expected)
-    from edgeconv.quantize.quantize import MethodSettings
-
     trial = trials.run(recipe(), MethodSettings("minmax", ()))
     assert trial.snr_db < 6
 

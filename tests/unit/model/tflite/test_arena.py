@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from hypothesis import given
 from hypothesis import strategies as st
 from places import SHARED
@@ -101,8 +102,6 @@ def test_the_plan_is_that_of_tensorflow_lite_for_microcontrollers(
 
 
 def test_the_graphs_that_control_flow_runs_count():
-    from ai_edge_litert import schema_py_generated as schema
-
     outer = Graph()
     condition = outer.tensor("condition", (1,), "bool")
     x, y = (outer.tensor(name, (1, 4), "float32") for name in "xy")

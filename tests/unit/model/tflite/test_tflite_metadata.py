@@ -5,6 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from ai_edge_litert.schema_py_generated import BufferT, MetadataT
 from flat_read import Read
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,8 +144,6 @@ def test_metadata_that_is_there_already_is_replaced():
 
 def test_other_metadata_of_the_file_stays():
     model = int8_model()
-    from ai_edge_litert.schema_py_generated import BufferT, MetadataT
-
     model.buffers.append(BufferT(data=np.frombuffer(b"1.14.0", np.uint8)))
     model.metadata = [MetadataT(name="min_runtime_version", buffer=len(model.buffers) - 1)]
     kept = parse(with_metadata(packed(model), PLAIN, {}), where="here")

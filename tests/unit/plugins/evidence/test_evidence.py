@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from build_project import CONFIG, write_project
+from build_project import CONFIG, calibrate, write_project
 from json_schemas import jsonschema
 from places import ROOT
 from processor_time import at_most
@@ -201,8 +201,6 @@ def test_what_its_check_rejected_does_not_verify(project):
 
 def test_a_verdict_report_lock_or_embedding_of_other_bytes_is_found(project):
     """Each is whole in itself, and belongs to another file."""
-    from build_project import calibrate
-
     shutil.copytree(".", "old")
     calibrate(Path("cal.npz"), seed=4)
     Path("edgeconv.toml").write_text(Path("edgeconv.toml").read_text())
