@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, wraps
 from os.path import realpath
 from pathlib import Path
@@ -32,7 +32,6 @@ from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from edgeconv.requests.config.file import Config
     from edgeconv.types.execution import SandboxMode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgeconv.data import read_samples, write_samples
 from edgeconv.model.tflite import output_steps
@@ -14,7 +14,6 @@ from edgeconv.types.words import listed, quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from numpy.typing import NDArray
 

@@ -33,7 +33,7 @@ from edgeconv.data.suspects import (
 )
 from edgeconv.model.tflite import constant_outputs
 from edgeconv.model.tflite.cut import decided_outputs
-from edgeconv.types import Suspicion
+from edgeconv.types import CalibrationRecord, InputRange, Recipe, Suspicion
 from edgeconv.types.errors import SuspectCalibration, ToolFailed
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from edgeconv.conversion.session import Session
     from edgeconv.tf.normalization import ScaledTwice
     from edgeconv.tf.reference import StatisticsCheck
-    from edgeconv.types import CalibrationRecord, InputRange, Recipe
 
 # Distances from the statistics: of a set that may be wrong, and of one that cannot be right. Right
 # ones of 20 samples and more were at most 0.74 away; see docs/data.md.

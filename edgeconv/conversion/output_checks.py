@@ -18,9 +18,9 @@ from edgeconv.model.tflite import (
     steps_by_output,
 )
 from edgeconv.reporting.units import counted
-from edgeconv.statistics.grades import graded
-from edgeconv.statistics.outputs import output_errors, sample_errors
-from edgeconv.types import ROUNDING
+from edgeconv.statistics.grades import Graded, graded
+from edgeconv.statistics.outputs import SampleErrors, output_errors, sample_errors
+from edgeconv.types import ROUNDING, OutputError, Recipe, RecipeName
 from edgeconv.types.errors import Cause, NotFinite, VerificationFailed
 
 if TYPE_CHECKING:
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.session import Outputs
-    from edgeconv.statistics.grades import Graded
-    from edgeconv.statistics.outputs import SampleErrors
-    from edgeconv.types import OutputError, Recipe, RecipeName
 
 # An error below this fraction of the output's magnitude is rounding, however little the output
 # varies over the samples: 16 bits for a float model, 10 for a quantized one.

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgeconv import data
 from edgeconv.conversion.plan import declared_signatures, resolve
-from edgeconv.conversion.run import Split, source_of
+from edgeconv.conversion.run import Run, Split, source_of
 from edgeconv.conversion.session import start_engine, verifying_runtime
 from edgeconv.conversion.states import state_notes
 from edgeconv.data.samples import mapped_arrays, sample_files
@@ -48,7 +48,7 @@ from edgeconv.tf.reference import (
     find_scaled,
     run_reference,
 )
-from edgeconv.types import with_scaled
+from edgeconv.types import LadderStep, Signature, with_scaled
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import EdgeconvError, InputRefused, UnknownScale, UnsupportedOperators
 from edgeconv.types.words import SERVING_DEFAULT
@@ -57,9 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from edgeconv.conversion.ladder import Rung
-    from edgeconv.conversion.run import Run
     from edgeconv.system.processes.tasks import PersistentChild
-    from edgeconv.types import LadderStep, Signature
 
 # TensorFlow's converter gives the operators that only TensorFlow has this name.
 SELECT_TF = "Flex"

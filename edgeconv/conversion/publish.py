@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.plan import FinishedArtifact, manifest_bytes
+from edgeconv.conversion.plan import FinishedArtifact, Plan, manifest_bytes
 from edgeconv.model.tflite import oldest_runtime
 from edgeconv.system.store import publish_all, sha256_file, tool_versions
 from edgeconv.system.store.notes import in_project
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
     from edgeconv.conversion.climb import SessionResult
-    from edgeconv.conversion.plan import Plan
     from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.session import Session
 

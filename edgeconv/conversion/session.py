@@ -13,14 +13,14 @@ import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeconv.conversion.calibration_checks import check_calibration
-from edgeconv.conversion.candidate import Candidate
+from edgeconv.conversion.calibration_checks import CalibrationCheck, check_calibration
+from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.data import read_samples, write_samples
 from edgeconv.model.tflite import multiplications
 from edgeconv.plugins import runtime_module
@@ -37,13 +37,13 @@ from edgeconv.quantize.worker import (
 )
 from edgeconv.runtimes.interface import RuntimeSettings
 from edgeconv.runtimes.isolated import isolated_target
-from edgeconv.runtimes.local import IdleRunners, RuntimePython, start_run
+from edgeconv.runtimes.local import IdleRunners, RuntimePython, StoredRun, start_run
 from edgeconv.statistics.outputs import TOGETHER
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import start_ahead
 from edgeconv.tf.tflite_converter import EngineJob, EnginePart, quantize_with_tflite, refuse_recipe
-from edgeconv.types import TargetRuntime
+from edgeconv.types import CalibrationRecord, Recipe, TargetRuntime
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import (
     EdgeconvError,
@@ -56,15 +56,10 @@ from edgeconv.types.errors import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Self
 
-    from edgeconv.conversion.calibration_checks import CalibrationCheck
-    from edgeconv.conversion.candidate import VerifiedCandidate
     from edgeconv.conversion.prepare import Part, PreparedModel, Reference
     from edgeconv.conversion.run import Run
-    from edgeconv.runtimes.local import StoredRun
     from edgeconv.system.processes.tasks import Answer, PendingCall, PersistentChild
-    from edgeconv.types import CalibrationRecord, Recipe
 
     # By signature, then by output.
     Outputs = Mapping[str, dict[str, NDArray[np.generic]]]

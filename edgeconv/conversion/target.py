@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.conversion.candidate import VerifiedCandidate
+from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
 from edgeconv.conversion.graph_checks import converted_share
 from edgeconv.conversion.output_checks import compare
 from edgeconv.conversion.session import start_quantizing
@@ -20,17 +20,15 @@ from edgeconv.reporting.units import decibels, percent
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.runtimes.isolated import installed
 from edgeconv.statistics.outputs import LEAST_AGREEMENT, is_another, output_errors
-from edgeconv.types import LadderStep, TargetCheck, TargetRuntime
+from edgeconv.types import LadderStep, OutputError, Recipe, TargetCheck, TargetRuntime
 from edgeconv.types.errors import EdgeconvError, VerificationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from edgeconv.conversion.candidate import Candidate
     from edgeconv.conversion.run import Run
     from edgeconv.conversion.session import Outputs, Session
     from edgeconv.runtimes.local import RuntimePython
-    from edgeconv.types import OutputError, Recipe
 
 _ANOTHER_RECIPE = "choose another recipe for this runtime"
 _HAS_DENSE_WEIGHTS = frozenset({"dynamic", "weight-only-int8", "int8", "int16x8"})

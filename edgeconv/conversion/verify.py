@@ -14,7 +14,7 @@ from edgeconv.conversion.calibration_checks import (
     refuse_suspect,
     refuse_untaken,
 )
-from edgeconv.conversion.candidate import Candidate, VerifiedCandidate
+from edgeconv.conversion.candidate import Candidate, CandidateGraph, VerifiedCandidate
 from edgeconv.conversion.graph_checks import verify_graph
 from edgeconv.conversion.output_checks import compare, errors_by_sample
 from edgeconv.conversion.session import quantize_with_converter, start_quantizing
@@ -22,7 +22,7 @@ from edgeconv.conversion.states import state_warnings
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.statistics.grades import worst_grade
 from edgeconv.system.processes.workers import start_ahead
-from edgeconv.types import Verification
+from edgeconv.types import Recipe, Verification
 from edgeconv.types.conversion import NOT_TRIED
 from edgeconv.types.errors import (
     EdgeconvError,
@@ -34,11 +34,9 @@ from edgeconv.types.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from edgeconv.conversion.candidate import CandidateGraph
     from edgeconv.conversion.prepare import PreparedModel
     from edgeconv.conversion.session import Answers, Candidates, Outputs, Session
     from edgeconv.runtimes.local import StoredRun
-    from edgeconv.types import Recipe
 
     Outcomes = dict[Recipe, VerifiedCandidate | EdgeconvError]
 

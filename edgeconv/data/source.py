@@ -11,12 +11,12 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from msgspec import structs
 
-from edgeconv.data.arrays import STRING, refuse_larger
+from edgeconv.data.arrays import STRING, Arrays, Items, refuse_larger
 from edgeconv.data.checks import (
     CLASSES,
     LabelUse,
@@ -47,9 +47,6 @@ from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
-    from typing import Self
-
-    from edgeconv.data.arrays import Arrays, Items
     from edgeconv.data.kinds.function import Returned
     from edgeconv.types import DataSource, Preprocessing, TensorSpec
 

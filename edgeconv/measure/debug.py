@@ -31,7 +31,7 @@ from edgeconv.requests.convert import ConvertRequest
 from edgeconv.requests.recipes import make_recipes
 from edgeconv.requests.texts import comma_list
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.runtimes.interface import Model
+from edgeconv.runtimes.interface import Arrays, Model
 from edgeconv.runtimes.tensors import raw, signature_of
 from edgeconv.statistics.outputs import Signal, snr_db
 from edgeconv.system.processes.sandbox import Access
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from edgeconv.conversion.prepare import Part
     from edgeconv.conversion.session import Session
     from edgeconv.requests.looking import DebugRequest
-    from edgeconv.runtimes.interface import Arrays
 
     Array = NDArray[np.generic]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv.model.tflite import output_steps
+from edgeconv.model.tflite import FloatLayer, output_steps
 from edgeconv.quantize.found_rules import with_found_rules
 from edgeconv.quantize.quantize import MethodSettings
 from edgeconv.quantize.rules import BLOCKS, kept_layers, ruled_layers, weight_bits
@@ -35,7 +35,6 @@ from edgeconv.types.errors import ToolFailed, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from edgeconv.model.tflite import FloatLayer
     from edgeconv.quantize.calibrate import CalibratedGraph
     from edgeconv.quantize.choose import MethodSearch
 

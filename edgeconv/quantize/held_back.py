@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.model.tflite import steps_by_output, with_logits
+from edgeconv.model.tflite import Logits, steps_by_output, with_logits
 from edgeconv.model.tflite.cut import joined_outputs
 from edgeconv.model.tflite.layers import work_of_invoke
-from edgeconv.quantize.parted import parted_outputs, split_parts
+from edgeconv.quantize.parted import OutputArrays, PartedOutput, parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, make_file
 from edgeconv.quantize.refine.simulating import simulated
 from edgeconv.quantize.trials import outputs_of
 from edgeconv.runtimes.runner import join_samples
-from edgeconv.statistics.outputs import sample_errors
+from edgeconv.statistics.outputs import SampleErrors, sample_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from edgeconv.model.tflite import Logits
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed, Fold
-    from edgeconv.quantize.parted import OutputArrays, PartedOutput
-    from edgeconv.statistics.outputs import SampleErrors
     from edgeconv.types import Recipe
 
     Steps = dict[tuple[str, str], float]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from edgeconv.model.tflite import (
+    FloatLayer,
     clipped_biases,
     with_asymmetric_inputs,
     with_fitting_biases,
@@ -27,12 +28,13 @@ from edgeconv.model.tflite import (
     with_weights_inside,
 )
 from edgeconv.model.tflite.flatbuffer import is_constant, operator_name, read, text
-from edgeconv.model.tflite.layers import COMPRESSIBLE
+from edgeconv.model.tflite.layers import COMPRESSIBLE, SmallWeights
 from edgeconv.quantize.ranges.clipping import MIN_SAMPLES as RANGE_SAMPLES
-from edgeconv.quantize.refine.refining import MIN_SAMPLES, refine_layers
+from edgeconv.quantize.refine.refining import MIN_SAMPLES, Method, RefinedModel, refine_layers
 from edgeconv.quantize.refine.simulating import rounded_weights, with_weights_of
 from edgeconv.quantize.rules import (
     BLOCKS,
+    RuledLayer,
     float_outputs,
     kept_layers,
     rule_notes,
@@ -43,20 +45,15 @@ from edgeconv.quantize.rules import (
 from edgeconv.quantize.states import with_fed_ranges
 from edgeconv.system.processes.failures import is_called_back
 from edgeconv.system.store import quantizer_module
-from edgeconv.types import Recipe
+from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, Recipe, RecipeName
 from edgeconv.types.errors import ToolFailed, UsageError
 from edgeconv.types.words import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from edgeconv.model.tflite import FloatLayer
-    from edgeconv.model.tflite.layers import SmallWeights
     from edgeconv.model.tflite.stored_once import TableType
     from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.quantize.refine.refining import Method, RefinedModel
-    from edgeconv.quantize.rules import RuledLayer
-    from edgeconv.types import CalibrationRange, PostTrainingMethod, Precision, RecipeName
 
 # All exceptions observed from the quantizer and from the runtime that it calibrates with.
 _ENGINE_ERRORS = (ValueError, RuntimeError, TypeError, KeyError, IndexError, AttributeError)

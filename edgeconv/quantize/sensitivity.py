@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from edgeconv.model.tflite import is_quantized, summarize
+from edgeconv.model.tflite import FloatLayer, is_quantized, summarize
 from edgeconv.model.tflite.edit import BLOCK, OwnConstants
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize, text
 from edgeconv.quantize.quantize import quantize_model
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT
     from numpy.typing import NDArray
 
-    from edgeconv.model.tflite import FloatLayer
     from edgeconv.quantize.calibrate import CalibratedGraph
 
 _WHERE = "the float32 model"

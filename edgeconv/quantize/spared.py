@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from edgeconv.model.tflite import multiplications
+from edgeconv.model.tflite import FloatLayer, multiplications
 from edgeconv.quantize.quantize import MethodSettings, make_file, quantize_model
 from edgeconv.quantize.rules import RuledLayer, ruled_layers, with_eight_bits
 from edgeconv.quantize.trials import QuantizeTrials, comparison_feeds
 from edgeconv.system.processes.progress import CountedLine
 from edgeconv.system.processes.tasks import report_progress
-from edgeconv.types import MAX_SNR_DB, LayerRule
+from edgeconv.types import MAX_SNR_DB, LayerRule, Precision, Recipe, RecipeName
 from edgeconv.types.errors import InputRefused, ToolFailed, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from edgeconv.model.tflite import FloatLayer
     from edgeconv.quantize.calibrate import CalibratedGraph
-    from edgeconv.types import Precision, Recipe, RecipeName
 
 # The precisions in which layers are kept, the cheaper first.
 _KEPT_IN: dict[RecipeName, tuple[Precision, ...]] = {

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from edgeconv.model.tflite.cut import joined_outputs
-from edgeconv.quantize.parted import parted_outputs, split_parts
+from edgeconv.quantize.parted import OutputArrays, PartedOutput, parted_outputs, split_parts
 from edgeconv.quantize.quantize import MethodSettings, QuantizedModel, make_file
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
-from edgeconv.runtimes.runner import join_batches
+from edgeconv.runtimes.runner import Batch, join_batches
 from edgeconv.statistics.outputs import snr_db
-from edgeconv.types import MAX_SNR_DB
+from edgeconv.types import MAX_SNR_DB, Recipe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgeconv.quantize.calibrate import CalibratedGraph, Feed
-    from edgeconv.quantize.parted import OutputArrays, PartedOutput
-    from edgeconv.runtimes.runner import Batch
-    from edgeconv.types import Recipe
 
 # Samples of each signature to compare on: the order of the layers hardly changes with more.
 COMPARISON_SAMPLES = 32

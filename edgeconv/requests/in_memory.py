@@ -16,7 +16,7 @@ import re
 import shutil
 import warnings
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
@@ -24,17 +24,14 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 import msgspec
 from msgspec.structs import replace
 
-from edgeconv.requests.request import ALLOW_CODE, leaves_of
+from edgeconv.requests.request import ALLOW_CODE, Leaf, leaves_of
 from edgeconv.system.store import publish_all, scratch_directory, writable_directory
 from edgeconv.types import Budget, DataSource
 from edgeconv.types.errors import EdgeconvError, InputRefused
 from edgeconv.types.words import first_line, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from edgeconv.data.handover import ArrayFiles
-    from edgeconv.requests.request import Leaf
 
 
 # What a model's own `save` and `export` raise; nothing else is called in the same block.

@@ -16,26 +16,23 @@ import select
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-from edgeconv.runtimes.interface import Delegated, Model, Timed
+from edgeconv.runtimes.interface import Arrays, Delegated, Model, Timed
 from edgeconv.system.processes.sandbox import Access
 from edgeconv.system.processes.workers import Child
-from edgeconv.types import Accelerator, Allowance, Environment
+from edgeconv.types import Accelerator, Allowance, Environment, Timing
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import Cause, ToolFailed, WorkerCrashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Self
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays
-    from edgeconv.types import Timing
 
 # How often a silent process is checked.
 _LOOK_MS = 50

@@ -6,15 +6,13 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING
 
-from edgeconv.runtimes.runner import LoadedModel, to_tensors
+from edgeconv.runtimes.runner import Batch, LoadedModel, to_tensors
 from edgeconv.types.errors import ToolFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ai_edge_litert.interpreter import Interpreter
-
-    from edgeconv.runtimes.runner import Batch
 
 
 @contextlib.contextmanager

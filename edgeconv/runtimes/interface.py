@@ -17,7 +17,7 @@ an accelerator.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -26,8 +26,6 @@ import msgspec
 from edgeconv.types import Accelerator, Allowance, Environment, Timing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeconv.types import Signature
+from edgeconv.types import Signature, TensorSpec
 from edgeconv.types.errors import InputRefused, UsageError
 from edgeconv.types.words import quoted
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.runtimes.interface import Arrays, Model
-    from edgeconv.types import TensorSpec
 
 
 def signature_of(model: Model) -> Signature:

@@ -25,7 +25,7 @@ from edgeconv.tf.export import is_remote
 from edgeconv.tf.training.member import TrainJob, train_member
 from edgeconv.tf.training.modules import refuse_missing
 from edgeconv.training.members import ProcessSettings, clusters_of, is_chief, launch, workers_of
-from edgeconv.types import LOCAL_STRATEGIES
+from edgeconv.types import LOCAL_STRATEGIES, Distribution, Training, TrainingRecord
 from edgeconv.types.errors import InputRefused, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from edgeconv.requests.training import TrainRequest
-    from edgeconv.types import Distribution, Training, TrainingRecord
 
 # Vertex AI sets them for a custom job.
 _MODEL_DIR, _CHECKPOINT_DIR = "AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR"

@@ -18,12 +18,11 @@ from edgeconv.model.tflite.flatbuffer import (
     text,
     type_names,
 )
-from edgeconv.types import OperatorCount
+from edgeconv.types import OperatorCount, RecipeName
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
-    from edgeconv.types import RecipeName
 
 # The place of an operator in its graph, and its name.
 _Member = tuple[int, str]

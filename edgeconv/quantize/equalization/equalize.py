@@ -20,7 +20,7 @@ import numpy as np
 
 from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import parse, serialize, text
-from edgeconv.quantize.equalization.pairs import find_pairs
+from edgeconv.quantize.equalization.pairs import ChannelPair, WeightLayer, find_pairs
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 from edgeconv.statistics.balance import balancing_logarithms
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.equalization.pairs import ChannelPair, WeightLayer
 
 # A channel is made at most this many times larger or smaller. One that would need more contributes
 # nothing, and stays as it is.

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from edgeconv.model.tflite import with_softmax_inputs
+from edgeconv.model.tflite import SoftmaxInput, with_softmax_inputs
 from edgeconv.runtimes.in_process import InProcessModel, open_interpreter
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from edgeconv.model.tflite import SoftmaxInput
     from edgeconv.quantize.calibrate import Feed
 
 # An 8-bit step of less than an eighth changes a probability by a factor of less than

@@ -16,14 +16,13 @@ import numpy as np
 
 from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import operators_of, read, text
-from edgeconv.model.tflite.operators import shape_of, use_of
+from edgeconv.model.tflite.operators import OperatorUse, shape_of, use_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT, SubGraphT, TensorT
 
-    from edgeconv.model.tflite.operators import OperatorUse
 
 # A sum of fewer steps than these of its inputs is mostly their rounding. An int16 one of two
 # aborts tflite-micro.

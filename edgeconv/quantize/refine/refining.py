@@ -31,7 +31,7 @@ from edgeconv.quantize.refine.layers import (
     unrefined_operators,
 )
 from edgeconv.quantize.refine.matching import match_layers, unmatched_layers
-from edgeconv.quantize.refine.moments import lacking, moments
+from edgeconv.quantize.refine.moments import Geometry, Moments, Quantity, lacking, moments
 from edgeconv.quantize.refine.rounding import (
     Rounded,
     absmax_scales,
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.calibrate import Feed
-    from edgeconv.quantize.refine.layers import RefinableLayer
-    from edgeconv.quantize.refine.moments import Geometry, Moments, Quantity
     from edgeconv.quantize.refine.simulating import RoundedWeights
 
     Floats = NDArray[np.float64]

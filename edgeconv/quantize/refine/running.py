@@ -13,7 +13,7 @@ from edgeconv.model.tflite.cut import with_fixed_shapes
 from edgeconv.model.tflite.flatbuffer import text
 from edgeconv.model.tflite.operators import scales_of, type_of
 from edgeconv.model.tflite.segments import GraphSegments
-from edgeconv.quantize.refine.moments import Quantity, layer_outputs
+from edgeconv.quantize.refine.moments import Geometry, Quantity, layer_outputs
 from edgeconv.runtimes.in_process import open_interpreter, runtime_errors
 from edgeconv.runtimes.runner import quantize
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from edgeconv.quantize.refine.layers import RefinableLayer
-    from edgeconv.quantize.refine.moments import Geometry
 
     Array = NDArray[np.generic]
     Values = NDArray[np.float32]

@@ -15,7 +15,7 @@ import numpy as np
 from edgeconv.model.tflite.edit import OwnConstants
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, parse, serialize
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
-from edgeconv.quantize.refine.layers import from_rows, geometry
+from edgeconv.quantize.refine.layers import RefinableLayer, from_rows, geometry
 from edgeconv.quantize.refine.matching import match_layers
 from edgeconv.quantize.refine.weights import read_bias, read_weights, write_bias, write_weights
 from edgeconv.types.errors import InputRefused
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, TensorT
     from numpy.typing import NDArray
 
-    from edgeconv.quantize.refine.layers import RefinableLayer
     from edgeconv.quantize.refine.rounding import Rounded
 
 _BITS = {"int8": 8, "int4": 4}

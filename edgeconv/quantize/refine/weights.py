@@ -10,14 +10,12 @@ import numpy as np
 from edgeconv.model.tflite.biases import BIAS_LIMITS
 from edgeconv.model.tflite.edit import block_scales, is_in_blocks, require_version, store_values
 from edgeconv.model.tflite.operators import scales_of, shape_of, type_of
-from edgeconv.quantize.refine.layers import from_rows, to_rows
+from edgeconv.quantize.refine.layers import RefinableLayer, from_rows, to_rows
 from edgeconv.quantize.refine.rounding import Rounded
 
 if TYPE_CHECKING:
     from ai_edge_litert.schema_py_generated import ModelT, OperatorT
     from numpy.typing import NDArray
-
-    from edgeconv.quantize.refine.layers import RefinableLayer
 
     Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from edgeconv.data.records import framed
 from edgeconv.reporting import units
-from edgeconv.reporting.trackers import now, runs
+from edgeconv.reporting.trackers import TrackedRun, now, runs
 from edgeconv.system.store import publish_bytes, writable_directory
 from edgeconv.types.errors import OutputRefused
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from datetime import datetime
 
-    from edgeconv.reporting.trackers import TrackedRun
     from edgeconv.reporting.trackers.tensorboard_pb2 import HParamsPluginData, Summary
     from edgeconv.types import Checked, Report
 

@@ -6,11 +6,11 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv.requests.config.file import MODEL_KEYS
+from edgeconv.requests.config.file import MODEL_KEYS, Config, ModelTable
 from edgeconv.requests.config.reach import Granted, NotAllowed, find_config, refusal
 from edgeconv.requests.config.tables import Table, options_of, read_config
 from edgeconv.requests.convert import ConvertRequest
-from edgeconv.requests.request import MissingOption, leaves_of, put, spread, value_at
+from edgeconv.requests.request import MissingOption, Request, leaves_of, put, spread, value_at
 from edgeconv.requests.texts import Reach
 from edgeconv.system.store.files import also_reading
 from edgeconv.system.store.user import allowed_by
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from edgeconv.requests.check import BuildRequest, CheckRequest
-    from edgeconv.requests.config.file import Config, ModelTable
-    from edgeconv.requests.request import Request
     from edgeconv.system.store.toml_file import Key
 
 Kind = TypeVar("Kind", bound="Request")

@@ -5,25 +5,21 @@ The keys of a table are the long options of the command that it is called after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from edgeconv.requests.config.reach import NotAllowed, refusal
+from edgeconv.requests.config.reach import Granted, NotAllowed, refusal
 from edgeconv.requests.request import Leaf, Parsed, Refused, Request, leaves_of, request_of
 from edgeconv.requests.table import TABLES
-from edgeconv.system.store.toml_file import shown
+from edgeconv.system.store.toml_file import Key, shown
 from edgeconv.types.errors import EdgeconvError, InputRefused, UsageError
 from edgeconv.types.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
     from edgeconv.requests.config.file import Config
-    from edgeconv.requests.config.reach import Granted
     from edgeconv.requests.texts import Reach
-    from edgeconv.system.store.toml_file import Key
 
 Kind = TypeVar("Kind", bound=Request)
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgeconv.runtimes.interface import Timed
+from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings, Timed
 from edgeconv.runtimes.runner import run_batches
 from edgeconv.runtimes.tensors import raw, signature_of
-from edgeconv.types import Environment
+from edgeconv.types import Environment, RuntimeChoice, Signature, TensorSpec, Timing
 from edgeconv.types.decoding import ready
 from edgeconv.types.errors import ToolFailed, UsageError
 
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeconv.runtimes.interface import Arrays, Model, RuntimeSettings
-    from edgeconv.types import RuntimeChoice, Signature, TensorSpec, Timing
 
 # See edgeconv.runtimes.interface.
 RUNS_HERE_ALONE = True

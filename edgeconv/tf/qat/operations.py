@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +23,6 @@ from edgeconv.tf.lazy import keras, tf, tf_keras
 from edgeconv.tf.qat.kinds import class_name, plain_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from edgeconv.tf.qat.graph import LayerUse
 
 

@@ -13,12 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from edgeconv.model.source.scanning.nodes import families
+from edgeconv.model.source.scanning.nodes import Findings, families
 
 if TYPE_CHECKING:
     from edgeconv.model.source.graph_pb2 import AssetFileDef, MetaGraphDef, TensorInfo, VariableDef
     from edgeconv.model.source.scanning.graphs import Body, GraphNode, MetaGraph
-    from edgeconv.model.source.scanning.nodes import Findings
 
     Need = Literal["saver", "asset"]
 
