@@ -26,12 +26,10 @@ from edgeconv.system.store.hashes import (
     hash_of as hash_of,
     html_checksum as html_checksum,
     html_with_checksum as html_with_checksum,
-    json_checksum as json_checksum,
     json_with_checksum as json_with_checksum,
 )
 from edgeconv.system.store.locks import locked as locked, owned as owned
 from edgeconv.system.store.seals import (
-    is_sealed as is_sealed,
     publish_sealed as publish_sealed,
     read_sealed as read_sealed,
     seal as seal,

@@ -6,7 +6,6 @@ It is an allow-list: what is not on it is refused.
 from edgeconv.model.source.scanning.refusing import (
     admit_model as admit_model,
     loadable as loadable,
-    refuse_findings as refuse_findings,
     scan as scan,
     trusted_models as trusted_models,
 )

@@ -8,8 +8,6 @@ pools       what the child calls before a library makes a pool of threads
 
 from edgeconv.system.processes.sandbox.policy import (
     Access as Access,
-    Profile as Profile,
-    StartCommand as StartCommand,
     available as available,
     environment_of as environment_of,
     sandbox_mode as sandbox_mode,
