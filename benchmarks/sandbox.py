@@ -10,8 +10,6 @@ Processor time is that of the child alone; it is what to read where the machine 
 bubblewrap it is not known, which is not the parent of what it starts in the end.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
@@ -21,19 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from unittest import mock
 
 import msgspec
 
 from benchmarks.measuring import write_result
-from edgeconv.runtimes.isolated import relu_model
+from edgeconv.runtimes.conversation import relu_model
 from edgeconv.system.processes.sandbox import Access, policy
 from edgeconv.system.processes.sandbox.policy import Wall
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).parent.parent
 WITHOUT = "without"

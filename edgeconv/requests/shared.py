@@ -40,16 +40,11 @@ CUSTOM = Input(
 )
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """The names of a text with commas, for an option that takes no array."""
-    return tuple(comma_list(text))
-
-
 TAG = Input(
     "The graph of a SavedModel with exactly these tags, comma-separated. [default: serve]",
     name="tag",
     text=TEXT,
-    make=split_names,
+    make=lambda text: tuple(comma_list(text)),
     to_raw=",".join,
     metavar="TAGS",
 )
