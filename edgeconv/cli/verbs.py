@@ -278,7 +278,7 @@ def check(call: CommandCall) -> int:
     from edgeconv.reporting.verdicts import render
 
     request = replace(call.request, **call.of_config)
-    destinations = parse_destinations(request)
+    outputs, trackers = parse_destinations(request)
     with progress(quiet=call.shown.quiet) as on_progress:
         run = run_check(request, on_progress)
     for notice in run.notices:
@@ -291,10 +291,10 @@ def check(call: CommandCall) -> int:
             echo_text(shown, own=COLORS)
         if is_github():
             echo_text(render(run.checked, "github-annotations"), own=ANNOTATIONS)
-    publish(run.checked, destinations.outputs)
+    publish(run.checked, outputs)
     # Last: a server that does not answer must not keep the verdict back.
     if run.has_verdict:
-        track(run, destinations)
+        track(run, trackers)
     if run.errors:
         raise run.errors[0]
     return 0 if run.checked.ok else 1

@@ -58,6 +58,10 @@ _FOR_MODELS = {
 _VERSIONS_KEYS = (("check", "runtimes"), ("bench", "runtimes"))
 
 
+# Each with its location.
+Trackers = Sequence[tuple[ModuleType, str]]
+
+
 class CheckRun(NamedTuple):
     """A finished check, before it is written anywhere.
 
@@ -76,13 +80,6 @@ class CheckRun(NamedTuple):
         return len(self.errors) < len(self.checked.checks)
 
 
-class Destinations(NamedTuple):
-    """The format of each file to write, and each tracker with its location."""
-
-    outputs: Mapping[Path, str]
-    trackers: Sequence[tuple[ModuleType, str]]
-
-
 def check(request: CheckRequest, *, on_progress: Callable[[str], None] = lambda _: None) -> Checked:
     """Convert, measure and check models against budget and lock; or check a report.
 
@@ -91,14 +88,14 @@ def check(request: CheckRequest, *, on_progress: Callable[[str], None] = lambda 
     where no model could be checked; the outputs then say why.
     """
     request = settled(request, "check")
-    destinations = parse_destinations(request)
+    outputs, trackers = parse_destinations(request)
     run = run_check(request, on_progress)
     for notice in run.notices:
         on_progress(notice)
-    publish(run.checked, destinations.outputs)
+    publish(run.checked, outputs)
     if not run.has_verdict:
         raise run.errors[0]
-    track(run, destinations)
+    track(run, trackers)
     return run.checked
 
 
@@ -124,8 +121,8 @@ def run_check(request: CheckRequest, on_progress: Callable[[str], None]) -> Chec
     return CheckRun(checked, reports, tuple(errors), tuple(notices))
 
 
-def parse_destinations(request: CheckRequest) -> Destinations:
-    """Where a verdict is to be written and logged. Raises what is wrong before any work."""
+def parse_destinations(request: CheckRequest) -> tuple[dict[Path, str], Trackers]:
+    """The format of each file to write, and the trackers. Raises what is wrong before any work."""
     outputs: dict[Path, str] = {}
     for name, file in request.outputs:
         path = Path(file)
@@ -140,7 +137,7 @@ def parse_destinations(request: CheckRequest) -> Destinations:
     trackers = [(tracker(kind), location) for kind, location in request.trackers]
     for module, location in trackers:
         module.refuse(location)
-    return Destinations(outputs, trackers)
+    return outputs, trackers
 
 
 def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
@@ -164,9 +161,9 @@ def publish(checked: Checked, outputs: Mapping[Path, str]) -> None:
         raise refused[0]
 
 
-def track(run: CheckRun, destinations: Destinations) -> None:
+def track(run: CheckRun, trackers: Trackers) -> None:
     """Log the measurements. Raises an `EdgeconvError` for a tracker that refuses them."""
-    for module, location in destinations.trackers:
+    for module, location in trackers:
         checked = in_project(run.checked, Path(run.checked.config).absolute())
         module.track(checked, run.reports, location)
 

@@ -8,7 +8,7 @@ nonsense. So the larger of the two versions counts.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from edgeconv.model.tflite.edit import require_version
 from edgeconv.model.tflite.flatbuffer import (
@@ -230,13 +230,8 @@ def parse_release(text: str) -> Release:
 _CHANNEL_DENSE: Release = (2, 10, 0)
 # The entry of the metadata that TensorFlow's converter writes, of a fixed length.
 _RELEASE, _RELEASE_BYTES = "min_runtime_version", 16
-
-
-class _OperatorNeed(NamedTuple):
-    """What one operator needs; an unknown `release` is None."""
-
-    need: RuntimeNeed
-    release: Release | None
+# What one operator needs, and the release that has it; None where that is unknown.
+_Finding = tuple[RuntimeNeed, Release | None]
 
 
 def oldest_runtime(data: bytes, where: str) -> OldestRuntime:
@@ -301,7 +296,7 @@ def _oldest(model: ModelT) -> OldestRuntime:
         _find(model, use_of(model, graph, operator), operator)
         for graph, operator in operators_of(model)
     }
-    oldest = max((f.release for f in findings if f.release is not None), default=None)
+    oldest = max((release for _, release in findings if release is not None), default=None)
     return OldestRuntime(
         version="" if oldest is None else "{}.{}.{}".format(*oldest),
         operators=_needs(findings, oldest) if oldest is not None else (),
@@ -309,12 +304,12 @@ def _oldest(model: ModelT) -> OldestRuntime:
     )
 
 
-def _needs(findings: set[_OperatorNeed], release: Release | None) -> tuple[RuntimeNeed, ...]:
-    needs = [finding.need for finding in findings if finding.release == release]
+def _needs(findings: set[_Finding], release: Release | None) -> tuple[RuntimeNeed, ...]:
+    needs = [need for need, needed in findings if needed == release]
     return tuple(sorted(needs, key=lambda need: (need.operator, need.version, need.declared)))
 
 
-def _find(model: ModelT, use: OperatorUse, operator: OperatorT) -> _OperatorNeed:
+def _find(model: ModelT, use: OperatorUse, operator: OperatorT) -> _Finding:
     declared = int(model.operatorCodes[operator.opcodeIndex].version)
     # A custom operator is in no release: the app provides it.
     needed = None if is_custom(model, operator) else needed_version(use)
@@ -324,7 +319,7 @@ def _find(model: ModelT, use: OperatorUse, operator: OperatorT) -> _OperatorNeed
     if release is not None and release < _CHANNEL_DENSE and _is_channel_dense(use):
         release, note = _CHANNEL_DENSE, "integer inputs and a scale per channel"
     need = RuntimeNeed(operator=use.name, version=version, declared=declared, note=note)
-    return _OperatorNeed(need, release)
+    return need, release
 
 
 def _is_channel_dense(use: OperatorUse) -> bool:

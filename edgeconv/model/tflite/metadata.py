@@ -70,22 +70,17 @@ class ModelMetadata:
     outputs: tuple[TensorMetadata, ...]
 
 
-class GraphNames(NamedTuple):
-    """The names of the first graph's inputs and outputs, in its order."""
+def graph_names(data: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the first graph's inputs, and of its outputs, in its order.
 
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-
-def graph_names(data: bytes) -> GraphNames:
-    """The names as the first signature of the first graph has them, else the tensors' names.
+    They are as the first signature of the graph has them, else the tensors' names.
 
     Raises `InputRefused` for bytes that are not a model.
     """
     model = parse(data, where=_WHERE)
     graph = model.subgraphs[0]
     signature = next((s for s in model.signatureDefs or () if s.subgraphIndex == 0), None)
-    return GraphNames(
+    return (
         _names(model, graph.inputs, signature.inputs if signature else ()),
         _names(model, graph.outputs, signature.outputs if signature else ()),
     )

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -47,13 +47,6 @@ def parse_address(text: str) -> str:
     if not _ADDRESS.fullmatch(text):
         raise UsageError(f"--on {text!r} is not a cluster", hint="ray, or ray://HOST:PORT")
     return text
-
-
-class ClusterNode(NamedTuple):
-    """A node: Ray's id of it, and how many cores it has."""
-
-    id: str
-    cores: int
 
 
 class RemoteTask(Generic[Answer]):
@@ -121,13 +114,10 @@ class RayCluster:
     def __exit__(self, *_: object) -> None:
         self.ray.shutdown()
 
-    def nodes(self) -> tuple[ClusterNode, ...]:
-        """The nodes that are alive, in one order."""
-        alive = (node for node in self.ray.nodes() if node["Alive"])
-        nodes = (
-            ClusterNode(node["NodeID"], int(node["Resources"].get("CPU", 0))) for node in alive
-        )
-        return tuple(sorted(nodes))
+    def nodes(self) -> dict[str, int]:
+        """The cores of each node that is alive, by Ray's id of it, in one order."""
+        alive = {node["NodeID"]: node["Resources"] for node in self.ray.nodes() if node["Alive"]}
+        return {node: int(alive[node].get("CPU", 0)) for node in sorted(alive)}
 
     def submit(
         self,

@@ -80,7 +80,8 @@ class RayExecutor:
         """Start a task."""
         if not self._timing:
             return self._started(job)
-        cores = {node.id: node.cores for node in self._cluster.nodes() if node.id in self._timing}
+        nodes = self._cluster.nodes()
+        cores = {node: count for node, count in nodes.items() if node in self._timing}
         if not cores:
             return Handle(job, LostTask())
         self._loads = {each: node for each, node in self._loads.items() if not each.has_ended()}
@@ -149,7 +150,7 @@ class ClusterSite:
         """The one of all nodes, of which each is asked once. Raises `UsageError`."""
         if not self._processors:
             cluster = self._connected(file, runtimes)
-            self._processors = processors(cluster, [node.id for node in cluster.nodes()])
+            self._processors = processors(cluster, [*cluster.nodes()])
         first, *others = sorted(set(self._processors.values()))
         if others:
             names = listed(f"{each.cpu} with {each.cores} cores" for each in (first, *others))

@@ -2,7 +2,8 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,7 +176,8 @@ class _PlainCopy:
         inner = tf_keras.layers.DepthwiseConv2D(1, name=f"{name}_depthwise")
         core = Core(inner, [factor.reshape(1, 1, channels, 1), offset])
         kernel, scales = KERNELS["DepthwiseConv2D"]
-        image = _Shaped((None, *[1] * (_IMAGE_RANK - rank), *tensor.shape[1:]))
+        # It stands for a tensor of this shape.
+        image = SimpleNamespace(shape=(None, *[1] * (_IMAGE_RANK - rank), *tensor.shape[1:]))
         middle = self._wrapped(core, name, image, np.abs(factor), kernel, scales)
         added = list(range(1, 1 + _IMAGE_RANK - rank))
         lift = partial(tf.expand_dims, axis=1)
@@ -185,12 +187,6 @@ class _PlainCopy:
             lower = partial(tf.squeeze, axis=added)
             layers.append(op_layer(lower, "squeeze", f"{name}_lower"))
         return layers
-
-
-class _Shaped(NamedTuple):
-    """Stands for a tensor of this shape."""
-
-    shape: tuple[int | None, ...]
 
 
 def _dilated(layer: Any, inputs: Any) -> Any:

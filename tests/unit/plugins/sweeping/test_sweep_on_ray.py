@@ -42,8 +42,8 @@ def test_a_device_has_one_job_which_makes_its_files_after_the_others(tmp_path):
 class NoNodes:
     """A cluster whose nodes are lost."""
 
-    def nodes(self) -> tuple[()]:
-        return ()
+    def nodes(self) -> dict[str, int]:
+        return {}
 
 
 def test_where_all_nodes_that_time_are_lost_their_cells_fail(tmp_path):
