@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from msgspec import structs
@@ -47,6 +47,8 @@ from edgeconv.types.errors import InputRefused, UsageError, unknown_name
 from edgeconv.types.words import listed, quoted
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from edgeconv.data.kinds.function import Returned
     from edgeconv.types import DataSource, Preprocessing, TensorSpec
 

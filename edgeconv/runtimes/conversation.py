@@ -16,7 +16,7 @@ import select
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -29,6 +29,7 @@ from edgeconv.types.errors import Cause, ToolFailed, WorkerCrashed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     import numpy as np
     from numpy.typing import NDArray

@@ -4,9 +4,14 @@ An error says what is wrong, where, and what to do next. A failed gate is a `Ver
 error; to embed what it rejected is an error.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import Self
 
 
 class Cause(NamedTuple):

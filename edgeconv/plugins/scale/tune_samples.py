@@ -3,6 +3,8 @@
 It may use some samples, and is judged by fresh ones that it may not use.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import hashlib
@@ -11,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -43,6 +45,9 @@ from edgeconv.types import (
     TuningTrial,
 )
 from edgeconv.types.errors import InputRefused, UsageError
+
+if TYPE_CHECKING:
+    from typing import Self
 
 # Counts up when kept trials are to be evaluated again.
 _REVISION = 2

@@ -55,6 +55,27 @@ def _is_for_types(source: Source, found: Import) -> bool:
     )
 
 
+# What the standard library of Python 3.10, the oldest that is supported, does not have.
+YOUNGER = {
+    "contextlib": {"chdir"},
+    "datetime": {"UTC"},
+    "enum": {"StrEnum"},
+    "hashlib": {"file_digest"},
+    "typing": {"LiteralString", "Never", "NotRequired", "Required", "Self", "Unpack", "override"},
+}
+
+
+def test_what_is_imported_is_in_the_oldest_python():
+    wrong = []
+    for source in SOURCES:
+        run = {found.where for found in imports(source) if found.is_run}
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ImportFrom) and f"{source.name}:{node.lineno}" in run:
+                names = {each.name for each in node.names} & YOUNGER.get(node.module or "", set())
+                wrong += [f"{source.name}:{node.lineno} imports {name}" for name in names]
+    assert wrong == []
+
+
 def test_the_tensorflow_folder_does_import_tensorflow():
     """Else the rule above would hold because nothing was looked at."""
     modules = {found.module for source in SOURCES for found in imports(source)}
