@@ -175,6 +175,8 @@ def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) ->
     """
     floating = next((recipe for recipe in recipes if recipe.name == "float32"), None)
     first = [r for r in recipes if r.name != "float32" and r.engine != "tflite"]
+    # The slow kernels of int16x8 run while the others are made.
+    first.sort(key=lambda recipe: recipe.name != "int16x8")
     try:
         with contextlib.ExitStack() as children:
             # Three things in parallel: the trained model runs in TensorFlow, litert-quantizer
@@ -196,8 +198,9 @@ def _try_rung(run: Run, rung: Rung, recipes: Sequence[Recipe], climb: _Climb) ->
     if floating is not None:
         outcomes[floating] = float_model
     climb.float_bytes = climb.float_bytes or session.prepared.float_model.stat().st_size
-    for recipe, outcome in outcomes.items():
-        climb.add(recipe, session, rung.text, outcome)
+    for recipe in recipes:
+        if recipe in outcomes:
+            climb.add(recipe, session, rung.text, outcomes[recipe])
     return session
 
 
