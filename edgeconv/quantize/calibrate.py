@@ -108,8 +108,9 @@ class Feed:
         arrays = {name: array[rows] for name, array in self._arrays.items()}
         for name, step in steps.items():
             if step:
-                values = arrays[name].astype(np.float32)
-                arrays[name] = (np.rint(values / step) * step).astype(arrays[name].dtype)
+                given = arrays[name].dtype
+                values = np.rint(arrays[name].astype(np.float32) / step) * step
+                arrays[name] = (values if given.kind == "f" else np.rint(values)).astype(given)
         rounded = copy.copy(self)
         rounded._arrays, rounded._numbers = arrays, range(len(self._numbers))
         return rounded

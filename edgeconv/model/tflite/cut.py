@@ -335,6 +335,8 @@ _MOVED_INPUT = {
     ),
     "SPLIT": 1,
 }
+# Inputs of these types have values that a model makes floats of.
+_OTHER_NUMBERS = frozenset({"float64", "int8", "int16", "int32", "int64", "uint8", "uint32"})
 
 
 class InputFront(NamedTuple):
@@ -351,10 +353,10 @@ class InputFront(NamedTuple):
 
 
 def input_fronts(data: bytes) -> tuple[InputFront, ...]:
-    """The front of each signature with one for float32 inputs, and with layers after it or jumps.
+    """The front of each signature with one for its numbers, and with layers after it or jumps.
 
-    It begins at the inputs and has the operators that scale each value alone. Raises
-    `InputRefused` for bytes that are not a model.
+    It begins where inputs are float32, or become it, and has the operators that scale each value
+    alone. Raises `InputRefused` for bytes that are not a model.
     """
     model = read(data, where="the model")
     return tuple(
@@ -366,20 +368,27 @@ def input_fronts(data: bytes) -> tuple[InputFront, ...]:
 
 def _front(model: ModelT, graph: SubGraphT, signature: SignatureDefT) -> InputFront | None:
     names = {each.tensorIndex: text(each.name) for each in signature.inputs}
-    reached = {index: {index} for index in names if type_of(graph.tensors[index]) == "float32"}
+    types = {index: type_of(graph.tensors[index]) for index in names}
+    reached = {index: {index} for index in names if types[index] == "float32"}
+    others = {index: {index} for index in names if types[index] in _OTHER_NUMBERS}
     front: list[OperatorT] = []
     rest = 0
     for operator in graph.operators:
+        name = operator_name(model, operator)
+        moved = name == "CAST" or name in _MOVED_INPUT
+        if moved and (given := others.get(operator.inputs[_MOVED_INPUT.get(name, 0)])):
+            for index in operator.outputs:
+                known = reached if type_of(graph.tensors[index]) == "float32" else others
+                known[index] = given
+            continue
         sources = _sources(model, graph, operator)
         origins = set().union(*(reached.get(index, {-1}) for index in sources))
-        is_alone = operator_name(model, operator) in _JOINS or all(
-            reached.get(index) == origins for index in sources
-        )
+        is_alone = name in _JOINS or all(reached.get(index) == origins for index in sources)
         if origins and -1 not in origins and is_alone:
             front.append(operator)
             floats = (i for i in operator.outputs if type_of(graph.tensors[i]) == "float32")
             reached |= dict.fromkeys(floats, origins)
-        elif operator_name(model, operator) not in SHAPE_ONLY:
+        elif name not in SHAPE_ONLY:
             rest += 1
     kept = _scaling(model, front)
     jumps = any(operator_name(model, each) in JUMPING_AT_INPUTS for each in kept)

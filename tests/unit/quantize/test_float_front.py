@@ -21,16 +21,20 @@ LOW, HIGH = np.array([0.0, 0, 1970, 3]), np.array([1.0, 5000, 1990, 8])
 PLAIN = MethodSettings("minmax", ())
 
 
-def table(samples: int, seed: int = 0) -> dict[str, Feed]:
-    x = np.random.default_rng(seed).uniform(LOW, HIGH, size=(samples, 4)).astype(np.float32)
+def table(samples: int, seed: int = 0, kind: str = "float32") -> dict[str, Feed]:
+    x = np.random.default_rng(seed).uniform(LOW, HIGH, size=(samples, 4)).astype(kind)
     return {KEY: Feed({"x": x}, 1)}
 
 
-def regression(*, moved: bool = False, scaled: bool = True, uneven: float = 1.0) -> bytes:
-    """(x - mean) / deviation, perhaps reshaped, and two dense layers."""
+def regression(
+    *, moved: bool = False, scaled: bool = True, uneven: float = 1.0, kind: str = "float32"
+) -> bytes:
+    """(x - mean) / deviation of an input of a type, perhaps reshaped, and two dense layers."""
     rng = np.random.default_rng(1)
     graph = Graph()
-    last = graph.tensor("x", (1, 4), "float32", dynamic=True)
+    last = graph.tensor("x", (1, 4), kind, dynamic=True)
+    if kind != "float32":
+        last = graph.computed("net/cast", (1, 4), "CAST", [last], dynamic=True)
     mean, inverse = (LOW + HIGH) / 2, uneven / (HIGH - LOW)
     if scaled:
         for operator, values in (("SUB", mean), ("MUL", inverse)):
@@ -80,10 +84,16 @@ def test_a_model_that_scales_nothing_has_no_front():
     assert input_fronts(packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))) == ()
 
 
-@pytest.mark.parametrize("name", ["int8", "int16x8", "int8x4"])
-def test_the_normalization_of_a_table_stays_in_float(name):
-    model, fresh = regression(), table(200, seed=9)
-    graph = CalibratedGraph(model, table(100), threads=1)
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, "float32") for name in ("int8", "int16x8", "int8x4")),
+        *(("int8", "int64"), ("int8", "float64"), ("int16x8", "float64")),
+    ],
+)
+def test_the_normalization_of_a_table_stays_in_float(name, kind):
+    model, fresh = regression(kind=kind), table(200, 9, kind)
+    graph = CalibratedGraph(model, table(100, 0, kind), threads=1)
     ruled, (note,) = with_float_front(graph, recipe(name))
     assert [rule.precision for rule in ruled.layers] == ["float32", "float32"]
     assert "'x'" in note
@@ -98,6 +108,13 @@ def test_the_normalization_of_a_table_stays_in_float(name):
     left = read(file.model, where="it")
     assert set(float_operators(left)) == {"MUL", "SUB"}
     assert unruled_floats(ruled, float_groups(file.model, file.float_outputs)) == ()
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint8"])
+def test_whole_numbers_are_rounded_and_not_cut_off(kind):
+    x = np.arange(256).astype(kind)[:, None]
+    (batch,) = Feed({"x": x}, 256).with_steps({"x": 255 / 2**15})
+    np.testing.assert_array_equal(batch["x"], x)
 
 
 def test_what_one_scale_fits_stays_integer():
