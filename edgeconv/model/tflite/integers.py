@@ -108,7 +108,19 @@ def with_integer_kernels(
         for graph in model.subgraphs
     ]
     changed = [graph.run() for graph in graphs]
+    changed += [_gets_floats(model, signature) for signature in model.signatureDefs or ()]
     return serialize(model) if any(changed) else data
+
+
+def _gets_floats(model: ModelT, signature: Any) -> bool:
+    """Whether litert-quantizer gave a signature an output's integers; it gets its floats."""
+    graph = model.subgraphs[signature.subgraphIndex]
+    ends = [o for o in graph.operators if operator_name(model, o) == "DEQUANTIZE"]
+    floats = {o.inputs[0]: o.outputs[0] for o in ends if o.outputs[0] in graph.outputs}
+    wrong = [o for o in signature.outputs if o.tensorIndex not in graph.outputs]
+    for each in wrong:
+        each.tensorIndex = floats.get(each.tensorIndex, each.tensorIndex)
+    return bool(wrong)
 
 
 def _may_change(model: ModelT, graph: SubGraphT) -> bool:

@@ -73,6 +73,25 @@ def test_a_rule_keeps_an_operator_for_its_own_recipe_only():
     assert summarize(file.model, where="test").float_operators == ()
 
 
+@pytest.mark.parametrize("recipe", ["int8", "int16x8"])
+def test_an_output_that_is_compared_too_has_floats(recipe):
+    """A probability, and whether it is more than a half."""
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 4), "float32"), graph.tensor("y", (1, 4), "float32")
+    graph.operator("LOGISTIC", [x], [y])
+    half = graph.tensor("half", (1,), "float32", data=np.float32([0.5]))
+    label, number = graph.tensor("label", (1, 4), "bool"), graph.tensor("n", (1, 4), "int64")
+    graph.operator("GREATER", [y, half], [label])
+    graph.operator("CAST", [label], [number])
+    model = packed(graph.model([x], [y, number], signature=(KEY, ["x"], ["y", "label"])))
+    feeds = {KEY: Feed({"x": np.random.default_rng(0).normal(size=(30, 4)).astype(F)}, 1)}
+    file = make_file(CalibratedGraph(model, feeds, threads=1), Recipe(name=recipe), PLAIN)
+    expected, actual = (outputs_of(each, feeds, threads=1) for each in (model, file.model))
+    np.testing.assert_allclose(actual[KEY, "y"], expected[KEY, "y"], atol=0.02)
+    specs = summarize(file.model, where="test").signatures[0].outputs
+    assert [(each.name, each.dtype) for each in specs] == [("y", "float32"), ("label", "int64")]
+
+
 @pytest.mark.parametrize("name", ["FLOOR_DIV", "FLOOR_MOD"])
 @pytest.mark.parametrize("recipe", ["int8", "int16x8"])
 def test_what_jumps_stays_in_float_where_floats_may_be(name, recipe):
