@@ -259,20 +259,20 @@ def _repeated(model: ModelT) -> dict[int, int]:
 
 
 def with_small_tables(data: bytes, kind: TableType, kept: Collection[str] = ()) -> bytes:
-    """The same model, in which the float32 tables that only a GATHER reads are small.
+    """The same model, in which the float32 tables that only `_READ_AT` of the kind read are small.
 
     int8 tables have one scale, and the rows that were read are unpacked; float16 ones are unpacked
     first of all. Operators with an output among `kept` keep theirs. `data` itself comes back
     without such tables. Raises `InputRefused` for bytes that are not a model.
     """
     model = read(data, where="the model")
-    if not any(_gathered(model, graph) for graph in model.subgraphs):
+    if not any(_gathered(model, graph, kind) for graph in model.subgraphs):
         return data
     model = parse(data, where="the model")
     constants = OwnConstants(model)
     changed = False
     for graph in model.subgraphs:
-        for index, readers in _gathered(model, graph).items():
+        for index, readers in _gathered(model, graph, kind).items():
             if not constants.is_whole(graph, index) or index in graph.outputs:
                 continue
             if constants.read(graph, index).size < _LEAST_NUMBERS or any(
@@ -283,7 +283,7 @@ def with_small_tables(data: bytes, kind: TableType, kept: Collection[str] = ()) 
             if kind == "float16":
                 whole = unpacked(model, graph, index, halve)
                 for operator in readers:
-                    operator.inputs = [whole, *operator.inputs[1:]]
+                    operator.inputs = [whole if i == index else i for i in operator.inputs]
             else:
                 store_int8(model, graph.tensors[index], scales=1)
                 for operator in readers:
@@ -291,16 +291,19 @@ def with_small_tables(data: bytes, kind: TableType, kept: Collection[str] = ()) 
     return serialize(model) if changed else data
 
 
-def _gathered(model: ModelT, graph: SubGraphT) -> dict[int, list[OperatorT]]:
-    """The tables that nothing but GATHERs read, with these; their buffers are their own."""
+# litert-quantizer gives products of several matrices no weights of float16.
+_READ_AT = {"int8": {"GATHER": 0}, "float16": {"GATHER": 0, "BATCH_MATMUL": 1}}
+
+
+def _gathered(model: ModelT, graph: SubGraphT, kind: TableType) -> dict[int, list[OperatorT]]:
+    """The tables that nothing but `_READ_AT` read, with these; their buffers are their own."""
     readers: dict[int, list[OperatorT]] = {}
     others = set[int]()
     for operator in graph.operators:
-        if operator_name(model, operator) == "GATHER":
-            readers.setdefault(operator.inputs[0], []).append(operator)
-            others.update(operator.inputs[1:])
-        else:
-            others.update(operator.inputs)
+        at = _READ_AT[kind].get(operator_name(model, operator), -1)
+        if at >= 0:
+            readers.setdefault(operator.inputs[at], []).append(operator)
+        others.update(index for i, index in enumerate(operator.inputs) if i != at)
     users = Counter(each.buffer for every in model.subgraphs for each in every.tensors)
     return {
         index: each

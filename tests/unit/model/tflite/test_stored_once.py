@@ -149,6 +149,22 @@ def test_a_table_that_is_only_looked_up_becomes_small(kind, ratio, operators, er
     assert with_small_tables(small, kind) == small
 
 
+def test_the_matrices_that_a_product_of_several_has_get_16_bits():
+    rng, graph = np.random.default_rng(3), Graph()
+    matrices = rng.normal(size=(4, 32, 16)).astype(np.float32)
+    x, stored = (
+        graph.tensor("x", (4, 3, 32), "float32"),
+        graph.tensor("m", (4, 32, 16), "float32", data=matrices),
+    )
+    y = graph.computed("y", (4, 3, 16), "BATCH_MATMUL", [x, stored])
+    data = packed(graph.model([x], [y], signature=("serve", ["x"], ["y"])))
+    small = with_small_tables(data, "float16")
+    assert len(data) - len(small) == pytest.approx(matrices.nbytes / 2, abs=600)
+    values = rng.normal(size=(4, 3, 32)).astype(np.float32)
+    np.testing.assert_allclose(run(small, values)[0], values @ matrices, atol=0.02)
+    assert with_small_tables(data, "int8") == with_small_tables(data, "float16", {"y"}) == data
+
+
 def test_a_small_table_and_one_with_another_reader_or_a_rule_stay():
     data = looked_up(TABLE)
     assert with_small_tables(data, "int8", {"rows"}) == data
