@@ -124,12 +124,13 @@ def make_file(
     for fewer samples than a method needs.
     """
     _refuse_few_samples(graph, recipe, setting)
+    before = graph.layers
     graph, notes = graph.with_kernels_for(recipe)
     kept = kept_layers(graph.layers, recipe, len(graph.model))
     if "equalization" in setting.methods:
         graph, more = graph.equalized
         notes += more
-    ruled = ruled_layers(graph.layers, recipe)
+    ruled = ruled_layers(graph.layers, recipe, before)
     notes += rule_notes(graph.layers, recipe)
     small = small_layers(graph.layers, recipe, ruled, len(graph.model))
     every = ruled | {each.layer.name: each for each in small}

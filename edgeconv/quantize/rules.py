@@ -62,21 +62,24 @@ class RuledLayer(NamedTuple):
         return self.precision in _FLOATS
 
 
-def ruled_layers(layers: Sequence[FloatLayer], recipe: Recipe) -> dict[str, RuledLayer]:
+def ruled_layers(
+    layers: Sequence[FloatLayer], recipe: Recipe, before: Sequence[FloatLayer] = ()
+) -> dict[str, RuledLayer]:
     """Those of a float graph's layers for which the recipe has a rule, by name.
 
-    Raises `UsageError` for a rule that no layer fits, for two that contradict each other, and
-    for a precision that the layer or the recipe cannot have.
+    A rule for one of the layers `before` the graph was rewritten may fit none that is left. Raises
+    `UsageError` for a rule that no layer fits, for two that contradict each other, and for a
+    precision that the layer or the recipe cannot have.
     """
     ruled: dict[str, RuledLayer] = {}
     by: dict[str, LayerRule] = {}
     for rule in recipe.layers:
-        for layer in _fitting(rule, layers, recipe):
-            before = by.setdefault(layer.name, rule)
-            if before.precision != rule.precision:
+        for layer in _fitting(rule, layers, recipe, before):
+            first = by.setdefault(layer.name, rule)
+            if first.precision != rule.precision:
                 raise UsageError(
                     f"two rules contradict each other for the layer {layer.short_name!r}: "
-                    f"{_text(before)} and {_text(rule)}",
+                    f"{_text(first)} and {_text(rule)}",
                     hint="make one of the patterns narrower",
                 )
             ruled[layer.name] = RuledLayer(layer, rule.precision)
@@ -235,10 +238,15 @@ def _four_bit_bytes(layers: Sequence[FloatLayer], float_bytes: int) -> float:
 
 
 def _fitting(
-    rule: LayerRule, layers: Sequence[FloatLayer], recipe: Recipe
+    rule: LayerRule,
+    layers: Sequence[FloatLayer],
+    recipe: Recipe,
+    before: Sequence[FloatLayer],
 ) -> tuple[FloatLayer, ...]:
     _refuse_precision(rule, recipe)
     fitting = _matching(rule.pattern, layers)
+    if not fitting and _matching(rule.pattern, before):
+        return ()
     if not fitting:
         raise UsageError(
             f"no layer fits the pattern {rule.pattern!r} of {_text(rule)}",

@@ -92,6 +92,21 @@ def test_an_output_that_is_compared_too_has_floats(recipe):
     assert [(each.name, each.dtype) for each in specs] == [("y", "float32"), ("label", "int64")]
 
 
+def test_a_rule_for_an_operator_that_becomes_part_of_another_is_kept_by_what_is_left():
+    graph = Graph()
+    x, last = graph.tensor("x", (1, 4), "float32"), graph.tensor("last", (1, 4), "float32")
+    negated = graph.computed("negated", (1, 4), "NEG", [x])
+    graph.operator("ADD", [negated, x], [last], options=schema.AddOptionsT())
+    model = packed(graph.model([x], [last], signature=(KEY, ["x"], ["y"])))
+    samples = np.random.default_rng(0).normal(size=(30, 4)).astype(F)
+    made = CalibratedGraph(model, {KEY: Feed({"x": samples}, 1)}, threads=1)
+    rules = tuple(LayerRule(pattern=each, precision="int16x8") for each in ("negated", "last"))
+    file = make_file(made, Recipe(name="int8", layers=rules), PLAIN)
+    kinds = {each.name for each in summarize(file.model, where="test").operators}
+    assert "SUB" in kinds
+    assert "NEG" not in kinds
+
+
 @pytest.mark.parametrize("name", ["FLOOR_DIV", "FLOOR_MOD"])
 @pytest.mark.parametrize("recipe", ["int8", "int16x8"])
 def test_what_jumps_stays_in_float_where_floats_may_be(name, recipe):
