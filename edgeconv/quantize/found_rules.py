@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from edgeconv.model.tflite import softmax_classes, softmax_outputs
 from edgeconv.model.tflite.cut import input_fronts
 from edgeconv.model.tflite.flatbuffer import entry_subgraphs, is_constant, operator_name, read, text
-from edgeconv.model.tflite.layers import FLOAT_KINDS
+from edgeconv.model.tflite.layers import COMPRESSIBLE, FLOAT_KINDS
 from edgeconv.model.tflite.operators import type_of
 from edgeconv.quantize.parted import split_parts
 from edgeconv.quantize.quantize import MethodSettings, make_file, plain_ranges
@@ -283,7 +283,8 @@ def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe
     if not places:
         return recipe, ()
     ruled = ruled_layers(graph.layers, recipe).keys()
-    near = frozenset[str]().union(*(place.near for place in places)) - ruled
+    whole = frozenset[str]().union(*(place.whole for place in places)) - ruled
+    near = frozenset[str]().union(*(place.near for place in places), whole) - ruled
     before = frozenset[str]().union(*(place.before for place in places)) - near - ruled
     trials = QuantizeTrials(graph, comparison_feeds(graph.feeds))
     before_db = _snr_db(trials, recipe)
@@ -292,7 +293,7 @@ def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe
     report_progress(f"{recipe.name}: small numbers are magnified")
     best, best_db = recipe, before_db
     chosen: Mapping[str, Precision] = {}
-    for precisions in _choices(near, before, recipe):
+    for precisions in _choices(whole, near, before, recipe):
         other = replace(recipe, layers=_rules(graph, recipe, precisions))
         other_db = _snr_db(trials, other)
         if other_db >= best_db + _LEAST_GAIN_OF_ANOTHER_SCALE_DB:
@@ -305,9 +306,11 @@ def with_float_magnified(graph: CalibratedGraph, recipe: Recipe) -> tuple[Recipe
 
 
 def _choices(
-    near: frozenset[str], before: frozenset[str], recipe: Recipe
+    whole: frozenset[str], near: frozenset[str], before: frozenset[str], recipe: Recipe
 ) -> Iterator[Mapping[str, Precision]]:
     """The precision of layers, the cheaper choice first."""
+    if whole:
+        yield dict.fromkeys(whole, "float32")
     floats: dict[str, Precision] = dict.fromkeys(near, "float32")
     yield floats
     if before and recipe.name != "int16x8":
@@ -359,6 +362,9 @@ def _note(
 
 
 _MAGNIFY = frozenset({"DIV", "LOG", "RSQRT"})
+_WEIGHTS = COMPRESSIBLE | {"GATHER"}
+# What takes the factor of a normalization: products, up to a sum.
+_FACTORS, _SUMS = frozenset({"DIV", "MUL", "NEG"}), frozenset({"ADD", "SUB"})
 # Integers of 8 bits have hardly a step for numbers that are a smaller part of the largest one.
 _WIDE = 64.0
 
@@ -367,11 +373,14 @@ class Magnified(NamedTuple):
     """What has to be more exact than 8 bits for an operator that magnifies small numbers.
 
     `near` are the layers of numbers that are never negative, such as powers, and the operator
-    itself; `before` are those from the inputs to these. Each by the name of its first output.
+    itself; `before` are those from the inputs to these. `whole` are both and what takes the result,
+    where no layer with weights is among them: the values of a table have one scale there. Each by
+    the name of its first output.
     """
 
     near: frozenset[str]
     before: frozenset[str]
+    whole: frozenset[str]
 
 
 def magnified(data: bytes, ranges: Mapping[str, tuple[float, float]]) -> tuple[Magnified, ...]:
@@ -395,7 +404,7 @@ def _before(
 ) -> Magnified | None:
     writers = {index: each for each in graph.operators for index in each.outputs}
     near, before = set[str](), set[str]()
-    is_wide = False
+    is_wide = has_weights = False
     # What is reached, and whether all from there to the operator is never negative.
     reached = [(operator, True)]
     while reached:
@@ -404,12 +413,32 @@ def _before(
         if name in near or (name in before and not is_near):
             continue
         (near if is_near else before).add(name)
+        has_weights = has_weights or operator_name(model, each) in _WEIGHTS
         for index in _varying(model, graph, each):
             low, high = ranges.get(text(graph.tensors[index].name), (-1.0, 0.0))
             is_wide = is_wide or (is_near and low >= 0 and high > low * _WIDE)
             if index in writers:
                 reached.append((writers[index], is_near and low >= 0))
-    return Magnified(frozenset(near), frozenset(before - near)) if is_wide else None
+    if not is_wide:
+        return None
+    whole = set() if has_weights else near | before | _takers(model, graph, operator)
+    return Magnified(frozenset(near), frozenset(before - near), frozenset(whole))
+
+
+def _takers(model: ModelT, graph: SubGraphT, operator: OperatorT) -> set[str]:
+    """What multiplies by an operator's result, and adds to that."""
+    takers = set[str]()
+    reached = [operator]
+    while reached:
+        outputs = set(reached.pop().outputs)
+        for each in graph.operators:
+            kind = operator_name(model, each)
+            if kind not in _FACTORS | _SUMS or outputs.isdisjoint(each.inputs):
+                continue
+            name = text(graph.tensors[each.outputs[0]].name)
+            reached += [each] if kind in _FACTORS and name not in takers else []
+            takers.add(name)
+    return takers
 
 
 def _varying(model: ModelT, graph: SubGraphT, operator: OperatorT) -> Iterator[int]:

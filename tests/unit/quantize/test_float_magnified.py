@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 from tiny_tflite import Graph, packed
 
 from edgeconv.model.tflite.flatbuffer import read
@@ -135,3 +136,34 @@ def test_16_bits_are_close_where_lengths_differ_by_magnitudes():
     _, snr_db, notes = made(model, "int16x8")
     assert snr_db > 40
     assert any("'inverse'" in note for note in notes)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_the_normalization_of_a_row_of_a_table_stays_in_float_to_its_end(signed):
+    """Columns of different sizes, divided by the root of their mean square, and a dense layer."""
+    chain, rng = Chain(), np.random.default_rng(5)
+    x = chain.tensor("x", (1, 3), "float32", dynamic=True)
+    axis = chain.tensor("axis", (1,), "int32", data=np.int32([1]))
+    mean = chain.tensor("mean", (1, 1), "float32", dynamic=True)
+    options = schema.ReducerOptionsT(keepDims=True)
+    chain.operator("MEAN", [chain.after("SQUARE", "p", 3, x), axis], [mean], options=options)
+    inverse = chain.after("RSQRT", "inverse", 1, mean)
+    gain = chain.tensor("gain", (1, 3), "float32", data=np.float32([[1, 2, 1]]))
+    unit = chain.after("MUL", "unit", 3, x, chain.after("MUL", "factor", 3, inverse, gain))
+    shift = chain.tensor("shift", (1, 3), "float32", data=np.float32([[0, 1, 0]]))
+    last = chain.dense("dense", rng.normal(size=(16, 3)), chain.after("ADD", "end", 3, unit, shift))
+    model = packed(chain.model([x], [last], signature=(KEY, ["x"], ["y"])))
+
+    def table(seed: int) -> dict[str, Feed]:
+        values = np.random.default_rng(seed).uniform([18, 0, 10], [80, 1, 70], (200, 3))
+        values[:, 1] = 1e4 * values[:, 1] ** 40 - 20 * signed
+        return {KEY: Feed({"x": values.astype(np.float32)}, 1)}
+
+    (recipe,) = make_recipes(["int8"])
+    graph = CalibratedGraph(model, table(0), threads=1)
+    found = with_found_rules(graph, recipe)
+    file = make_file(found.graph, found.recipe, PLAIN)
+    assert {"inverse", "factor", "unit", "end"} <= set(file.float_outputs)
+    assert "dense" not in file.float_outputs
+    expected, actual = (outputs_of(each, table(1), threads=1) for each in (model, file.model))
+    assert lowest_snr_db(expected, actual) > 30
