@@ -375,8 +375,8 @@ def _front(model: ModelT, graph: SubGraphT, signature: SignatureDefT) -> InputFr
     rest = 0
     for operator in graph.operators:
         name = operator_name(model, operator)
-        moved = name == "CAST" or name in _MOVED_INPUT
-        if moved and (given := others.get(operator.inputs[_MOVED_INPUT.get(name, 0)])):
+        moved = operator.inputs[:1] if name == "CAST" else _moved(operator, name)
+        if moved and (given := others.get(moved[0])):
             for index in operator.outputs:
                 known = reached if type_of(graph.tensors[index]) == "float32" else others
                 known[index] = given
@@ -407,11 +407,17 @@ def _sources(model: ModelT, graph: SubGraphT, operator: OperatorT) -> list[int]:
     """The tensors of values of an operator that may be in a front; [] for any other."""
     name = operator_name(model, operator)
     if name in _MOVED_INPUT:
-        return [operator.inputs[_MOVED_INPUT[name]]]
+        return _moved(operator, name)
     varying = list(_varying(model, graph, operator))
     if name in _JOINS:
         return varying if len(varying) == len(operator.inputs) else []
     return varying if name in _SCALES else []
+
+
+def _moved(operator: OperatorT, name: str) -> list[int]:
+    """What an operator moves the values of; [] for any other, and without it in a broken file."""
+    at = _MOVED_INPUT.get(name)
+    return [] if at is None else operator.inputs[at : at + 1]
 
 
 def _varying(model: ModelT, graph: SubGraphT, operator: OperatorT) -> Iterator[int]:

@@ -76,6 +76,14 @@ def test_a_front_ends_where_values_are_mixed(moved):
     assert front.layers == ("net/normalization/SUB", "net/normalization/MUL")
 
 
+@pytest.mark.parametrize("name", ["CAST", "RESHAPE", "SPLIT"])
+def test_an_operator_without_inputs_in_a_broken_file_begins_no_front(name):
+    graph = Graph()
+    x, y = graph.tensor("x", (1, 4), "int64"), graph.tensor("y", (1, 4), "float32")
+    graph.operator(name, [], [y])
+    assert input_fronts(packed(graph.model([x], [y], signature=(KEY, ["x"], ["y"])))) == ()
+
+
 def test_a_model_that_scales_nothing_has_no_front():
     assert input_fronts(regression(scaled=False)) == ()
     graph = Graph()
